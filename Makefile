@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TYPED := build/typed
 # One more than cores: many tests wait for processes of their own.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
-PYTHONS ?= 3.11 3.12 3.13
+PYTHONS ?= 3.11 3.12 3.13 3.14
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: help venv demo check test test-pythons lint bench gpu figures torture docs wheel clean
@@ -20,7 +20,7 @@ $(STAMP): setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt 'torch==2.13.0' 'setuptools>=64' wheel
+	$(BIN)/python -m pip install -q -c constraints.txt 'torch==2.13.0' 'setuptools>=77' wheel
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
@@ -35,7 +35,7 @@ check: $(STAMP)  ## the core of the tests, in two minutes: the first two of each
 test: $(STAMP)  ## all tests but mass fault injection
 	$(TEST) -m 'not torture'
 
-test-pythons:  ## the tests on each of Python 3.11 to 3.13 that is here, each in its own .venv-3.X
+test-pythons:  ## the tests on each of Python 3.11 to 3.14 that is here, each in its own .venv-3.X
 	@for version in $(PYTHONS); do \
 	  python$$version -c '' 2>/dev/null || { missing="$$missing $$version"; continue; }; \
 	  $(MAKE) --no-print-directory test PYTHON=python$$version VENV=.venv-$$version \
@@ -72,7 +72,7 @@ docs: $(VENV)/.installed-docs  ## draw the pictures of docs/ again, and make a s
 	$(BIN)/python docs/site/pictures.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-wheel: $(STAMP)  ## wheel and sdist into dist/
+wheel: $(STAMP)  ## wheel and sdist into dist/, the same bytes wherever it is run
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean:  ## remove what was built

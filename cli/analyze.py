@@ -55,18 +55,12 @@ analysis_options = shared.several(
 )  # fmt: skip
 
 
-@click.group(cls=shared.Group, examples=["kmip-data analyze approximation --gaussian 2500x16"])
+@click.group(cls=shared.Group)
 def command() -> None:
     """Study attention, on a trained run or on generated data."""
 
 
-@command.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data analyze approximation --gaussian 2500x16 --k 1,5,11,95,198",
-        "kmip-data analyze approximation malnet-tiny/gps-kmip/mine --nodes 1001..5000",
-    ],
-)
+@command.command(cls=shared.Command)
 @analysis_options
 def approximation(**options: Any) -> None:
     """Distance of k-MIP attention to full attention, for each k.
@@ -79,13 +73,7 @@ def approximation(**options: Any) -> None:
     _analyse("approximation", measure, options)
 
 
-@command.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data analyze cumulative-weight --gaussian 1500x16",
-        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --k 1,10,100",
-    ],
-)
+@command.command(cls=shared.Command)
 @analysis_options
 def cumulative_weight(**options: Any) -> None:
     """Share of the attention weight on the k best keys.
@@ -156,13 +144,7 @@ def _source(about: Mapping[str, Any]) -> str:
     return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {run}"
 
 
-@command.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data analyze influence-of-k",
-        "kmip-data analyze influence-of-k malnet-tiny/gps-kmip/k1 malnet-tiny/gps-kmip/k10",
-    ],
-)
+@command.command(cls=shared.Command)
 @click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=shared.SWEEP_OR_RUN)
 @save_option
 @shared.home_option
@@ -212,7 +194,7 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
     return None if mean is None else value_text(row["metric"] if of.endswith("test") else "", mean, std)
 
 
-@command.command(cls=shared.Command, examples=["kmip-data analyze expressivity --full"])
+@command.command(cls=shared.Command)
 @click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
 @shared.json_option
 @shared.quiet_option

@@ -27,7 +27,7 @@ SETTINGS = ("inference", "training")
 ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: rounds, batches of one, seconds of all rounds of a network
 
 
-@click.group(cls=shared.Group, examples=["kmip-data bench train helsinki --model gps-kmip,gcn"])
+@click.group(cls=shared.Group)
 def command() -> None:
     """Measure speed on this machine.
 
@@ -36,15 +36,7 @@ def command() -> None:
     """
 
 
-@command.command(
-    "attention",
-    cls=shared.Command,
-    examples=[
-        "kmip-data bench attention --max-n 1e4 --save attention",
-        "kmip-data bench attention --methods auto,cpu,dense,keops --max-n 1e5 --k 100",
-        "kmip-data bench attention --data sphere --d 64 --max-n 1e5",
-    ],
-)
+@command.command("attention", cls=shared.Command)
 @click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
 @shared.number_option(
     "--max-n", "Largest number of nodes; sizes are 100, 316 …", 100_000, type=click.FloatRange(100, 1e9)
@@ -136,9 +128,7 @@ def _time(cell: Measurement) -> str:
     return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
 
 
-@command.command(
-    "reading", cls=shared.Command, examples=["kmip-data bench reading", "kmip-data bench reading --graphs 32"]
-)
+@command.command("reading", cls=shared.Command)
 @shared.number_option("--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256)
 @shared.json_option
 def reading(graphs: int, as_json: bool) -> None:
@@ -159,15 +149,7 @@ def reading(graphs: int, as_json: bool) -> None:
     show(about, f"{shown}\n{graphs:,} graphs; {machine_line()}", as_json=as_json)
 
 
-@command.command(
-    "train",
-    cls=shared.Command,
-    examples=[
-        "kmip-data bench train helsinki --model gps-kmip,gcn",
-        "kmip-data bench train s3dis --sample",
-        "kmip-data bench train malnet-tiny --device cuda --set training.precision=bf16-mixed",
-    ],
-)
+@command.command("train", cls=shared.Command)
 @click.argument("target", type=shared.TARGET)
 @click.option("--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names.")
 @shared.device_option()

@@ -27,20 +27,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
 
-@click.command(
-    cls=DatasetCommand,
-    splits=True,
-    sources=True,
-    examples=[
-        "kmip-data build s3dis --k 32 --jobs 8",
-        "kmip-data build s3dis --k 16 --test-area 5 --archive indoor3d_sem_seg_hdf5_data.zip",
-        "kmip-data build shapenet-part --set category=Chair --set category=Lamp --accept-license",
-        "kmip-data build s3dis --sample --limit 100",
-        "kmip-data build city --name marais --archive paris.osm.pbf",
-        "kmip-data build superpixels --name photos --images photos --masks masks --set classes=3",
-        "kmip-data build points --name campus --archive scans --k 16 --set label_column=class",
-    ],
-)
+@click.command(cls=DatasetCommand, splits=True, sources=True)
 @click.argument("name", type=shared.DATASET)
 @shared.raw_options
 @shared.sample_option

@@ -26,7 +26,7 @@ CITY_MODELS, SEEDS = ("gps-kmip", "gcn", "mlp"), 3
 SETTINGS = "--as small-city --epochs 60"
 
 
-@click.command(cls=shared.Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
+@click.command(cls=shared.Command)
 @click.option("--full", is_flag=True, help=f"Train three models on a real city instead, from {SEEDS} seeds.")
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
@@ -37,8 +37,8 @@ def command(full: bool, folder: str, as_json: bool) -> None:
     """Show what k-MIP attention is for, offline, in a minute.
 
     Trains four networks on a task in which a node needs what a far node holds, draws accuracy by distance,
-    builds the streets of Helsinki with a map and an interactive page, and times k-MIP against full attention.
-    Each command is shown before it runs.
+    draws the streets of Helsinki (needs the extra demo) and an interactive page, and times k-MIP
+    against full attention. Each command is shown before it runs.
     """
     from kmip_data.builds.home import Home
 
@@ -57,6 +57,7 @@ def command(full: bool, folder: str, as_json: bool) -> None:
 
 def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
+    from kmip_data.errors import MissingExtra, SourceUnavailable
     from kmip_data.models.analysis.distance import by_distance, draw_by_distance
     from kmip_data.models.training.run.folder import find_run, read_result
     from kmip_data.pipelines.find import find
@@ -81,9 +82,15 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     title = "Accuracy by the distance to the answer"
     draw_by_distance(by_model, picture, title=title, chance=1 / 8)
     click.echo("\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0.")
-    for step in (f"build {CITY}", f"preview {CITY}", f"explore {CITY} --no-open"):
-        _run(home, step, quiet=True)
-    page = find(CITY, home=home).path / "explore.html"
+    page = None
+    try:
+        for step in (f"build {CITY}", f"preview {CITY}", f"explore {CITY} --no-open"):
+            _run(home, step, quiet=True)
+        page = find(CITY, home=home).path / "explore.html"
+        last = f"Open {page}"
+    except (MissingExtra, SourceUnavailable) as error:  # of the first step
+        click.echo(error.what)
+        last = f"The map of the city: {error.parts['next']}, then kmip-data demo again."
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
     times = _attention_times()
     rows = [[f"{n:,}", f"{ours:.3f}", f"{full:.3f}", f"{full / ours:.1f}"] for n, ours, full in times]
@@ -96,7 +103,7 @@ two edges far. By distance: {picture}
 Full attention learns this task as well; k-MIP is for graphs on which it takes too long.
 What does not help: attention on the streets of Helsinki (docs/results.md; kmip-data demo --full).
 
-Open {page}"""
+{last}"""
     found = {
         "models": {model: vars(each) for model, each in by_model.items()},
         "attention": [dict(zip(("nodes", "kmip", "full"), row, strict=True)) for row in times],

@@ -33,7 +33,7 @@ REQUIREMENT = re.compile(
 MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 
 
-@click.command(cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json"])
+@click.command(cls=Command)
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:

@@ -26,15 +26,7 @@ class EncodeCommand(DatasetCommand):
                 formatter.write_dl([(f"{name}[-seedS]" if kind.seeded else name, kind.help)])
 
 
-@click.command(
-    cls=EncodeCommand,
-    examples=[
-        "kmip-data encode peptides-func rwse20 lappe10",
-        "kmip-data encode malnet-tiny degree-profile-2.0",
-        "kmip-data encode helsinki expander3-seed1",
-        "kmip-data encode coco-sp lappe10 --dask tcp://10.0.0.1:8786",
-    ],
-)
+@click.command(cls=EncodeCommand)
 @click.argument("target", type=shared.TARGET)
 @click.argument("encodings", metavar="ENCODING…", nargs=-1, required=True)
 @shared.sample_option

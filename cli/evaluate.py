@@ -16,15 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.run.predictions import PredictionMetrics
 
 
-@click.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data evaluate 20261120-071806-code-seed0",
-        "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
-        "kmip-data evaluate helsinki/gps-kmip/mine --by-class",
-        "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
-    ],
-)
+@click.command(cls=shared.Command)
 @click.argument("run", required=False, type=shared.RUN)
 @shared.path_option(
     "--predictions", help="Instead of RUN: a file of predict, or an .npz with logits (or pred) and --dataset."

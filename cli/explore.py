@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
 
 
-@click.command(
-    cls=DatasetCommand,
-    examples=[
-        "kmip-data explore helsinki",
-        "kmip-data explore helsinki/gps-kmip/mine helsinki/gcn/mine",
-        "kmip-data explore s3dis/gps-kmip/mine --record 12",
-    ],
-)
+@click.command(cls=DatasetCommand)
 @click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
 @shared.number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
 @shared.part_option("Count positions in this part.  [default: test for a run, else the whole build]")

@@ -11,13 +11,7 @@ from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import human_bytes
 
 
-@click.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data fetch s3dis",
-        "kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data",
-    ],
-)
+@click.command(cls=shared.Command)
 @click.argument("name", type=shared.DATASET)
 @shared.archive_options
 @shared.work_options

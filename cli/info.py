@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item of N nodes and E edges
 
 
-@click.command(
-    cls=DatasetCommand,
-    examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32", "kmip-data info helsinki --model gcn"],
-)
+@click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
 @click.option("--model", metavar="NAME", help="Show the preset: its keys, and where text and code differ.")
 @plugin_option

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
 
-@click.command(cls=Command, examples=["kmip-data list", "kmip-data list --json"])
+@click.command(cls=Command)
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
@@ -64,7 +64,7 @@ def command(home: Home, as_json: bool) -> None:
     rows += [[name, f"of the plugin {of}", None] for name, of in others.items()]
     text = [table(["dataset", "what", "graphs"], rows)]
     text.append("Licenses and sources: kmip-data info NAME\n")
-    none = f"No builds in {home.built} yet: kmip-data build helsinki (needs no download)"
+    none = f"No builds in {home.built} yet: kmip-data build long-range (needs no download)"
     text.append(f"Builds in {home.built}\n{builds_table(builds)}" if builds else none)
     text += [f"unreadable: {path} has a card that is damaged or of a newer version" for path in unreadable]
     for entry in unfinished:

@@ -82,11 +82,6 @@ class LazyGroup(Group):
 
 @click.group(
     cls=LazyGroup,
-    examples=[
-        "kmip-data demo",
-        "kmip-data build s3dis --k 32 --archive indoor3d_sem_seg_hdf5_data.zip",
-        "kmip-data train --dataset s3dis --epochs 5",
-    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=f"TARGET is a dataset name or a build folder. `{PROGRAM} COMMAND --help` has an example for each.",
 )

@@ -13,13 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.wording import counted
 
 
-@click.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data predict 20261120-071806-code-seed0 --output predictions.npz",
-        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --split val --output marais.npz",
-    ],
-)
+@click.command(cls=shared.Command)
 @click.argument("run", type=shared.RUN)
 @shared.path_option("--output", required=True, help="File for the predictions, FILE.npz.")
 @shared.part_option("Part of the split.", "test")

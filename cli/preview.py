@@ -20,15 +20,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
 
-@click.command(
-    cls=DatasetCommand,
-    examples=[
-        "kmip-data preview s3dis",
-        "kmip-data preview shapenet-part --records 0,3,10..12",
-        "kmip-data preview s3dis --sample --split test --output blocks.png",
-        "kmip-data preview helsinki --style paper --output helsinki.pdf",
-    ],
-)
+@click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
 @click.option("--records", metavar="LIST", help="Such as 0,3,10..12.  [default: three, evenly spread]")
 @part_option("Count positions in this part of the default split, not in the whole build.")

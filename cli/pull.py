@@ -12,14 +12,7 @@ from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
 
-@click.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data pull ./share",
-        "kmip-data pull hf://datasets/me/peptides --columns rwse20",
-        "kmip-data pull https://example.org/mine --to ./mine",
-    ],
-)
+@click.command(cls=shared.Command)
 @click.argument("address")
 @shared.path_option(
     "--to", metavar="DIR",

@@ -13,14 +13,7 @@ from kmip_data.errors import human_bytes
 from kmip_data.wording import counted, shown_address
 
 
-@click.command(
-    cls=DatasetCommand,
-    examples=[
-        "kmip-data push helsinki ./share",
-        "kmip-data push s3dis hf://datasets/me/s3dis-k32",
-        "kmip-data push helsinki/gps-kmip/mine s3://bucket/mine",
-    ],
-)
+@click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.RUN_OR_TARGET)
 @click.argument("address")
 @shared.sample_option

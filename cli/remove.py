@@ -11,13 +11,7 @@ from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError, human_bytes
 
 
-@click.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data remove s3dis-k32-0123456789ab",
-        "kmip-data remove raw/s3dis s3dis/gps-kmip/20261120-071806-code-seed0 --yes",
-    ],
-)
+@click.command(cls=shared.Command)
 @click.argument("targets", metavar="TARGET…", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @shared.home_option

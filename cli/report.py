@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 
-@click.command(
-    cls=Command,
-    examples=[
-        "kmip-data report",
-        "kmip-data report small-cities --against gps-kmip --format markdown",
-        "kmip-data report --format html --output report.html",
-    ],
-)
+@click.command(cls=Command)
 @click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
 @click.option("--against", metavar="MODEL", help="Compare with it, seed by seed.  [default: the best]")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")

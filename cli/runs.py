@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(
-    cls=Command,
-    examples=[
-        "kmip-data runs",
-        "kmip-data runs --dataset s3dis --model gps-kmip --state stopped",
-        "kmip-data runs --json",
-    ],
-)
+@click.command(cls=Command)
 @click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
 @click.option("--model", metavar="NAME", help="Only runs of this model.")
 @click.option("--state", type=click.Choice(["done", "running", "stopped", "failed"]), help="Only these runs.")

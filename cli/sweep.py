@@ -21,15 +21,7 @@ if TYPE_CHECKING:
     from kmip_data.models.sweeps.cells import Cell, Plan
 
 
-@click.command(
-    cls=shared.Command,
-    examples=[
-        "kmip-data sweep --dataset helsinki --model gps-kmip,gcn --seeds 0..4 --jobs 2",
-        "kmip-data sweep small-cities --status",
-        "kmip-data sweep influence-of-k --gpus 0,1,2,3",
-        "kmip-data sweep influence-of-k --submit slurm --slurm partition=gpu",
-    ],
-)
+@click.command(cls=shared.Command)
 @click.argument("plan", metavar="[SWEEP]", required=False, type=shared.SWEEP)
 @click.option("--dataset", "datasets", metavar="A,B", help="Names or build folders.  [default: the plan's]")
 @click.option("--model", "models", metavar="M,N", help="Models.  [default: the plan's; without: gps-kmip]")

@@ -20,20 +20,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.config.keys import RunConfig
 
 
-@click.command(
-    cls=DatasetCommand,
-    splits=True,
-    examples=[
-        "kmip-data train --dataset s3dis --epochs 5 --device cpu",
-        "kmip-data train --dataset s3dis --k 16 --test-area 5 --seeds 0..3",
-        "kmip-data train --dataset shapenet-part --as text --set optimiser.lr=5e-4 --device cuda",
-        "kmip-data train --dataset helsinki --epochs 3 --set data.coordinates=append",
-        "kmip-data train --dataset helsinki --init-from helsinki/gps-kmip/20261120-071806-code-seed0",
-        "kmip-data train --config mine.toml --seeds 0..2",
-        "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
-        "kmip-data train --reproduce long-range/gps-kmip --seeds 0",
-    ],
-)
+@click.command(cls=DatasetCommand, splits=True)
 @click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="Dataset name, or a build folder.")
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
@@ -96,10 +83,10 @@ def command(
         )
     row = None
     if resume is not None:
-        _refuse_others("--resume", resume, ())
+        _refuse_others("--resume", resume, ("--devices",))
         from kmip_data.models.training.run.train import resume as resume_run
 
-        summary = resume_run(resume, home=home, quiet=quiet)
+        summary = resume_run(resume, home=home, devices=chosen["devices"], quiet=quiet)
     else:
         if reproduce is not None:
             _refuse_others("--reproduce", reproduce, ("--seeds", "--device", "--name"))
@@ -124,11 +111,13 @@ def command(
         return
     runs = "\n".join(f"run  {run}" for run in summary.runs)
     text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}"
+    data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.ours import check_reproduced
 
-        text = f"{check_reproduced(row, summary)}\n\n{text}"
-    show(summary.to_dict(), text, as_json=as_json)
+        data["reproduced"], compared = check_reproduced(row, summary)
+        text = f"{compared}\n\n{text}"
+    show(data, text, as_json=as_json)
 
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:

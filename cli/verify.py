@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(
-    cls=DatasetCommand,
-    examples=["kmip-data verify s3dis", "kmip-data verify built/s3dis-k32-0123456789ab --repair"],
-)
+@click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
 @click.option("--repair", is_flag=True, help="Build what is damaged again; files not of the build stay.")
 @click.option("--published", is_flag=True, help="Compare its digests with the published ones, too.")

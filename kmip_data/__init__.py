@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +23,34 @@ _ROOT = Path(__file__).resolve().parent.parent
 if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
     __path__.append(str(_ROOT))
 
-# Public name to its module: the stub next to this file, which type checkers read, is the only list of them.
-_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
-_PUBLIC = dict(re.findall(r"^from (?=\S+ import \w+ as (\w+))(\S+)", _STUB, re.MULTILINE))
 
-__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604 -- all of them text
+def public_names(module: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Return ``__all__`` and ``__getattr__`` of a package whose names are imported on first use.
+
+    The stub next to ``file``, which type checkers read, is the only list of them. A line that ends in
+    ``# deprecated: TEXT`` keeps its name, and each use of it warns with the text.
+    """
+    stub = Path(file).with_suffix(".pyi").read_text("utf-8")
+    line = re.compile(r"^from (\S+) import \w+ as (\w+)(?:.*# deprecated: (.+))?", re.MULTILINE)
+    places = {name: (source, text) for source, name, text in line.findall(stub)}
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        source, text = places[name]
+        value = getattr(importlib.import_module(source), name)
+        if text:
+            warnings.warn(f"{module}.{name} is deprecated: {text}", DeprecationWarning, stacklevel=2)
+        else:
+            setattr(sys.modules[module], name, value)
+        return value
+
+    return list(places), get
 
 
-def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name)
-    if module is None:
-        raise AttributeError(f"module 'kmip_data' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
+_names, __getattr__ = public_names(__name__, __file__)
+__all__ = [*_names, "__version__"]  # noqa: PLE0604 -- all of them text
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *__all__})

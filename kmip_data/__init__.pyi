@@ -15,10 +15,10 @@ from kmip_data.datasets.small_graphs import PascalVOCSP as PascalVOCSP
 from kmip_data.datasets.small_graphs import PCQMContact as PCQMContact
 from kmip_data.datasets.small_graphs import PeptidesFunc as PeptidesFunc
 from kmip_data.datasets.small_graphs import PeptidesStruct as PeptidesStruct
+from kmip_data.reading.batching import batch_neighbors as batch_neighbors
+from kmip_data.reading.batching import expand_edges as expand_edges
 from kmip_data.reading.dataset import ShardedDataset as ShardedDataset
 from kmip_data.reading.loader import GraphLoader as GraphLoader
-from kmip_data.reading.loader import batch_neighbors as batch_neighbors
-from kmip_data.reading.loader import expand_edges as expand_edges
 from kmip_data.saving.save import save as save
 
 __version__: str

@@ -73,6 +73,10 @@ class UsageError(KmipDataError, ValueError):
     exit_code = 2
 
 
+class MissingExtra(UsageError):
+    """A package is not installed that comes with an extra (exit code 2)."""
+
+
 class SourceUnavailable(KmipDataError):
     """No mirror, archive or copy of a source is available (exit code 3)."""
 

@@ -21,23 +21,6 @@ R, B  rows of a block, and blocks, where a part of a search is done at once
 
 from __future__ import annotations
 
-import importlib
-import re
-from pathlib import Path
-from typing import Any
+from kmip_data import public_names
 
-# Public name to its module: the stub next to this file, which type checkers read, is the only list of them.
-_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
-_PUBLIC = dict(re.findall(r"^from (?=\S+ import \w+ as (\w+))(\S+)", _STUB, re.MULTILINE))
-
-__all__ = [*_PUBLIC]  # noqa: PLE0604 -- all of them text
-
-
-def __getattr__(name: str) -> Any:
-    module = _PUBLIC.get(name)
-    if module is None:
-        msg = f"module 'kmip_data.models' has no attribute {name!r}"
-        raise AttributeError(msg)
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
+__all__, __getattr__ = public_names(__name__, __file__)

@@ -16,9 +16,10 @@ from kmip_data.errors import UsageError
 from kmip_data.models.config import POSITIONAL, USUAL_DIM, ModelConfig
 from kmip_data.models.context import PLAIN, ForwardContext, Found
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, POSITIONAL_ENCODERS, WithPositional
-from kmip_data.models.layers.batch import GraphBatch, Rows, by_graph, formed, read_batch
+from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, Activation, BatchNorm, normed
+from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.parts import Place
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,8 @@ class GPSLayer(nn.Module):
         assert h is not None
         if not self.feed_forward:
             return h, e, *carried
-        feed = self.linear_out(self.dropout(self.activation(self.linear_in(h))))
+        hidden = self.activation(self.linear_in(h))
+        feed = self.linear_out(dropout_rows(hidden, dropout, batch.node_rows))
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
 
@@ -151,11 +153,12 @@ class NodeHead(nn.Module):
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (N, classes)."""
+        p, rows = self.dropout.p if self.training else 0.0, ALL if batch is None else batch.node_rows
         for linear in self.hidden:
-            x = self.activation(linear(self.dropout(x)))
+            x = self.activation(linear(dropout_rows(x, p, rows)))
             if self.l2norm:
                 x = nn.functional.normalize(x, dim=1)
-        return self.out(self.dropout(x))  # type: ignore[no-any-return]
+        return self.out(dropout_rows(x, p, rows))  # type: ignore[no-any-return]
 
 
 class GraphHead(NodeHead):

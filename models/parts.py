@@ -43,6 +43,7 @@ class Part(Strict):
     reads: ClassVar[tuple[str, ...]] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     reads_distances: ClassVar[bool] = False  #: True if it reads ``Place.distances``
+    divides: ClassVar[bool] = False  #: True if one graph may lie on several processes
 
     kind: str
 
@@ -86,6 +87,8 @@ class Part(Strict):
 class NoPart(Part):
     """Layers without this branch."""
 
+    divides = True
+
     kind: Literal["none"] = Field(default="none", description="no such branch")
 
     def build(self, place: Place) -> None:
@@ -96,6 +99,7 @@ class MessagePassing(Part):
     """Message passing over edges with features."""
 
     reads_edges = True
+    divides = True
 
     residual: Literal["none", "inside", "outside"] = Field(
         default="none",

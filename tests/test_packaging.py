@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import sys
@@ -80,21 +81,31 @@ def test_every_import_is_declared():
                     assert name.split(".")[0] in known, f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Wheel and sdist, made from a copy of the tree so that nothing is left in it."""
+def build_copy(copy: Path, *, date: int | None = None) -> Path:
+    """Make wheel and sdist from a copy of the tree, so that nothing is left in it; return their folder.
+
+    With a ``date`` all files have it, and no other user may read them.
+    """
     pytest.importorskip("build")
-    copy = tmp_path_factory.mktemp("copy")
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for folder in (*CODE, "docs"):
+    for folder in (*CODE, "docs", ".github", "conda"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
     (copy / "tests").mkdir()
     (copy / "tests" / "test_x.py").write_text("")
     for path in ROOT.iterdir():
         if path.is_file() and path.name != ".git":
             shutil.copy(path, copy)
+    for path in copy.rglob("*") if date is not None else ():
+        path.chmod(path.stat().st_mode & 0o700)
+        os.utime(path, (date, date))
     python("-m", "build", "--no-isolation", "--outdir", copy / "dist", copy)
     return copy / "dist"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Wheel and sdist."""
+    return build_copy(tmp_path_factory.mktemp("copy"))
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +136,20 @@ def test_sdist_holds_what_building_and_testing_need(built):
         names = sdist.getnames()
     inside = {name.split("/", 1)[1] for name in names if "/" in name}
     wanted = "setup.py pyproject.toml constraints.txt README.md LICENSE"
-    wanted += " manifests/datasets/s3dis.toml tests/test_x.py"
+    wanted += (
+        " manifests/datasets/s3dis.toml tests/test_x.py CITATION.cff .zenodo.json SECURITY.md Dockerfile"
+    )
+    wanted += " .github/workflows/release.yml conda/recipe.yaml"
     assert set(wanted.split()) <= inside
     assert not [name for name in inside if name.startswith(("build/", ".venv"))]
+
+
+@pytest.mark.slow
+def test_built_elsewhere_both_have_the_same_bytes(built, tmp_path):
+    again = build_copy(tmp_path / "other", date=10**9)
+    first, second = ({path.name: path.read_bytes() for path in d.iterdir()} for d in (built, again))
+    assert len(first) == 2
+    assert [name for name in first if first[name] != second[name]] == []
 
 
 @pytest.mark.slow

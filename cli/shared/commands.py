@@ -39,11 +39,7 @@ OLD_SPELLINGS = {
 
 
 class Command(click.Command):
-    """A click command with examples, which its help lists below the options."""
-
-    def __init__(self, *args: Any, examples: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.examples = list(examples)
+    """A click command whose help ends with examples: those of ``manifests/tables/examples.toml``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; an option of a previous version ends in an error that names the new spelling."""
@@ -57,8 +53,13 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""
+        import tomllib
+        from importlib import resources
+
+        table = resources.files("kmip_data.manifests.tables") / "examples.toml"
+        program, _, name = ctx.command_path.partition(" ")
         with formatter.section("Examples"):
-            for line in self.examples:
+            for line in tomllib.loads(table.read_text("utf-8")).get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
 

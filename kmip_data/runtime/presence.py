@@ -13,6 +13,7 @@ MODULES: Final = {
     "images": ("skimage", "PIL"),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
+    "demo": ("pyrosm",),
 }
 
 
@@ -42,12 +43,13 @@ def install_command(extra: str) -> str:
 
 
 def require_extra(extra: str | None, what: str) -> None:
-    """Raise UsageError, with a command, unless the packages of an extra that ``what`` needs are installed."""
+    """Raise MissingExtra, with a command, unless the packages of the extra that ``what`` needs are there."""
     for module in MODULES[extra] if extra is not None else ():
         try:
             importlib.import_module(module)
         except ImportError as error:
-            from kmip_data.errors import UsageError
+            from kmip_data.errors import MissingExtra
 
-            missing = f"{what} needs the package {module.partition('.')[0]}, which is not installed here."
-            raise UsageError(missing, found=str(error), next=install_command(str(extra))) from error
+            package = f"{module.partition('.')[0]} of the extra {extra}"
+            missing = f"{what} needs the package {package}, which is not installed here."
+            raise MissingExtra(missing, found=str(error), next=install_command(str(extra))) from error

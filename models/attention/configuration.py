@@ -38,6 +38,8 @@ class MultiHead(Part):
 class KMIPPart(MultiHead):
     """Each node attends to the k nodes of its graph with the largest inner product."""
 
+    divides = True
+
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
     heads: int = Field(default=4, ge=1, description="attention heads")
     k: Positive | tuple[Positive, ...] = Field(
@@ -172,6 +174,11 @@ class ExphormerPart(MultiHead):
     def reads_edges(self) -> bool:  # type: ignore[override]
         """As far as it attends along them."""
         return self.real_edges
+
+    @property
+    def divides(self) -> bool:  # type: ignore[override]
+        """Unless dropout draws for edges, which several processes hold in another order."""
+        return not self.dropout
 
     @property
     def encoding(self) -> Expander | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from kmip_data.graphs.encodings.expander import COMPLETE
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.search.problem import check_heads, check_nodes
+
+if TYPE_CHECKING:
+    from kmip_data.models.layers.partition import Partition
 
 
 class Carried(NamedTuple):
@@ -85,6 +88,12 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
             "the network reads an expander (N, D), an added column that the data do not have",
             next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
+    if batch.partition is not None:
+        nodes = torch.arange(len(targets), device=targets.device)[:, None].expand_as(targets)
+        there = targets >= 0
+        if not self_loops:
+            there &= targets != batch.partition.nodes.rows[:, None]
+        return EdgeList(targets[there], nodes[there], len(targets), partition=batch.partition.everyone)
     targets, sizes, device = targets.long(), batch.ptr.diff(), targets.device
     nodes = torch.arange(len(targets), device=device)[:, None].expand_as(targets)
     if bool(((targets < -1) | (targets >= sizes.to(device)[batch.graph, None])).any()):
@@ -182,7 +191,8 @@ class ExphormerAttention(nn.Module):
             given = _at_nodes(virtual_k * edge_out, nodes) * q, _at_nodes(virtual_v, nodes)
             sums.append(tuple(values.sum(0) for values in self._weighed(*given)))
             pairs = self._weighed(k * _at_nodes(virtual_q * edge_in, nodes), v)
-            carried = carried._replace(virtual=self._divide(*(_in_graphs(values, nodes) for values in pairs)))
+            totals = [_in_graphs(values, nodes, batch.partition) for values in pairs]
+            carried = carried._replace(virtual=self._divide(*totals))
         messages, weights = sums[0]
         for more, heavier in sums[1:]:
             messages, weights = messages + more, weights + heavier
@@ -227,9 +237,10 @@ def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
     return at_nodes.view(len(nodes.target), len(x), -1).transpose(0, 1)
 
 
-def _in_graphs(values: Tensor, nodes: EdgeList) -> Tensor:
+def _in_graphs(values: Tensor, nodes: EdgeList, partition: Partition | None) -> Tensor:
     """Sum over the nodes of each graph: (V, N, d) → (V, G, d)."""
     if nodes.num_nodes == 1:
-        return values.sum(1, keepdim=True)
+        own = values.sum(1, keepdim=True)
+        return own if partition is None else partition.total(own)
     sums = nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
     return sums.view(nodes.num_nodes, len(values), -1).transpose(0, 1)

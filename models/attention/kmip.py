@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
 from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, ranked
+
+if TYPE_CHECKING:
+    from kmip_data.models.layers.partition import Chosen, Partition
 
 Ptr = Tensor | Sequence[int] | None
 
@@ -94,12 +97,14 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     repeat_first_key: bool = False,
     hint: Tensor | None = None,
     trusted: bool = False,
+    among: Chosen | None = None,
     context: ForwardContext = PLAIN,
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
-    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then.
+    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then. ``among`` says
+    which queries of a graph on several processes these are: dropout draws for all.
     """
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
@@ -118,7 +123,11 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
-    keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
+    keep = None
+    if dropout > 0:
+        drawn = scores if among is None else scores.new_empty(len(scores), among.total, k)
+        drawn = torch.rand_like(drawn)
+        keep = (drawn if among is None else drawn.index_select(1, among.rows)) >= dropout
     scale, kept_scale = 1 / math.sqrt(queries.shape[2]), 1 / (1 - dropout) if dropout < 1 else 0.0
     if is_transformed(queries, keys, values):
         out, weights = differentiable(queries, keys, values, indices, keep, scale)
@@ -240,14 +249,19 @@ class KMIPAttention(nn.Module):
         context, rows, last = context_of(ptr), x, self._last
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
         options = ptr.search_options if isinstance(ptr, GraphBatch) else options
+        part = ptr.partition if isinstance(ptr, GraphBatch) else None
         if self.legacy_padding:
-            rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
+            if part is None:  # one graph alone is the longest
+                rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
             options["repeat_first_key"] = True
         if self.warm_start and last is not None and last.shape[1] == len(x) and last.device == x.device:
             options["hint"] = context.kept(last)
         options |= {"dropout": self.dropout if self.training else 0.0, "context": context}
         k = self.k if self.training_k is None or not self.training else self.training_k
-        attended = attend_to_best(*self.project(x, rows), k, backend=self.backend, **options)
+        queries, keys, values = self.project(x, rows)
+        if part is not None:
+            (keys, values), options["among"] = _of_all_nodes(keys, values, part), part.nodes
+        attended = attend_to_best(queries, keys, values, k, backend=self.backend, **options)
         if self.warm_start:
             self._remember(attended.indices)
         return self.output(attended.out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
@@ -282,6 +296,12 @@ class KMIPAttention(nn.Module):
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
         return f"heads={self.heads}, k={self.k}, backend={self.backend!r}"
+
+
+def _of_all_nodes(keys: Tensor, values: Tensor, part: Partition) -> tuple[Tensor, Tensor]:
+    """Keys and values of every process by one exchange: (H, n, d) → (H, N, d) each."""
+    found = part.gathered(torch.cat([keys, values], 2).transpose(0, 1)).transpose(0, 1)
+    return found[..., : keys.shape[2]].contiguous(), found[..., keys.shape[2] :].contiguous()
 
 
 def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:

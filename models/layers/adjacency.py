@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
+
+if TYPE_CHECKING:
+    from kmip_data.models.layers.partition import AllNodes, Partition
 
 
 class Bags(NamedTuple):
@@ -66,6 +69,8 @@ class EdgeList:
     num_nodes: int  #: N
     distance: Tensor | None = None  #: (E, 1), where nodes have positions
     by_target: bool = False  #: True if they are sorted by target
+    #: Of a graph on several processes: sources from N on are rows of its halo.
+    partition: Partition | AllNodes | None = None
 
     @property
     def index(self) -> Tensor:
@@ -77,9 +82,13 @@ class EdgeList:
         """The edges themselves: a table has to be written out as a list."""
         return self
 
+    def extended(self, x: Tensor) -> Tensor:
+        """Rows of all sources: (N, d), and behind them the halo where there is one."""
+        return x if self.partition is None else self.partition.extended(x)
+
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (E, d)."""
-        return _LookUp.apply(x, self, False)  # type: ignore[no-any-return, no-untyped-call]
+        return _LookUp.apply(self.extended(x), self, False)  # type: ignore[no-any-return, no-untyped-call]
 
     def at_target(self, x: Tensor) -> Tensor:
         """Value of each edge's target: (N, d) → (E, d)."""
@@ -92,7 +101,7 @@ class EdgeList:
     def sum(self, values: Tensor, *, targets: bool) -> Tensor:
         """Sum the values of the edges at their targets, or at their sources, without a gradient."""
         if values.device.type == "cpu":
-            out = values.new_zeros(self.num_nodes, values.shape[1])
+            out = values.new_zeros(self.num_nodes if targets else self.num_sources, values.shape[1])
             # Not in place: torch 2.11 compiled to a wrong gradient then.
             return out.index_add(0, self.target if targets else self.source, values)
         bags = self.incoming if targets else self.outgoing
@@ -101,12 +110,17 @@ class EdgeList:
     @functools.cached_property
     def incoming(self) -> Bags:
         """The sources of each node."""
-        return self._bags(self.target, self.source, ordered=self.by_target)
+        return self._bags(self.target, self.source, self.num_nodes, ordered=self.by_target)
 
     @functools.cached_property
     def outgoing(self) -> Bags:
         """The targets of each node."""
-        return self._bags(self.source, self.target, ordered=False)
+        return self._bags(self.source, self.target, self.num_sources, ordered=False)
+
+    @property
+    def num_sources(self) -> int:
+        """Rows that a source may be."""
+        return self.num_nodes + (0 if self.partition is None else self.partition.halo)
 
     @functools.cached_property
     def is_loop(self) -> Tensor:
@@ -120,14 +134,23 @@ class EdgeList:
         loops.index_add_(0, self.target, self.is_loop.to(loops))
         return (self.incoming.start.diff() - loops)[:, None], loops[:, None]
 
-    def _bags(self, key: Tensor, other: Tensor, *, ordered: bool) -> Bags:
+    def _bags(self, key: Tensor, other: Tensor, count: int, *, ordered: bool) -> Bags:
         edge = None
         if not ordered:
             # Of 32-bit numbers, which torch sorts by their digits: several times as fast as of 64 bits.
             key, edge = key.int().sort(stable=True)
-        nodes = torch.arange(self.num_nodes + 1, dtype=key.dtype, device=key.device)
+        nodes = torch.arange(count + 1, dtype=key.dtype, device=key.device)
         start = torch.searchsorted(key.contiguous(), nodes)
         return Bags(other.contiguous() if edge is None else other[edge], start, edge)
+
+
+class SharedMembers(EdgeList):
+    """Each node as an edge into its graph, of which other processes have nodes as well."""
+
+    def sum_at_target(self, values: Tensor) -> Tensor:
+        """Sum over the nodes of each graph, on all processes."""
+        own = _SumAtTargets.apply(values, self)  # type: ignore[no-untyped-call]
+        return self.partition.total(own)  # type: ignore[union-attr]
 
 
 class _LookUp(torch.autograd.Function):
@@ -163,7 +186,7 @@ def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Te
 
     ``weight`` is that of the edges, (E,); None: 1.
     """
-    wide = x if x.dtype == torch.float64 else x.float()
+    wide = edges.extended(x if x.dtype == torch.float64 else x.float())
     weight = weight if weight is None else weight.to(wide.dtype)
     out: Tensor = _NeighborSum.apply(wide, weight, edges)  # type: ignore[no-untyped-call]
     return out

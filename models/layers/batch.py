@@ -16,16 +16,19 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.adjacency import EdgeList
+from kmip_data.models.layers.adjacency import EdgeList, SharedMembers
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
+
+if TYPE_CHECKING:
+    from kmip_data.models.layers.partition import Chosen, Partition
 
 PARTS: Final = 16  #: of a neighbour table, for as many threads
 PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each has a sum for every node
@@ -142,6 +145,7 @@ class Rows(NamedTuple):
 
     first: Tensor | None = None  #: (1,) int64 on their device: only so many, the first ones; None: all
     repeated: bool = False  #: True in the second pass of a recomputed layer: running statistics stay
+    among: Chosen | None = None  #: which rows of a graph on several processes they are; None: all there are
 
 
 ALL = Rows()
@@ -165,6 +169,7 @@ class GraphBatch:
     counted: Tensor | None = None
     context: ForwardContext = PLAIN  #: settings and records of the forward pass
     plans: dict[Any, Any] = field(default_factory=dict)  #: what the layers share, such as BigBird's blocks
+    partition: Partition | None = None  #: of one graph on several processes: which of its nodes these are
 
     @property
     def num_graphs(self) -> int:
@@ -174,28 +179,36 @@ class GraphBatch:
     @functools.cached_property
     def members(self) -> EdgeList:
         """Each node as an edge into its graph: sums over graphs, and values of graphs at their nodes."""
-        return EdgeList(self.graph, self.graph, self.num_graphs, by_target=True)
+        kind = EdgeList if self.partition is None else SharedMembers
+        return kind(self.graph, self.graph, self.num_graphs, by_target=True, partition=self.partition)
 
     @functools.cached_property
     def sizes(self) -> Tensor:
         """(G, 1) nodes of each graph, and 1 where it has none, on the device of ``graph``."""
-        return self.members.incoming.start.diff().clamp_min(1)[:, None]
+        sizes = self.members.incoming.start.diff()
+        if self.partition is not None:
+            sizes = torch.full_like(sizes, self.partition.nodes.total)
+        return sizes.clamp_min(1)[:, None]
 
     @property
     def node_rows(self) -> Rows:
-        """Nodes that a batch norm counts."""
-        return Rows(None if self.counted is None else self.counted[:1], self.context.repeated)
+        """Nodes that a batch norm counts, and dropout draws for."""
+        among = None if self.partition is None else self.partition.nodes
+        return Rows(None if self.counted is None else self.counted[:1], self.context.repeated, among)
 
     @property
     def edge_rows(self) -> Rows:
-        """Edges that a batch norm counts."""
-        return Rows(None if self.counted is None else self.counted[1:], self.context.repeated)
+        """Edges that a batch norm counts, and dropout draws for."""
+        among = None if self.partition is None else self.partition.edges
+        return Rows(None if self.counted is None else self.counted[1:], self.context.repeated, among)
 
     @property
     def search_options(self) -> dict[str, Any]:
         """Arguments of a search within each graph; where graphs begin only a GPU knows of a padded batch."""
         if self.counted is not None:
             return {"query_ptr": self.ptr, "trusted": True}
+        if self.partition is not None:  # own nodes ask, all nodes answer
+            return {"query_ptr": self.ptr, "key_ptr": torch.tensor([0, self.partition.nodes.total])}
         return {"query_ptr": self.ptr, "key_ptr": self.ptr}
 
 
@@ -236,6 +249,7 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
     ptr, graph = read_graphs(batch, x) if counted is None else (batch.ptr, batch.batch)
+    partition: Partition | None = getattr(batch, "partition", None)
     edges: Edges
     if neighbor is not None:
         _whole_numbers(neighbor, "neighbor", len(x), (*_SIGNED, torch.uint16, torch.uint32))
@@ -245,9 +259,9 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
         raise UsageError("the batch has no edges: no neighbor (N, k) or edge_index (2, E)")
     else:
         index = _whole_numbers(batch.edge_index, "edge_index", 2)
-        edges = EdgeList(index[0], index[1], len(x))
+        edges = EdgeList(index[0], index[1], len(x), partition=partition)
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
-    return GraphBatch(x, edges, edge_attr, ptr, graph, columns, counted, context)
+    return GraphBatch(x, edges, edge_attr, ptr, graph, columns, counted, context, partition=partition)
 
 
 _SIGNED = (torch.int32, torch.int64)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.layers.adjacency import neighbor_sum
-from kmip_data.models.layers.batch import Edges, GraphBatch, Rows
-from kmip_data.models.layers.norms import ACTIVATIONS, Activation, BatchNorm, relu_dropout
+from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
+from kmip_data.models.layers.norms import ACTIVATIONS, Activation, BatchNorm, dropout, relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
 
@@ -35,26 +35,25 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, d) to the same; the edge features ``e`` are given back."""
-        return self.after(self.convolve(x, e, batch.edges), batch.node_rows), e
+        rows = batch.node_rows
+        return self.after(self.convolve(x, e, batch.edges, rows), rows), e
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same, from the neighbours."""
         raise NotImplementedError
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
         """Apply what the stack has after the convolution, (N, d); ``rows`` as a batch norm takes them."""
         if self.norm is None:
-            return self._activated(x)
+            return self._activated(x, rows)
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
-        return nn.functional.normalize(self._activated(self.norm(x, rows)), dim=1)
+        return nn.functional.normalize(self._activated(self.norm(x, rows), rows), dim=1)
 
-    def _activated(self, x: Tensor) -> Tensor:
+    def _activated(self, x: Tensor, rows: Rows) -> Tensor:
         if self.activation == "relu":
-            return relu_dropout(x, self.dropout, self.training)  # in either order the same
-        act = ACTIVATIONS[self.activation]
-        if self.norm is None:
-            return nn.functional.dropout(act(x), self.dropout, self.training)
-        return act(nn.functional.dropout(x, self.dropout, self.training))
+            return relu_dropout(x, self.dropout, self.training, rows)  # in either order the same
+        act, p = ACTIVATIONS[self.activation], self.dropout if self.training else 0.0
+        return dropout(act(x), p, rows) if self.norm is None else act(dropout(x, p, rows))
 
 
 class MLP(Convolution):
@@ -64,7 +63,7 @@ class MLP(Convolution):
         super().__init__(dim, **options)
         self.lin = nn.Linear(dim, dim, bias=self.norm is None)
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
         return self.lin(x)  # type: ignore[no-any-return]
 
@@ -82,7 +81,7 @@ class GCN(Convolution):
         nn.init.xavier_uniform_(self.lin.weight)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
         others, loops = (count.to(self.lin.weight.dtype) for count in edges.adjacency.degrees)
         scale = (others + 1).rsqrt()
@@ -107,7 +106,7 @@ class GAT(Convolution):
         )
         self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
         adjacency, h = edges.adjacency, self.lin(x)
         s, t = ((h * a).sum(1, keepdim=True) for a in (self.att_src, self.att_dst))
@@ -136,7 +135,7 @@ class GINE(Convolution):
         super().__init__(dim, **options)
         self.lin_in, self.lin_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
         if e is None or (e.ndim == 2 and len(e) == 1):
             sums = neighbor_sum(edges.adjacency, (x if e is None else x + e).relu())
@@ -145,10 +144,10 @@ class GINE(Convolution):
             messages += e
             sums = edges.sum_at_target(messages.relu_())
         h = self.lin_in(x + sums)
-        return self.lin_out(self._activated(h) if self.stack == "lrgb" else h.relu())  # type: ignore[no-any-return]
+        return self.lin_out(self._activated(h, rows) if self.stack == "lrgb" else h.relu())  # type: ignore[no-any-return]
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
         """(N, d) to the same."""
         if self.stack == "lrgb":
-            return nn.functional.dropout(x, self.dropout, self.training)
+            return dropout(x, self.dropout if self.training else 0.0, rows)
         return super().after(x, rows)

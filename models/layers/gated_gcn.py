@@ -110,7 +110,8 @@ class GatedGCN(nn.Module):
         if not self.update_edges:
             return quotient, old
         normed = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
-        new = activated(normed, self.activation, self.dropout if self.training else 0.0)
+        p = self.dropout if self.training else 0.0
+        new = activated(normed, self.activation, p, batch.edge_rows)
         return quotient, new.view(pre.shape) + old
 
 
@@ -119,7 +120,8 @@ def _fused(
 ) -> Callable[..., Any] | None:
     """Return the function of compiled or fused passes for these, or None."""
     edges, kind, weight = batch.edges, x.device.type, layer.C.weight
-    if layer.closeness is not None or layer.activation != "relu" or layer.norm_e.together:
+    alone = batch.partition is None and not layer.norm_e.together
+    if layer.closeness is not None or layer.activation != "relu" or not alone:
         return None
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None

@@ -8,9 +8,10 @@ with statistics of this process alone. The fused kernels and torch draw other ch
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, distributed, nn
@@ -20,6 +21,9 @@ from torch_geometric.nn.norm import LayerNorm
 
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows
+
+if TYPE_CHECKING:
+    from kmip_data.models.layers.partition import Chosen
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -244,11 +248,11 @@ def normed(
             fused: Tensor = kernels.normed(norm, rows, more, residual, **options)
             return fused
     if more is not None:
-        rows = rows + nn.functional.dropout(more, before)
+        rows = rows + dropout(more, before, counted)
     if not isinstance(norm, nn.Identity):
         rows = norm(rows, counted if isinstance(norm, BatchNorm) else batch)
     if activation is not None:
-        rows = activated(rows, activation, after)
+        rows = activated(rows, activation, after, counted)
     return rows if residual is None else residual + rows
 
 
@@ -262,14 +266,25 @@ def _kernels(*tensors: Tensor | None) -> Any:
     return importlib.import_module("kmip_data.models.layers.gpu.norms")
 
 
-def activated(rows: Tensor, activation: Activation, dropout: float) -> Tensor:
+def dropout(x: Tensor, p: float, rows: Rows = ALL) -> Tensor:
+    """Torch's dropout of the rows of ``x``; of a graph on several processes as if one had all of them.
+
+    Each process draws the numbers of all rows, in the order of one process, and keeps its own.
+    """
+    if rows.among is None or p == 0:
+        return nn.functional.dropout(x, p)
+    total, chosen = rows.among
+    return x * nn.functional.dropout(x.new_ones(total, *x.shape[1:]), p).index_select(0, chosen)
+
+
+def activated(rows: Tensor, activation: Activation, p: float, which: Rows = ALL) -> Tensor:
     """``dropout(activation(rows))``; the probability is 0 outside training."""
     if activation == "gelu":
-        return nn.functional.dropout(nn.functional.gelu(rows), dropout)
-    return relu_dropout(rows, dropout, training=True)
+        return dropout(nn.functional.gelu(rows), p, which)
+    return relu_dropout(rows, p, True, which)
 
 
-def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
+def relu_dropout(x: Tensor, p: float, training: bool, rows: Rows = ALL) -> Tensor:
     """``dropout(relu(x), p)``, any shape and floating dtype.
 
     On edges this is a large part of a training step: PyTorch draws a float64 number per element on
@@ -281,14 +296,17 @@ def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return nn.functional.relu(x)
     if torch.compiler.is_compiling():  # fuses torch's own, and could not follow what draws the numbers here
         return nn.functional.dropout(nn.functional.relu(x), p)
-    return _ReLUDropout.apply(x, round(p * 2**16))  # type: ignore[no-any-return, no-untyped-call]
+    return _ReLUDropout.apply(x, round(p * 2**16), rows.among)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ReLUDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
-        drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-        mask = drawn.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+    def forward(ctx: Any, x: Tensor, dropped: int, among: Chosen | None) -> Tensor:
+        shape = x.shape if among is None else (among.total, *x.shape[1:])
+        count = math.prod(shape)
+        drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        numbers = drawn.view(torch.int16)[:count].view(shape)
+        mask = (numbers if among is None else numbers.index_select(0, among.rows)) >= dropped - 2**15
         mask &= x > 0
         ctx.save_for_backward(mask)
         ctx.scale = 2**16 / max(1, 2**16 - dropped)
@@ -297,6 +315,6 @@ class _ReLUDropout(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (mask,) = ctx.saved_tensors
-        return (grad * ctx.scale).mul_(mask), None
+        return (grad * ctx.scale).mul_(mask), None, None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -91,14 +92,14 @@ def row_of_result(result: RunResult) -> Ours | None:
     return None
 
 
-def check_reproduced(row: Ours, summary: Summary) -> str:
-    """Return a line for each seed of ``summary``, compared with ``row``.
+def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
+    """Compare each seed of ``summary`` with ``row``; return that as a dictionary and as text.
 
     With the row's processor, threads and torch, metric and weights have to be equal bit for bit; elsewhere,
     or with another seed, the metric has to lie within three standard deviations of the row's mean. Raises
     ``NotReproduced`` where it does not, or where build or split are others.
     """
-    lines, alike = [], True
+    lines, seeds, alike = [], [], True
     far = 3 * (row.std or 0)
     before = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
@@ -109,6 +110,9 @@ def check_reproduced(row: Ours, summary: Summary) -> str:
         same_data = result.build_key == row.build and (then is None or found[2] == then[2])
         alike &= same_data and (found == then if exact else abs(now - row.mean) <= far)
         same = "other data" if not same_data else "equal, weights too" if found == then else ""
+        seeds.append(
+            {"seed": result.seed, "test": now, "row": then and then[0], "equal": same_data and found == then}
+        )
         shown = f"{with_unit(row.metric, now)}, row {with_unit(row.metric, then[0]) if then else '–'}"
         lines.append(f"seed {result.seed}: {shown}{same and f': {same}'}")
     lines.append(f"row: {row.text()}, {row.hardware}, torch {row.torch}")
@@ -116,7 +120,9 @@ def check_reproduced(row: Ours, summary: Summary) -> str:
     text = "\n".join(lines)
     if not alike:
         what = f"{row.dataset}/{row.name} is not reproduced."
-        raise NotReproduced(
-            what, found=f"\n{text}", next="compare build, split, machine and version of torch"
-        )
-    return text
+        advice = "compare build, split, machine and version of torch"
+        if row.std is None:
+            advice += "; a row of one seed has no deviation, so that only equal figures reproduce it"
+        raise NotReproduced(what, found=f"\n{text}", next=advice)
+    shared = {"mean": row.mean, "std": row.std, "hardware": row.hardware, "torch": row.torch}
+    return {"row": f"{row.dataset}/{row.name}", **shared, "seeds": seeds}, text

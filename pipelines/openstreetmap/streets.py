@@ -21,48 +21,11 @@ from typing import Final
 import numpy as np
 
 from kmip_data.arrays import F64, I32
+from kmip_data.manifest import read_shipped
 
-_UNUSED = "abandoned|construction|no|planned|platform|proposed|raceway|razed|rest_area|services"
-_NO_CARS = "bridleway|bus_guideway|corridor|cycleway|elevator|escalator|footway|path|pedestrian|steps|track"
-_PUBLIC = {"area": "yes", "access": "private"}
-
+_RULES: Final = read_shipped("tables", "streets")
 #: Network type -> key -> values, any of which leaves a way out.
-LEFT_OUT: Final[Mapping[str, Mapping[str, str]]] = {
-    "all": {"area": "yes", "highway": _UNUSED},
-    "all_public": {**_PUBLIC, "highway": _UNUSED, "service": "private"},
-    "any": {},
-    "bike": {
-        **_PUBLIC,
-        "highway": f"{_UNUSED}|bus_guideway|corridor|elevator|escalator|footway|motor|steps",
-        "bicycle": "no",
-        "service": "private",
-    },
-    "drive": {
-        **_PUBLIC,
-        "highway": f"{_UNUSED}|{_NO_CARS}|service",
-        "motor_vehicle": "no",
-        "motorcar": "no",
-        "service": "alley|driveway|emergency_access|parking|parking_aisle|private",
-    },
-    "drive_service": {
-        **_PUBLIC,
-        "highway": f"{_UNUSED}|{_NO_CARS}",
-        "motor_vehicle": "no",
-        "motorcar": "no",
-        "service": "emergency_access|parking|parking_aisle|private",
-    },
-    "walk": {
-        **_PUBLIC,
-        "highway": "abandoned|bus_guideway|construction|cycleway|motor|no|planned|platform|proposed|raceway|"
-        "razed|rest_area|services",
-        "foot": "no",
-        "service": "private",
-        "sidewalk": "separate",
-        "sidewalk:both": "separate",
-        "sidewalk:left": "separate",
-        "sidewalk:right": "separate",
-    },
-}
+LEFT_OUT: Final[Mapping[str, Mapping[str, str]]] = _RULES["left_out"]
 _PATTERNS = {
     kind: [(key, re.compile(values)) for key, values in rules.items()] for kind, rules in LEFT_OUT.items()
 }
@@ -94,35 +57,10 @@ def direction(tags: Mapping[str, str], network_type: str) -> int:
 KM_A_MILE: Final = 1.60934  #: as OSMnx has it
 _NUMBER: Final = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
-#: Speeds that are meant where only a rule is given (``maxspeed=FI:urban``): zone -> countries and km/h.
-#: From https://wiki.openstreetmap.org/wiki/Key:maxspeed, in OSMnx's selection.
-_ZONES: Final = {
-    "bicycle_road": "AT DE 30",
-    "cyclestreet": "BE 30",
-    "express": "JP PH 100",
-    "living_street": "RS 10, DE 15, BE BG BY CZ ES HU RU SK TR UA 20, UZ 30",
-    "motorway": "CA-QC 100, BY RU UZ 110, UK 112.65, BE CH DE ES FI FR PT 120, AT CZ DK GR HU IT RO RS SI SK "
-    "TR UA 130, BG 140",
-    "motorway_urban": "SK 90",
-    "nsl": "JP 60, CA-SK 80",
-    "nsl_dual": "UK 112.65",
-    "nsl_restricted": "GB 48.28",
-    "nsl_single": "UK 96.56",
-    "pedestrian_zone": "CZ 20",
-    "rural": "BE-BRU BE-VLG SE 70, CA-QC 75, CA-BC CA-ON CH DE DK FI FR NO PH RS 80, BE-WAL BG BY CA-AB "
-    "CA-MB CZ EE ES GR HU IT LT PT RO RU SI SK TR UA 90, AT UZ 100, AR 110",
-    "trunk": "ES SK 90, AT CH FI PT RO RS 100, CZ GR HU IT SI TR UA 110, BE BG 120",
-    "urban": "BE-BRU PH 30, AR 40, AT BE-VLG BE-WAL BG CA-BC CA-MB CA-ON CA-QC CH CZ DE DK EE ES FI FR GR HU "
-    "IT LT NO PT RO RS SE SI SK TR UA 50, BY RU 60, CA-AB 65, UZ 70",
-    "urban:primary": "AR 60",
-    "urban:secondary": "AR 60",
-    "urban_motorway": "CZ 80",
-    "urban_trunk": "CZ 80",
-    "zone30": "BE ES FR TR 30",
-}
+#: km/h that are meant where only a rule is given (``maxspeed=FI:urban``).
 IMPLICIT: Final = {
     f"{country}:{zone}": float(speed)
-    for zone, groups in _ZONES.items()
+    for zone, groups in _RULES["zones"].items()
     for *countries, speed in map(str.split, groups.split(", "))
     for country in countries
 }

@@ -18,6 +18,7 @@ from kmip_data.pipelines.raw.archives import Archive, BareFile, FolderArchive, o
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, locked, staging
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
 from kmip_data.pipelines.raw.license import require_agreement, show_license
+from kmip_data.runtime.presence import MODULES, require_extra
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
@@ -106,6 +107,9 @@ class _Import:
             needed = any(not source.packaged for source in self.sources)
             if self.options.offline and needed and not self.folder.exists():
                 raise self._not_here(self.sources)
+            for source in self.sources:
+                if source.packaged and not (self.folder / source.name).exists():
+                    _find_packaged(source, self.manifest.name)  # its errors, before anything is written
         with locked(self.folder, quiet=self.options.quiet):
             # Another process may have brought them in while this one waited.
             if not self.archives and (copy := self._earlier(complete=complete)):
@@ -276,7 +280,8 @@ def _local(source: Source, selection: Selection) -> Found:
 def _find_packaged(source: Source, dataset: str) -> tuple[Path, Receipt]:
     """Return the file of a source that a Python package ships, and its receipt; nothing is imported.
 
-    Raises :class:`SourceUnavailable` where it is not installed, or its version ships another file.
+    Raises :class:`MissingExtra` or :class:`SourceUnavailable` where it is not installed, and the latter where
+    its version ships another file.
     """
     mirror = source.mirrors[0]
     package, _, member = mirror.url.removeprefix(PACKAGE).partition("/")
@@ -289,6 +294,7 @@ def _find_packaged(source: Source, dataset: str) -> tuple[Path, Receipt]:
             return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
         found = f"{origin} has SHA-256 {digest[:12]}…"
     except (importlib.metadata.PackageNotFoundError, DamagedInput):
+        require_extra(next((name for name, modules in MODULES.items() if package in modules), None), dataset)
         found = f"{package} is not installed, or has no {member}"
     raise SourceUnavailable(
         f"The raw data of {dataset} come with the Python package {package}.",

@@ -8,6 +8,7 @@ shapes in its train, val and test lists.
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -15,100 +16,27 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.manifest import read_shipped
 from kmip_data.pipelines.samples.writers import deal, part_sizes
 from kmip_data.pipelines.shapenet_part import CATEGORIES, list_name
 
 DEFAULT_SHAPES = 48
 PUBLISHED = {"train": 12_137, "val": 1_870, "test": 2_874}
 
-Vector = tuple[float, float, float]
-#: kind, part (from 0 inside the category), centre, size; y is up. Kinds: ``box``, ``ball`` (ellipsoid) and
-#: ``rod-x|y|z`` (elliptic cylinder along an axis).
-Piece = tuple[str, int, Vector, Vector]
+Piece = tuple[str, int, NDArray[np.float64], NDArray[np.float64]]  #: kind, part, centre, size
 
 
-def _two(kind: str, part: int, x: float, y: float, z: float, size: Vector) -> list[Piece]:
-    """Two equal pieces at (±x, y, z)."""
-    return [(kind, part, (sx * x, y, z), size) for sx in (-1, 1)]
-
-
-def _four(kind: str, part: int, x: float, y: float, z: float, size: Vector) -> list[Piece]:
-    """Four equal pieces at (±x, y, ±z)."""
-    return [(kind, part, (sx * x, y, sz * z), size) for sx in (-1, 1) for sz in (-1, 1)]
-
-
-SHAPES: dict[str, list[Piece]] = {
-    "Airplane": [
-        ("rod-z", 0, (0, 0, 0), (0.12, 0.12, 0.9)),
-        ("box", 1, (0, 0, 0.05), (0.9, 0.02, 0.2)),
-        ("box", 2, (0, 0.1, -0.4), (0.3, 0.16, 0.1)),
-        *_two("rod-z", 3, 0.2, -0.06, 0.08, (0.07, 0.07, 0.16)),
-    ],
-    "Bag": [("box", 1, (0, -0.1, 0), (0.6, 0.5, 0.25)), ("rod-x", 0, (0, 0.28, 0), (0.35, 0.1, 0.04))],
-    "Cap": [("ball", 0, (0, 0, 0), (0.6, 0.4, 0.6)), ("box", 1, (0, -0.02, 0.4), (0.5, 0.03, 0.3))],
-    "Car": [
-        ("box", 0, (0, 0.18, 0), (0.36, 0.1, 0.4)),
-        ("box", 1, (0, 0.0, 0.48), (0.38, 0.08, 0.03)),
-        *_four("rod-x", 2, 0.19, -0.1, 0.28, (0.07, 0.18, 0.18)),
-        ("box", 3, (0, 0.02, 0), (0.4, 0.2, 0.92)),
-    ],
-    "Chair": [
-        ("box", 0, (0, 0.28, -0.22), (0.45, 0.45, 0.05)),
-        ("box", 1, (0, 0.0, 0), (0.48, 0.06, 0.48)),
-        *_four("rod-y", 2, 0.2, -0.24, 0.2, (0.05, 0.45, 0.05)),
-        *_two("box", 3, 0.25, 0.15, 0, (0.04, 0.04, 0.4)),
-    ],
-    "Earphone": [
-        *_two("ball", 0, 0.3, -0.1, 0, (0.12, 0.26, 0.24)),
-        ("rod-x", 1, (0, 0.25, 0), (0.55, 0.06, 0.08)),
-        ("rod-y", 2, (0.3, -0.4, 0), (0.02, 0.4, 0.02)),
-    ],
-    "Guitar": [
-        ("box", 0, (0, 0.44, 0), (0.08, 0.12, 0.03)),
-        ("box", 1, (0, 0.15, 0), (0.05, 0.5, 0.03)),
-        ("ball", 2, (0, -0.28, 0), (0.36, 0.44, 0.1)),
-    ],
-    "Knife": [("box", 0, (0, 0, 0.22), (0.03, 0.12, 0.5)), ("rod-z", 1, (0, 0, -0.25), (0.06, 0.09, 0.4))],
-    "Lamp": [
-        ("rod-y", 0, (0, -0.45, 0), (0.34, 0.05, 0.34)),
-        ("ball", 1, (0, 0.3, 0), (0.42, 0.36, 0.42)),
-        ("box", 2, (0, 0.5, 0), (0.1, 0.04, 0.1)),
-        ("rod-y", 3, (0, -0.15, 0), (0.04, 0.6, 0.04)),
-    ],
-    "Laptop": [
-        ("box", 0, (0, -0.2, 0.15), (0.7, 0.03, 0.48)),
-        ("box", 1, (0, 0.06, -0.1), (0.7, 0.46, 0.03)),
-    ],
-    "Motorbike": [
-        ("box", 0, (0, 0.16, 0.02), (0.12, 0.12, 0.22)),
-        ("box", 1, (0, 0.14, -0.2), (0.14, 0.05, 0.3)),
-        *[("rod-x", 2, (0.0, -0.16, z), (0.08, 0.34, 0.34)) for z in (-0.33, 0.33)],
-        ("rod-x", 3, (0, 0.3, 0.26), (0.4, 0.03, 0.03)),
-        ("ball", 4, (0, 0.16, 0.34), (0.08, 0.08, 0.08)),
-        ("box", 5, (0, -0.04, 0), (0.12, 0.18, 0.4)),
-    ],
-    "Mug": [("box", 0, (0.32, 0, 0), (0.14, 0.3, 0.05)), ("rod-y", 1, (0, 0, 0), (0.5, 0.6, 0.5))],
-    "Pistol": [
-        ("box", 0, (0, 0.16, 0.05), (0.08, 0.14, 0.8)),
-        ("box", 1, (0, -0.14, -0.25), (0.08, 0.42, 0.16)),
-        ("box", 2, (0, -0.0, -0.08), (0.03, 0.12, 0.12)),
-    ],
-    "Rocket": [
-        ("rod-y", 0, (0, -0.05, 0), (0.16, 0.7, 0.16)),
-        *_four("box", 1, 0.12, -0.4, 0.12, (0.08, 0.2, 0.08)),
-        ("ball", 2, (0, 0.36, 0), (0.16, 0.26, 0.16)),
-    ],
-    "Skateboard": [
-        *_four("rod-x", 0, 0.1, -0.08, 0.32, (0.06, 0.08, 0.08)),
-        ("box", 1, (0, 0.02, 0), (0.24, 0.03, 0.9)),
-        *[("box", 2, (0, -0.03, z), (0.2, 0.03, 0.06)) for z in (-0.32, 0.32)],
-    ],
-    "Table": [
-        ("box", 0, (0, 0.22, 0), (0.9, 0.05, 0.55)),
-        *_four("rod-y", 1, 0.4, -0.05, 0.22, (0.05, 0.5, 0.05)),
-        ("box", 2, (0, -0.15, 0), (0.76, 0.03, 0.4)),
-    ],
-}
+def shapes() -> dict[str, list[Piece]]:
+    """Return the pieces of each category: those of ``manifests/tables/shapes.toml``, mirrored."""
+    found: dict[str, list[Piece]] = {}
+    for category, pieces in read_shipped("tables", "shapes").items():
+        for kind, part, centre, size, *mirrored in pieces:
+            for signs in itertools.product(
+                *((-1, 1) if axis in "".join(mirrored) else (1,) for axis in "xyz")
+            ):
+                piece = kind, part, np.array(signs) * np.array(centre), np.array(size)
+                found.setdefault(category, []).append(piece)
+    return found
 
 
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
@@ -119,12 +47,12 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     (folder / "train_test_split").mkdir(exist_ok=True)
     lines = [f"{category.name}\t{category.synset}\n" for category in CATEGORIES]
     (folder / "synsetoffset2category.txt").write_bytes("".join(lines).encode())
-    paths = []
+    pieces, paths = shapes(), []
     for number in range(total):
         category = CATEGORIES[number % len(CATEGORIES)]
         rng = Generator(PCG64([seed, number]))
         path = f"{category.synset}/{rng.bytes(16).hex()}"
-        points = _shape(SHAPES[category.name], category.first, rng)
+        points = _shape(pieces[category.name], category.first, rng)
         text = ("%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n" * len(points)) % tuple(points.ravel().tolist())
         (folder / f"{path}.txt").write_bytes(text.encode())
         paths.append(path)
@@ -138,7 +66,7 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.
     """Draw one shape: (N, 7) of x, y, z, normal x, y, z, label."""
     scale = rng.uniform(0.8, 1.2, 3)
     jittered = [
-        (kind, part, np.array(centre) * scale, np.array(size) * scale * rng.uniform(0.85, 1.15, 3))
+        (kind, part, centre * scale, size * scale * rng.uniform(0.85, 1.15, 3))
         for kind, part, centre, size in pieces
     ]
     areas = np.array([2 * (s[0] * s[1] + s[1] * s[2] + s[0] * s[2]) for _, _, _, s in jittered])

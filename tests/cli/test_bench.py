@@ -57,20 +57,18 @@ def test_reading_compares_with_pyg(monkeypatch):
 
 
 @pytest.mark.slow
-def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fit(
-    home_of_sample, monkeypatch
-):
+def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fit(home, monkeypatch):
     monkeypatch.setattr(bench, "ROUNDS", 1)
     monkeypatch.setattr(bench, "BATCHES", 1)
-    keys = ("model.layers=1", "model.hidden_dim=16", "training.batch_size=1")
-    settings = [word for key in (*keys, "data.parameters={limit = 12, k = 4}") for word in ("--set", key)]
-    words = ("bench", "train", "s3dis", "--sample", *settings, "--home", home_of_sample, "-q", "--model")
+    keys = ("model.layers=1", "model.hidden_dim=16", "training.batch_size=1", "data.parameters={limit = 120}")
+    settings = [word for key in keys for word in ("--set", key)]
+    words = ("bench", "train", "long-range", "--sample", *settings, "-q", "--model")
     found = done(*words, "gps-kmip,gcn", "--json").json
     ours, gcn = found["models"]
     assert ours["seconds"] > 0
     assert (ours["ratio"], ours["graphs"]) == (1, 1)
     assert gcn["ratio"] > 0
-    batches = ours["hours"] * 3600 / ours["seconds"] / 200  # epochs of the preset
+    batches = ours["hours"] * 3600 / ours["seconds"] / 12  # epochs of the preset
     assert batches == pytest.approx(round(batches))
 
     def too_small(config, data, device):
@@ -79,4 +77,4 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
     monkeypatch.setattr("kmip_data.models.profiling.training.plan_memory", too_small)
     text = done(*words, "gcn").out
     assert "gcn: no memory for it" in text
-    assert "epochs of s3dis/gcn on these data (sample: generated" in text
+    assert "epochs of long-range/gcn on these data (sample: generated" in text

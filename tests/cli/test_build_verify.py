@@ -78,13 +78,6 @@ def test_build_from_a_real_archive(home):
     assert done("list", "--json").json["unreadable"] == [str(path)]
 
 
-def test_fetch_from_a_local_archive(home):
-    archive = shared_data(SHAPENET_ZIP)
-    found = done("fetch", "shapenet-part", "--archive", archive, "--json", "-q").json
-    assert found["receipts"][0]["bytes"] == archive.stat().st_size
-    done("build", "shapenet-part", "--offline", "-q", "--limit", "2", "--jobs", "1")
-
-
 def test_what_cannot_be_built_ends_with_the_next_step_and_leaves_nothing(home, tmp_path):
     other, part = tmp_path / "other.zip", tmp_path / "part"
     other.write_bytes(b"<html>not an archive</html>")

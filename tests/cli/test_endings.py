@@ -27,6 +27,7 @@ from kmip_data.runtime.progress import Progress
 CLASSES = {
     errors.CheckFailed: 1,
     errors.UsageError: 2,
+    errors.MissingExtra: 2,
     errors.SourceUnavailable: 3,
     errors.NotReproduced: 3,
     errors.DamagedInput: 4,
@@ -47,7 +48,7 @@ def command_that(monkeypatch):
     """Put a command ``x`` on the command line that runs the function given, or raises the error."""
 
     def make(body):
-        @click.command(cls=Command, examples=["kmip-data x"])
+        @click.command(cls=Command)
         @click.option("--json", "as_json", is_flag=True)
         def x(as_json):
             if isinstance(body, BaseException):

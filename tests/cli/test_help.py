@@ -16,6 +16,7 @@ import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
 from kmip_data.cli.shared.commands import number_list
 from kmip_data.errors import UsageError
+from kmip_data.manifest import read_shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"help", "home", "as_json", "quiet", "sample"}  #: described once, at the head of the page
@@ -23,36 +24,48 @@ BEGIN = "<!-- Below: written by KMIP_DATA_WRITE_DOCS=1 pytest tests/cli/test_hel
 
 
 def page_of(root: click.Group) -> str:
-    """Return the sections of all commands, in the order of the help."""
-    return "\n".join(_sections(root, "", 2))
+    """Return the options of several commands, then the sections of all, in the order of the help."""
+    where: dict[str, list[str]] = {}
+    for name, command in _commands(root):
+        for row in _rows(command):
+            where.setdefault(row, []).append(f"`{name}`")
+    common = {row: ", ".join(names) for row, names in where.items() if len(names) > 1}
+    head = ["## Options of several commands\n", "The sections below have each command's other options.\n"]
+    head += ["| option | what | commands |", "|---|---|---|"]
+    page = [*head, *(f"{row} {names} |" for row, names in common.items()), ""]
+    for name, command in _commands(root):
+        context = click.Context(command)
+        options = [param for param in command.params if isinstance(param, click.Option)]
+        arguments = [param.make_metavar(context) for param in command.params if param not in options]
+        needed = [f"{each.opts[0]} {each.make_metavar(context)}" for each in options if each.required]
+        page.append(f"{'#' * (2 + name.count(' '))} {name}\n")
+        if not isinstance(command, click.Group):
+            page.append(f"    {' '.join(['kmip-data', name, *arguments, *needed])}\n")
+        page.append(f"{' '.join((command.help or '').replace('|', '').split())}\n")
+        if rows := [row for row in _rows(command) if row not in common]:
+            page += ["| option | what |", "|---|---|", *rows, ""]
+    return "\n".join(page)
 
 
-def _sections(group: click.Group, path: str, level: int) -> Iterator[str]:
+def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
-        full = f"{path} {name}".strip()
-        options = [param for param in command.params if isinstance(param, click.Option)]
-        arguments = [param.make_metavar(context) for param in command.params if param not in options]
-        needed = [f"{each.opts[0]} {each.make_metavar(context)}" for each in options if each.required]
-        line = " ".join(["kmip-data", full, *arguments, *needed])
-        yield f"{'#' * level} {full}\n"
-        shown = "" if isinstance(command, click.Group) else f"    {line}\n\n"
-        yield f"{shown}{' '.join((command.help or '').replace('|', '').split())}\n"
-        if rows := [row for option in options if (row := _row(option, context)) is not None]:
-            yield "\n".join(["| option | what |", "|---|---|", *rows, ""])
+        yield f"{path}{name}", command
         if isinstance(command, click.Group):
-            yield from _sections(command, full, level + 1)
+            yield from _commands(command, f"{path}{name} ")
 
 
-def _row(option: click.Option, context: click.Context) -> str | None:
-    record = option.get_help_record(context)
-    if option.name in SHARED or record is None:
-        return None
-    names, text = (part.replace("|", "\\|") for part in record)  # a bar would end the cell
-    short, comma, long = names.rpartition(", ")
-    return f"| `{long}`{comma}{f'`{short}`' if short else ''} | {text} |"
+def _rows(command: click.Command) -> list[str]:
+    context = click.Context(command)
+    options = [each for each in command.params if isinstance(each, click.Option) and each.name not in SHARED]
+    rows = []
+    for record in filter(None, (option.get_help_record(context) for option in options)):
+        names, text = (part.replace("|", "\\|") for part in record)  # a bar would end the cell
+        short, comma, long = names.rpartition(", ")
+        rows.append(f"| `{long}`{comma}{f'`{short}`' if short else ''} | {text} |")
+    return rows
 
 
 def test_root_help_lists_every_command_in_order():
@@ -67,13 +80,13 @@ def test_every_command_has_help_with_examples_of_options_that_exist(home, monkey
     monkeypatch.setattr("kmip_data.cli.shared.commands.Name.convert", lambda self, value, param, ctx: value)
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it
-    failed = []
+    failed, examples = [], read_shipped("tables", "examples")
     for name, line in COMMANDS.items():
         outcome, command = kmip(name, "--help"), root.get_command(None, name)
-        sound = outcome.code == 0 and outcome.out == kmip(name, "-h").out and command.examples
+        sound = outcome.code == 0 and outcome.out == kmip(name, "-h").out and examples[name]
         if not sound or command.help.splitlines()[0] != line:
             failed.append(name)
-        for example in command.examples:
+        for example in examples[name]:
             if f"  {example}\n" not in outcome.out or not example.startswith(f"kmip-data {name}"):
                 failed.append(example)
             command.make_context(name, example.split(" >")[0].split()[2:]).close()

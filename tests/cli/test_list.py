@@ -10,7 +10,7 @@ from kmip_data.manifest import dataset_names
 def test_empty_home_names_the_build_command(home):
     text = done("list").out
     assert all(name in text for name in dataset_names())
-    assert f"No builds in {home / 'built'} yet: kmip-data build helsinki" in text
+    assert f"No builds in {home / 'built'} yet: kmip-data build long-range" in text
     assert f"{home}: " in text
     assert not home.exists()
 

@@ -13,8 +13,6 @@ import pytest
 from support.browser import act
 from support.cli import done, refused
 from support.reports import write_run
-from support.sweeps import SMALL
-from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
 from kmip_data.models.reports import sheets as page
@@ -160,17 +158,3 @@ def test_without_runs_and_with_damaged_ones_alone(home):
     run = write_run(home, 0.5)
     (run / "result.json").write_text("{")
     assert "is left out" in refused("report")
-
-
-def test_runs_that_were_trained(home):
-    build = learnable_build(home / "built/clouds")
-    settings = [word for item in SMALL for word in ("--set", item)]
-    done("train", "--dataset", build.path, "--epochs", "3", "--seeds", "0..1", "-q", *settings)
-    [row] = done("report", "--format", "json").json["rows"]
-    results = [json.loads((Path(run) / "result.json").read_text()) for run in row["folders"].split()]
-    values = [result["metrics"]["test"]["accuracy"] for result in results]
-    assert row["test"] == statistics.fmean(values)
-    assert row["test_std"] == pytest.approx(statistics.pstdev(values))
-    assert (row["seeds"], row["share"], row["paper"]) == ("0 1", "", None)
-    assert "training.epochs=3 (200)" in row["changes"]
-    assert "model.head" not in row["changes"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from support.training_data import learnable_build, read_history
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.cells import cells_of, read_plan
 from kmip_data.models.training.run.folder import read_result
-from kmip_data.runtime.threads import begin_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -127,23 +125,17 @@ def test_a_sweep_on_a_sample_says_so(home, plan, stand_in):
 
 
 @pytest.mark.slow
-def test_a_sweep_is_a_loop_of_train_and_resumes_after_a_kill(home, plan, monkeypatch):
-    """A real training, killed in the middle; then the sweep, which ends where ``train`` ends."""
+def test_a_sweep_is_a_loop_of_train(home, plan, monkeypatch):
+    """A real training; those that are killed: ``tests/models/sweeps/test_running.py``."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = ["--epochs", "8", "--model", "gps-kmip", "--seeds", "0", "-q"]
-    choices = {"epochs": 8, "models": ("gps-kmip",), "seeds": (0,)}
+    options = ["--epochs", "3", "--model", "gps-kmip", "--seeds", "0", "-q"]
+    choices = {"epochs": 3, "models": ("gps-kmip",), "seeds": (0,)}
     [cell] = cells_of(read_plan(str(plan)).model_copy(update=choices), Home(home))
-    with (home / "log").open("wb") as log:
-        process = begin_process(cell.command, log, share=1)
-    while process.poll() is None and not (cell.folder / "metrics.csv").is_file():
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
     [run] = done("sweep", plan, *options, "--json").json["runs"]
     assert (run["state"], run["path"]) == ("done", str(cell.folder))
     settings = [word for item in SMALL for word in ("--set", item)]
     torch.set_num_threads(1)  # as the process has
-    words = ["--dataset", "clouds", "--epochs", "8", "--name", "loop", "-q", *settings]
+    words = ["--dataset", "clouds", "--epochs", "3", "--name", "loop", "-q", *settings]
     done("train", *words)
     loop = cell.folder.with_name("loop")
     both = [[row["train_loss"] for row in read_history(folder)] for folder in (cell.folder, loop)]

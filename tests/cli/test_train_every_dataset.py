@@ -44,7 +44,14 @@ def test_all_datasets_are_listed() -> None:
     assert set(EXPECTED) == set(dataset_names()) - own
 
 
-@pytest.mark.parametrize("dataset", EXPECTED)
+#: Their pipelines and presets are those of others.
+LIKE_OTHERS = {"shanghai", "la", "echo-ecc", "echo-energy"}
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [pytest.param(name, marks=[pytest.mark.torture] * (name in LIKE_OTHERS)) for name in EXPECTED],
+)
 def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     metric, metrics, limit, column = EXPECTED[dataset]
     arguments = ["train", "--dataset", dataset, "--epochs", 1, "--device", "cpu", "--home", tmp_path]

@@ -53,12 +53,6 @@ def test_both_edge_forms_agree_in_values_and_gradients() -> None:
     torch.testing.assert_close(*results, atol=2e-5, rtol=1e-3)
 
 
-def test_attention_stays_inside_graphs_that_only_batch_tells_apart() -> None:
-    batch = Batch.from_data_list(graphs())
-    model = network(attention={"k": 20}).eval()
-    assert torch.equal(model(Data(x=batch.x, edge_index=batch.edge_index, batch=batch.batch)), model(batch))
-
-
 def test_in_eval_a_batch_is_its_graphs_alone_but_not_with_legacy_padding() -> None:
     def difference(**options) -> float:
         model = network(**options)
@@ -69,13 +63,6 @@ def test_in_eval_a_batch_is_its_graphs_alone_but_not_with_legacy_padding() -> No
 
     assert max(difference(norm=norm) for norm in ("batch", "graph-layer", "layer", "graph")) < 1e-5
     assert difference(attention={"legacy_padding": True, "k": 8}) > 1e-3
-
-
-def test_search_backends_give_the_same_bits() -> None:
-    batch = Batch.from_data_list(graphs())
-    found = [network(attention={"search": name}).eval()(batch) for name in ("auto", "cpu", "dense")]
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
 
 
 def test_graphs_without_edges() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.knn_oracle import exact_table, torch_cluster_edges
+from support.knn_oracle import exact_table
 from support.shared import shared_data
 from support.small_graphs import records_of, records_of_folder, unzip
 from torch_geometric import datasets as pyg
@@ -81,18 +81,6 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
     rooms = (real / "room_filelist.txt").read_text().split()
     keys = sorted(key for part in ours.values() for key in part.keys)
     assert keys == [f"{room}/{i:06d}" for i, room in enumerate(rooms)]
-
-
-def test_edges_equal_brute_force(raw):
-    _, records = records_of_folder("s3dis", raw, limit=1)
-    for record in records:
-        pos = record.columns["node/x"][:, :3]
-        assert len(np.unique(pos, axis=0)) < len(pos)  # duplicates by construction
-        assert record.neighbor.dtype == np.uint16
-        assert np.array_equal(record.neighbor[::7], exact_table(pos, 32, every=7))
-    _, (record,) = records_of_folder("s3dis", raw, limit=1, knn_rule="torch-cluster")
-    edges = record.edge_index[:, record.edge_index[1] % 7 == 0]
-    assert np.array_equal(edges, torch_cluster_edges(record.columns["node/x"][:, :3], 32, every=7))
 
 
 # --- schema, units, parameters -------------------------------------------------------------------

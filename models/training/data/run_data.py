@@ -155,6 +155,9 @@ class RunData(ABC):
     def record(self, part: str, position: int) -> Any:
         """Return the batch of one record of a part."""
 
+    def divide(self, rank: int, processes: int) -> None:  # noqa: B027 -- many graphs are dealt as batches
+        """Keep what this process trains on of a graph that several share."""
+
     @abstractmethod
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """Train batches of the epoch that ``epoch()`` gives, but for its first ``done()``."""

@@ -100,8 +100,9 @@ class Loop:
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
             self.progress = Progress("train, all epochs", epochs * self.count, unit="batches", initial=done)
-        if rank() and not self.epoch and not self.batch:
-            # Every process began with the run's seed, for equal weights; its dropout must differ.
+        if rank() and not self.epoch and not self.batch and self.data.unit == "graphs":
+            # Every process began with the run's seed, for equal weights; its dropout must differ. Of one
+            # graph each draws the numbers of all nodes.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
         try:

@@ -74,7 +74,8 @@ class TrainingModule(nn.Module):
         The last two differ where several processes share a batch: the reported loss is that of all rows.
         """
         for norm in self._norms:
-            norm.share = float("train_mask" not in batch)  # rows of a repeated graph do not count
+            # Rows of a repeated graph do not count.
+            norm.share = float("partition" in batch or "train_mask" not in batch)
         kind = next(self.model.parameters()).device.type
         with autocast(self.config.training.precision, kind, cached=False):
             logits, target = of_part(batch, "train", *self(batch, keep))
@@ -156,7 +157,9 @@ def measure_parts(
                     logits, target = module(batch)
                     for part in measured:
                         rows = of_part(batch, part, logits, target)
-                        counted[part].update(*rows, module.loss(*rows))
+                        shared = "partition" in batch
+                        loss = module.loss.divided(*rows)[1] if shared else module.loss(*rows)
+                        counted[part].update(*rows, loss)
     finally:
         module.train(training)
     return counted

@@ -132,13 +132,19 @@ def train(
 
 
 def resume(
-    run: str | Path, *, home: Home | None = None, quiet: bool = False, **build_options: Any
+    run: str | Path,
+    *,
+    home: Home | None = None,
+    devices: int | None = None,
+    quiet: bool = False,
+    **build_options: Any,
 ) -> Summary:
     """Continue a run from its last checkpoint; a finished run is returned as it is.
 
     A run that was stopped before its first checkpoint begins anew. A finished run whose result cannot be
     read gets a new one, measured from its checkpoint. On a CPU the weights become the same, bit for bit, as
-    those of a run that never stopped (with the same number of threads and versions).
+    those of a run that never stopped (with the same number of threads and versions). ``devices`` are by
+    default those that it began with.
 
     Raises
     ------
@@ -162,6 +168,8 @@ def resume(
             return Summary([folder], [result])
     refuse_links(folder)
     config = run_folder.own_choices(config, folder, home)
+    if devices is not None:
+        config = apply_overrides(config, [f"system.devices={devices}"])
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
@@ -193,6 +201,7 @@ def _fit(run: Prepared) -> RunResult:
     config, data, folder, recompute = run.config, run.data, run.folder, run.memory.recompute
     with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
+        data.divide(machine.rank(), config.processes)
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)

@@ -60,17 +60,6 @@ def test_features_and_lengths(home):
         s3dis(home, features="colour")
 
 
-def test_shapenet_part(home):
-    dataset = ShapeNetPart(home, split="train", k=4, limit=32, sample=True, build=False)
-    item = dataset[0]
-    assert item.category.shape == (1,)
-    assert item.category.dtype == torch.int64
-    assert torch.equal(item.pos, item.x[:, 3:])
-    assert (dataset.num_classes, dataset.num_features) == (50, 6)
-    for batch, wanted in zip(GraphLoader(dataset, 3), DataLoader(dataset, 3), strict=True):
-        assert_same(batch, wanted)
-
-
 def test_categories(home):
     for categories in ("Chair", ["Chair"], ("chair",)):
         dataset = ShapeNetPart(home, split=None, k=4, categories=categories, **QUIET)

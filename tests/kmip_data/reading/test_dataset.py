@@ -57,12 +57,6 @@ class Memory(InMemoryDataset):
         self.data, self.slices = self.collate(items)
 
 
-def test_items_are_the_records(dataset, records):
-    assert len(dataset) == 30
-    for item, record in zip(dataset, records, strict=True):
-        assert_same(item, expected(record))
-
-
 def test_a_part_has_its_records_in_its_order(build, records):
     for part, positions in PARTS.items():
         dataset = ShardedDataset(build, part)

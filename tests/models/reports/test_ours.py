@@ -61,9 +61,13 @@ def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0)
 
 
 def test_equal_to_the_digit(tmp_path) -> None:
-    text = check_reproduced(a_row(), a_summary(tmp_path, *TEST))
+    data, text = check_reproduced(a_row(), a_summary(tmp_path, *TEST))
     assert text.count("equal, weights too") == 3
     assert "92.00 ± 1.63" in text
+    assert [(seed["test"], seed["row"], seed["equal"]) for seed in data["seeds"]] == [
+        (v, v, True) for v in TEST
+    ]
+    assert data["row"] == "malnet-tiny/gps-kmip"
 
 
 def test_a_digit_or_the_weights_differ(tmp_path) -> None:
@@ -82,6 +86,10 @@ def test_another_machine_is_within_three_deviations(tmp_path) -> None:
     check_reproduced(a_row(), a_summary(tmp_path / "seed", 0.92 - 0.99 * far, first=7))
     with pytest.raises(NotReproduced):
         check_reproduced(a_row(), a_summary(tmp_path / "far", 0.92 + 1.01 * far, torch="2.14.0"))
+    lists = ("seeds", "splits", "val", "test", "seconds", "weights")
+    one = a_row(**{name: getattr(a_row(), name)[:1] for name in lists})
+    with pytest.raises(NotReproduced, match="one seed"):
+        check_reproduced(one, a_summary(tmp_path / "one", 0.9000001, torch="2.14.0"))
     for name, other in (("build", "another"), ("splits", ["another"] * 3)):
         with pytest.raises(NotReproduced, match="other data"):
             check_reproduced(a_row(**{name: other}), a_summary(tmp_path / name, 0.90, torch="2.14.0"))

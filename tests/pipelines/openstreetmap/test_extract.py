@@ -46,12 +46,6 @@ def test_every_format_and_order_gives_the_same(end, kinds, tmp_path):
     assert_same(read(copy, tmp_path), read(tmp_path / "map.osm.pbf", tmp_path))
 
 
-def test_a_clipped_map_in_another_order_and_format(tmp_path):
-    whole = shared_data("osm", "paris_3e_11e.osm.pbf")
-    shuffled = convert(whole, tmp_path / "shuffled.osm.gz", seed=1, kinds="wrn")
-    assert_same(read(shuffled, tmp_path), read(whole, tmp_path))
-
-
 def test_of_an_element_that_comes_twice_the_newest_version_counts(tmp_path):
     path = tmp_path / "map.osm"
     make = osmium.osm.mutable

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.city_data import streets_build
+from support.processes import free_port, on_processes
 from support.shared import ROOT
 from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
 from torch import distributed
@@ -24,6 +23,7 @@ from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run.checkpoint import LAST
+from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import read_result
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.train import resume, train
@@ -38,39 +38,12 @@ NORMED = {"norm": "batch", "local": {"kind": "gated-gcn"}, "dropout": 0.0}
 SGD = {"name": "sgd", "momentum": 0.9, "lr": 0.05}
 
 
-def _free_port() -> str:
-    """Return a port that nobody listens on."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return str(held.getsockname()[1])
-
-
-def _on_two(act: Callable[[int], object]) -> None:
-    """Call ``act(rank)`` in two forks of this process that find each other as those of torchrun do."""
-    port = _free_port()
-
-    def as_rank(rank: int) -> None:
-        torch.set_num_threads(1)
-        found = {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
-        os.environ.update(found, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-        act(rank)
-
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=as_rank, args=(rank,)) for rank in (0, 1)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(600)
-        process.kill()
-    assert [process.exitcode for process in processes] == [0, 0]
-
-
-def _train_with_a_stop(config: Any, home: Home, name: str) -> None:
-    """End a run after the first step of its second epoch, as Ctrl-C does, and resume it."""
+def _train_with_a_stop(config: Any, home: Home, name: str, at: tuple[int, int] = (1, 2)) -> None:
+    """End a run at an epoch and batch, as Ctrl-C does."""
     step = Loop.plain_step
 
     def stopping(loop: Loop, *given: Any, **options: Any) -> Any:
-        if (loop.epoch, loop.batch) == (1, 2):
+        if (loop.epoch, loop.batch) == at:
             raise KeyboardInterrupt
         return step(loop, *given, **options)
 
@@ -78,7 +51,6 @@ def _train_with_a_stop(config: Any, home: Home, name: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(config, home=home, name=name, quiet=True)
     Loop.plain_step = step
-    resume(name, home=home, quiet=True)
 
 
 def _divided(name: str, weight: torch.Tensor, rows: torch.Tensor, target: torch.Tensor) -> Any:
@@ -163,6 +135,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
             config = config_from_mapping({**values, "system": system}, "the test")
             if name == "stopped":
                 _train_with_a_stop(config, Home(two), name)
+                resume(name, home=Home(two), quiet=True)
             else:
                 train(config, home=Home(two), name=name, quiet=True)
         found = {
@@ -172,7 +145,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
         if rank == 0:
             torch.save(found, alone / "losses.pt")
 
-    _on_two(act)
+    on_processes(2, act)
     (alone / "two").symlink_to(two)
     return alone
 
@@ -238,7 +211,7 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     small = ["model.layers=1", "model.hidden_dim=8", "model.attention.heads=2", "model.attention.k=3"]
     small += ["training.batch_size=3"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
-    torchrun += ["--master-addr", "127.0.0.1", "--master-port", _free_port()]
+    torchrun += ["--master-addr", "127.0.0.1", "--master-port", free_port()]
     command = ["-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu", "--json"]
     command += ["--home", str(tmp_path), "--name", "nodes", "--epochs", "2", "--set", "system.nodes=2"]
     command += [word for key in small for word in ("--set", key)]
@@ -257,3 +230,43 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert found["run"] == str(run)
     assert read_result(run).config["system"]["nodes"] == 2
     assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == found["metrics"]
+
+
+@pytest.mark.slow
+def test_one_graph_stopped_on_two_processes_is_resumed_on_four(tmp_path: Path) -> None:
+    build = streets_build(tmp_path / "build", nodes=101)
+    sections: dict[str, Any] = {
+        "model": {**NORMED, "dropout": 0.3},
+        "optimiser": SGD,
+        "training": {"accumulate": 1},
+    }
+    alone, divided = (tiny_config(build, **sections, system={"devices": devices}) for devices in (1, 2))
+    train(alone, home=Home(tmp_path), name="one", quiet=True)
+    on_processes(2, lambda _: _train_with_a_stop(divided, Home(tmp_path), "divided", (2, 0)))
+    on_processes(4, lambda _: resume("divided", home=Home(tmp_path), devices=4, quiet=True))
+    one, four = (_run(tmp_path, name) for name in ("one", "divided"))
+    last = [torch.load(run / LAST, weights_only=True) for run in (one, four)]
+    for key, value in last[0]["model"].items():
+        torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
+    assert torch.equal(*(state["processes"][-1]["random"]["torch"] for state in last))
+    for part, values in read_result(one).metrics.items():
+        assert read_result(four).metrics[part]["loss"] == pytest.approx(values["loss"], rel=1e-4), part
+    assert evaluate(four, home=Home(tmp_path)).metrics["test"]["loss"] == pytest.approx(
+        read_result(four).metrics["test"]["loss"], rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (
+            {"model": {"attention": {"kind": "transformer"}, "k": None, "key_dim": None}},
+            "transformer needs a whole graph",
+        ),
+        ({"training": {"neighbors": [3, 3]}}, "Sampled neighbourhoods"),
+    ],
+)
+def test_what_needs_the_whole_graph_says_so(tmp_path: Path, changes: Any, named: str) -> None:
+    config = tiny_config(streets_build(tmp_path / "build"), **changes, system={"devices": 2})
+    with pytest.raises(UsageError, match=named):
+        train(config, home=Home(tmp_path), quiet=True)
