@@ -9,7 +9,7 @@ let header, array, x, y, z, streets, columns, layers, influence, view, drawing, 
 // What the reader has chosen.
 const state = {
   layer: null, extent: [1, 1], at: null, binOf: null, only: new Set(), lines: true, panes: 1,
-  hovered: -1, node: -1, ball: new Map(), path: null, links: [], due: false,
+  hovered: -1, node: -1, given: -1, ball: new Map(), path: null, links: [], due: false,
 };
 
 async function startPage() {
@@ -171,6 +171,9 @@ function shown(layer, node) {
   return `${written(columns.get(layer.name)(node))}${layer.unit ? ` ${layer.unit}` : ""}`;
 }
 
+// Three digits; of a place as many as tell intersections apart, a metre.
+const brief = (name, value) => ((header.degrees || []).includes(name) ? value.toFixed(5) : written(value));
+
 function describe(node) {
   const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
   $("chosen").textContent = node < 0 ? `Point at ${aThing()}` : `${thing} ${node}${node === state.node ? " (held)" : ""}`;
@@ -180,7 +183,7 @@ function describe(node) {
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
     ...layers.map((layer) => [layer.name, shown(layer, node), false]),
-    ...others.map(([name, column]) => [name, written(column(node)), column(node) === 0]),
+    ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
   ].map(([name, textContent, zero]) =>
     element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: name }), element("td", { textContent, title: exact(name) })),
   );
@@ -217,7 +220,9 @@ function colorBy(layer) {
   startLegend(layer);
   tell();
   const middle = () => nearestNode(x, y, 0, 0, 1e8, (node) => influence[0].place.has(node));
-  if (layer.levels && !influence[0].place.has(state.node)) hold(state.node < 0 ? middle() : state.node);
-  else updateLooks();
+  if (layer.levels && state.node < 0) hold((state.given = middle()));
+  else if (layer.levels ? !influence[0].place.has(state.node) : state.node >= 0 && state.node === state.given) {
+    hold(layer.levels ? state.node : -1); // what nobody asked for is let go of with its map
+  } else updateLooks();
   if (other) view.fit();
 }
