@@ -28,12 +28,14 @@ def command(address: str, columns: str | None, home: shared.Home, as_json: bool,
     """
     from kmip_data.builds.home import COLUMNS
     from kmip_data.sharing.pull import pull
+    from kmip_data.sharing.push import PARQUET
 
     names = None if columns is None else [name for name in columns.replace(" ", "").split(",") if name]
     found = pull(address, home, columns=names, **options)
     share = found.share
     # Card, page and Croissant are files of the push, too; columns that were not wanted have not come.
-    files = [e for e in share.files if e.file in found.files or not e.file.startswith(f"{COLUMNS}/")]
+    left = f"{COLUMNS}/", f"{PARQUET}/"
+    files = [e for e in share.files if e.file in found.files or not e.file.startswith(left)]
     size = sum(entry.bytes for entry in files)
     state = "there already" if found.there else "verified"
     what = f"{share.kind}: {counted(len(files), 'file')}, {human_bytes(size)}, {state}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -23,7 +24,8 @@ def command(target: str, address: str, sample: bool, home: shared.Home, as_json:
 
     TARGET is a build, or a finished run; ADDRESS a folder, or an address of fsspec (hf://,
     s3://, gs://). Every byte is checked first, and no file there is replaced but those of an earlier push
-    of the same. Data that may not be passed on are refused.
+    of the same. A build gets Parquet files next to its shards, where pyarrow is installed. Data that may not
+    be passed on are refused.
     """
     what = build_or_run(target, home, sample=sample)
     if isinstance(what, Path):
@@ -31,9 +33,11 @@ def command(target: str, address: str, sample: bool, home: shared.Home, as_json:
 
         share = push_run(what, address, quiet=quiet)
     else:
+        from kmip_data.saving.parquet import parquet_view
         from kmip_data.sharing.push import push_build
 
-        share = push_build(what, address, quiet=quiet)
+        view = functools.partial(parquet_view, quiet=quiet)
+        share = push_build(what, address, view=view, quiet=quiet)
     size, where = sum(entry.bytes for entry in share.files), shown_address(address)
     found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed, "bytes": size}
     text = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"

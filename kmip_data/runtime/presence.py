@@ -13,6 +13,7 @@ MODULES: Final = {
     "images": ("skimage", "PIL"),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
+    "parquet": ("pyarrow.parquet",),
     "demo": ("pyrosm",),
     "lightning": ("lightning.pytorch",),
 }

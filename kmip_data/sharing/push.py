@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Collection, Container, Mapping
+import tempfile
+from collections.abc import Callable, Collection, Container, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,10 +28,14 @@ from kmip_data.sharing.share import BLOCKS_NAME, MAX_FILES, PUSH_NAME, SHARE_NAM
 #: Names of licences on the hub; any other is given by name and link.
 _LICENSES = {"CC BY 4.0": "cc-by-4.0", "CC BY-NC 4.0": "cc-by-nc-4.0", "MIT": "mit", "ODbL 1.0": "odbl"}
 _REPAIR: Final = "kmip-data verify TARGET --repair"
+PARQUET: Final = "parquet"  #: folder of the Parquet view, in a push only
+
+#: Files besides those of a build, some written into a scratch folder; they replace those of the same name.
+View = Callable[[Build, Path], Mapping[str, Path | bytes]]
 
 
-def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
-    """Push a finished build with its added columns, page and Croissant.
+def push_build(build: Build, address: str, *, view: View | None = None, quiet: bool = False) -> Share:
+    """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
 
     Raises ``LicenseNotAccepted`` where its licence does not let it be passed on; ``DamagedInput`` where a
     file is not what the card says; else as :func:`push`.
@@ -44,7 +49,10 @@ def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
         known[f"{folder}/{CARD_NAME}"] = hashlib.sha256(columns.to_json().encode()).hexdigest()
     content: dict[str, Path | bytes] = {file: path / file for file in known}
     content |= {**card_files(card), PAGE_NAME: dataset_page(card)}
-    return push(address, "build", path, card.key, content, known=known, quiet=quiet)
+    _checked_address(address, "build", path)
+    with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
+        content |= view(build, Path(scratch)) if view is not None else {}
+        return push(address, "build", path, card.key, content, known=known, quiet=quiet)
 
 
 def _refuse_license(card: Card) -> None:
@@ -82,15 +90,8 @@ def push(
     Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest; ``UsageError`` where
     the address holds another file, or cannot be written to; ``SourceUnavailable`` where that failed.
     """
-    name = source.name
-    if not is_name(name):
-        raise UsageError(f"The folder {name!r} cannot be pushed under its name.", expected=NAME_WORDS)
-    remote = Remote(address)
-    if remote.folder is not None and remote.folder.resolve().is_relative_to(source.resolve()):
-        raise UsageError(f"The {kind} {source} cannot be pushed into itself.")
-    if not remote.writable:
-        raise UsageError(f"{remote.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://")
-    share, blocks = _described(kind, name, content, known or {})
+    remote = _checked_address(address, kind, source)
+    share, blocks = _described(kind, source.name, content, known or {})
     with build_lock(remote.folder, quiet=quiet) if remote.folder is not None else contextlib.nullcontext():
         listed = _listed(remote, share, key)
         names = listed | {entry.file: entry.sha256 for entry in share.files}
@@ -98,6 +99,18 @@ def push(
         ordered = {PUSH_NAME: pushed, **content, BLOCKS_NAME: blocks, SHARE_NAME: share.to_json().encode()}
         _put(remote, share, ordered, listed, quiet=quiet)
     return share
+
+
+def _checked_address(address: str, kind: str, source: Path) -> Remote:
+    """Return the address, unless the folder ``source`` cannot be pushed there."""
+    name, remote = source.name, Remote(address)
+    if not is_name(name):
+        raise UsageError(f"The folder {name!r} cannot be pushed under its name.", expected=NAME_WORDS)
+    if remote.folder is not None and remote.folder.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"The {kind} {source} cannot be pushed into itself.")
+    if not remote.writable:
+        raise UsageError(f"{remote.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://")
+    return remote
 
 
 def _put(
@@ -209,12 +222,18 @@ def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
     return {"license": "other", "license_name": name, **({"license_link": link} if link else {})}
 
 
-def dataset_page(card: Card) -> bytes:
-    """Return the page of a build with its header."""
+def dataset_page(card: Card, parquet: Mapping[str, str] | None = None) -> bytes:
+    """Return the page of a build with its header; ``parquet`` has the file of each part in Parquet.
+
+    The viewer of the hub refuses HDF5 with datasets of several lengths, so it is off.
+    """
+    files = [{"split": part, "path": file} for part, file in (parquet or {}).items()]
     fields = {
         **license_fields(card.license),
         "pretty_name": card.heading,
         "task_categories": ["graph-ml"],
         "tags": ["graph", "hdf5", "kmip-data", *(["sample"] if card.sample else [])],
+        "viewer": False,
+        **({"configs": [{"config_name": "default", "data_files": files}]} if files else {}),
     }
     return f"{header(fields)}\n{render_card(card)}".encode()

@@ -374,7 +374,7 @@ def test_the_page_has_the_header_of_a_hub(build) -> None:
     card = build.card.model_copy(update={"license": terms, "title": "A: #1 'x'"})
     _, head, page = dataset_page(card).decode().split("---\n", 2)
     license_ = {"license": "other", "license_name": terms["name"], "license_link": terms["url"]}
-    about = {"task_categories": ["graph-ml"], "tags": ["graph", "hdf5", "kmip-data"]}
+    about = {"task_categories": ["graph-ml"], "tags": ["graph", "hdf5", "kmip-data"], "viewer": False}
     assert yaml.safe_load(head) == {**license_, "pretty_name": card.heading, **about}
     assert page.startswith("\n# rings")
     assert license_fields({"name": "ODbL 1.0", "url": "x"}) == {"license": "odbl"}

@@ -1,0 +1,39 @@
+"""``kmip-data export``: write a build as Parquet, PyTorch Geometric or litData files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.shared import commands as shared
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.output import show
+from kmip_data.errors import located
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
+
+@click.command(cls=DatasetCommand)
+@click.argument("target", type=shared.TARGET)
+@click.option("--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Format.")
+@shared.path_option("--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT, in this folder]")
+@shared.sample_option
+@shared.work_options
+def command(
+    target: str, to: Any, output: Path | None, sample: bool, home: Home, as_json: bool, quiet: bool
+) -> None:
+    """Write a build as Parquet, PyTorch Geometric or litData files.
+
+    Each part of the default split becomes a file PART.parquet, or PART.pt for InMemoryDataset.load, or a
+    folder PART for litdata.StreamingDataset. Nothing that exists is replaced.
+    """
+    from kmip_data.saving.export import export
+
+    build = resolve(target, home, sample=sample)
+    folder = located(output or Path(f"{build.path.name}-{to}"), "folder")
+    parts = export(build, to, folder, quiet=quiet)
+    found = {"path": folder, "format": to, "parts": parts}
+    show(found, "\n".join(map(str, parts.values())), as_json=as_json)

@@ -1,0 +1,228 @@
+"""The Parquet view of a push and the exports: read back by their own libraries, equal in every value."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.cases import Cases
+from torch_geometric.data import Data, InMemoryDataset
+
+import kmip_data
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import UsageError
+from kmip_data.saving import export as exporting
+from kmip_data.saving import parquet as table
+from kmip_data.saving.export import export
+from kmip_data.saving.parquet import parquet_view, parts_of
+from kmip_data.sharing.pull import pull
+from kmip_data.sharing.push import push_build
+
+SPLIT = {"train": [4, 0], "val": [], "test": [3, 2]}
+PARTS = {"train": [4, 0], "test": [3, 2], "unassigned": [1]}
+
+
+def graph(nodes: int, edges: int) -> Data:
+    """Return a graph with an attribute of every form."""
+    generator = torch.Generator().manual_seed(nodes)
+    index = torch.randint(max(nodes, 1), (2, edges), generator=generator)
+    return Data(
+        x=torch.rand(nodes, 3, generator=generator),
+        edge_index=index,
+        edge_attr=torch.randint(-9, 9, (edges, 2), generator=generator),
+        y=torch.tensor([nodes / 3]),
+        pos=torch.rand(nodes, 2, 2, generator=generator).half(),
+        flag=torch.rand(nodes, generator=generator) > 0.5,
+        short=torch.arange(nodes, dtype=torch.int16),
+        byte=torch.arange(nodes, dtype=torch.uint8),
+        wide=torch.arange(nodes) + 2**40,
+        target=torch.rand(1, 4, generator=generator).double(),
+        nothing=torch.zeros(nodes, 0),
+        name=f"graph {nodes} ✓",
+        count=nodes,
+    )
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Five graphs, two of them without edges, in two parts and none."""
+    items = [graph(*size) for size in ((3, 4), (1, 0), (5, 9), (2, 0), (4, 7))]
+    return kmip_data.save(items, tmp_path_factory.mktemp("build") / "graphs", split=SPLIT, title="Graphs")
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """One graph with masks of its nodes, whose number of nodes no attribute gives."""
+    code = torch.tensor([0, 1, 2, 0, -1])
+    masks = {f"{part}_mask": code == at for at, part in enumerate(("train", "val", "test"))}
+    item = Data(edge_index=torch.tensor([[0, 1], [4, 3]]), level=torch.arange(5), num_nodes=5, **masks)
+    return kmip_data.save(item, tmp_path_factory.mktemp("build") / "town")
+
+
+@pytest.fixture
+def pushed(graphs: Build, tmp_path: Path) -> Path:
+    """A push with its view."""
+    push_build(graphs, str(tmp_path / "share"), view=parquet_view, quiet=True)
+    return tmp_path / "share"
+
+
+def plain(build: Build, record: int) -> dict[str, object]:
+    """Return an item as a row has it: graph columns without the leading axis, tensors as lists."""
+    leading = {c.attribute for c in build.card.schema_.columns if c.level == "graph" and c.form == "axis"}
+    item = kmip_data.ShardedDataset(build)[record].to_dict()
+    found = {name: value[0] if name in leading else value for name, value in item.items()}
+    return {name: value.tolist() if torch.is_tensor(value) else value for name, value in found.items()}
+
+
+def dtypes(build: Build) -> dict[str, str]:
+    item = kmip_data.ShardedDataset(build)[0].to_dict()
+    return {name: str(value.numpy().dtype) for name, value in item.items() if torch.is_tensor(value)}
+
+
+def leaf(kind: object) -> object:
+    return leaf(kind.value_type) if hasattr(kind, "value_type") else kind
+
+
+def test_parquet_has_every_value_dtype_order_and_part(graphs, city, tmp_path, monkeypatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    monkeypatch.setattr(table, "_GROUP_BYTES", 300)
+    with Cases() as cases:
+        for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
+            with cases(build.path.name):
+                paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)
+                assert {part: records.tolist() for part, records in parts_of(build).items()} == parts
+                assert list(paths) == list(parts)
+                for part, records in parts.items():
+                    rows = parquet.read_table(paths[part]).to_pylist()
+                    for row, record in zip(rows, records, strict=True):
+                        own = {"key": kmip_data.ShardedDataset(build).keys[record], "split": part}
+                        assert row == own | plain(build, record)
+                file = parquet.ParquetFile(paths[part])
+                found = {name: leaf(file.schema_arrow.field(name).type) for name in dtypes(build)}
+                assert {name: np.dtype(t.to_pandas_dtype()) for name, t in found.items()} == dtypes(build)
+        assert parquet.ParquetFile(tmp_path / "graphs/train.parquet").num_row_groups == 2
+
+
+def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(graphs, pushed, tmp_path, caplog) -> None:
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    mlcroissant = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed")
+    assert "\nviewer: false\n" in (pushed / "README.md").read_text()
+    files = {part: str(pushed / f"parquet/{part}.parquet") for part in PARTS}
+    for found in (
+        datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "a")),
+        datasets.load_dataset(str(pushed), cache_dir=str(tmp_path / "b")),  # by the header of the page
+    ):
+        for part, records in PARTS.items():
+            for row, record in zip(found[part], records, strict=True):
+                assert plain(graphs, record).items() <= row.items()
+    rows = duckdb.sql(f"select * from '{pushed}/parquet/*.parquet'")
+    by_key = {row[0]: dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()}
+    keys = kmip_data.ShardedDataset(graphs).keys
+    for part, records in PARTS.items():
+        for record in records:
+            assert by_key[keys[record]]["split"] == part
+            assert plain(graphs, record).items() <= by_key[keys[record]].items()
+    croissant = mlcroissant.Dataset(pushed / "croissant.json")
+    assert not (croissant.metadata.ctx.issues.errors | croissant.metadata.ctx.issues.warnings)
+    assert not caplog.records
+    records = list(croissant.records("train"))
+    assert [row["train/count"] for row in records] == [4, 3]
+    assert np.array_equal(records[0]["train/edge_index"], plain(graphs, 4)["edge_index"])
+    sets = json.loads((pushed / "croissant.json").read_text())["recordSet"]
+    shapes = {field["name"]: field.get("arrayShape") for field in sets[0]["field"]}
+    wanted = {"x": "-1,3", "edge_index": "2,-1", "y": None, "pos": "-1,2,2", "target": "4", "byte": "-1"}
+    assert wanted.items() <= shapes.items()
+
+
+def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys) -> None:
+    again = push_build(graphs, str(pushed), view=parquet_view, quiet=True)
+    pulled = pull(str(pushed), Home(tmp_path / "home"), quiet=True)
+    assert not (pulled.path / "parquet").exists()
+    assert verify_build(pulled.path).ok
+    changed = Build(graphs.path, graphs.card.model_copy(update={"notes": ["changed"]}))
+    assert push_build(changed, str(pushed), view=parquet_view, quiet=True).sealed != again.sealed
+    (pushed / "parquet/mine.parquet").write_text("mine")
+    with pytest.raises(UsageError, match="something else"):
+        push_build(graphs, str(pushed), view=parquet_view, quiet=True)
+    (pushed / "parquet/mine.parquet").unlink()
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    without = push_build(graphs, str(pushed), view=parquet_view)
+    said = [line for line in capsys.readouterr().err.splitlines() if "Parquet" in line]
+    assert len(said) == 1
+    assert "[parquet]" in said[0]
+    assert not any(entry.file.startswith("parquet/") for entry in without.files)
+    assert pull(str(pushed), Home(tmp_path / "home"), quiet=True).path == pulled.path
+
+
+def test_pt_and_litdata_have_every_tensor(graphs, city, tmp_path) -> None:
+    litdata = pytest.importorskip("litdata", reason="litdata is not installed: its wheel wants torchvision")
+    with Cases() as cases:
+        for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
+            dataset, folder = kmip_data.ShardedDataset(build), tmp_path / build.path.name
+            files = export(build, "pt", folder / "pt", quiet=True)
+            chunks = export(build, "litdata", folder / "litdata", quiet=True)
+            for part, records in parts.items():
+                memory = InMemoryDataset()
+                memory.load(str(files[part]))
+                for kind, found in (("pt", memory), ("litdata", litdata.StreamingDataset(str(chunks[part])))):
+                    with cases(f"{build.path.name} {part} as {kind}"):
+                        assert len(found) == len(records)
+                        for at, record in enumerate(records):
+                            same(
+                                found[at].to_dict(),
+                                dataset[record].to_dict(),
+                                joined=kind == "pt" and len(records) > 1,
+                            )
+
+
+def same(found: dict, wanted: dict, *, joined: bool) -> None:
+    """Compare items; a number comes out of PyG's joined graphs as a tensor of one."""
+    assert found.keys() == wanted.keys()
+    wanted |= {"count": torch.tensor([wanted["count"]])} if joined and "count" in wanted else {}
+    for name, value in wanted.items():
+        if torch.is_tensor(value):
+            assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
+            assert torch.equal(found[name], value), name
+        else:
+            assert found[name] == value, name
+
+
+def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch) -> None:
+    out, written = tmp_path / "out", exporting._WRITERS["litdata"]
+    out.mkdir()
+    with pytest.raises(UsageError, match="already exists"):
+        export(graphs, "pt", out, quiet=True)
+    out.rmdir()
+
+    def broken(build: Build, folder: Path, **more: bool) -> None:
+        written(build, folder, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(exporting._WRITERS, "litdata", broken)
+    with pytest.raises(KeyboardInterrupt):
+        export(graphs, "litdata", out, quiet=True)
+    assert not list(tmp_path.iterdir())
+    killed, mine = tmp_path / f".out.{'0' * 32}.partial", tmp_path / ".out.diary.partial"
+    for folder in (killed, mine):
+        (folder / "train").mkdir(parents=True)
+    assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
+    assert sorted(tmp_path.iterdir()) == [mine, out]
+
+
+def test_what_litdata_cannot_hold_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
+    item = Data(x=torch.rand(2, 2), edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    item.big = torch.arange(2).to(torch.uint32)
+    build = kmip_data.save([item, item], tmp_path / "build")
+    pytest.importorskip("litdata", reason="litdata is not installed")
+    with pytest.raises(UsageError, match="big, which is uint32"):
+        export(build, "litdata", tmp_path / "out", quiet=True)
+    monkeypatch.setitem(sys.modules, "litdata.streaming.writer", None)
+    with pytest.raises(UsageError, match="needs the package litdata"):
+        export(build, "litdata", tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
