@@ -22,7 +22,7 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
     same = ("digest", "kind", "name")
     assert [found[key] for key in same] == [pushed[key] for key in same]
     view = {file for file in pushed["files"] if file.startswith("parquet/")}
-    assert view == {"parquet/train.parquet", "parquet/test.parquet"}
+    assert view == {f"parquet/{part}.parquet" for part in ("train", "val", "test")}
     assert found["files"] == {file: sha256 for file, sha256 in pushed["files"].items() if file not in view}
     assert found["bytes"] == pushed["bytes"] - sum((share / file).stat().st_size for file in view)
     done("verify", found["path"])
