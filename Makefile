@@ -68,8 +68,9 @@ $(VENV)/.installed-docs: $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'
 	@touch $@
 
-docs: $(VENV)/.installed-docs  ## draw the pictures of docs/ again, and make a site of it with the API reference, in build/site
+docs: $(VENV)/.installed-docs  ## draw the pictures of docs/ again, run its notebooks, make a site of it all in build/site
 	$(BIN)/python docs/site/pictures.py
+	$(BIN)/python docs/site/notebooks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 wheel: $(STAMP)  ## wheel and sdist into dist/, the same bytes wherever it is run

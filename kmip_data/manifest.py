@@ -181,6 +181,7 @@ ADDED: Final[dict[str, dict[str, tuple[Any, Plugin]]]] = {
     "message_passing": {},
     "encodings": {},
     "models": {},
+    "metrics": {},
 }
 
 

@@ -1,10 +1,10 @@
-"""Plugins: datasets, attention, message passing, encodings and models from outside the package.
+"""Plugins: datasets, attention, message passing, encodings, models and metrics from outside the package.
 
 A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the groups
-``kmip_data.datasets``, ``kmip_data.attention``, ``kmip_data.message_passing``, ``kmip_data.encodings`` and
-``kmip_data.models``. It is code, so it is imported only where the user names it: by ``--plugin``, by
-``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of its names. What cards and
-runs say imports nothing (:func:`allowed`).
+``kmip_data.datasets``, ``kmip_data.attention``, ``kmip_data.message_passing``, ``kmip_data.encodings``,
+``kmip_data.models`` and ``kmip_data.metrics``. It is code, so it is imported only where the user names it: by
+``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of its names.
+What cards and runs say imports nothing (:func:`allowed`).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _NEEDED: Final = {
     "message_passing": _PART,
     "encodings": ("stem", "help", "about", "columns", "compute"),
     "models": ("keys",),
+    "metrics": ("compute", "better", "title", "kind"),
 }
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MOST: Final = 2**40  #: bytes of the raw files of a plugin's dataset

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, WrapValidator, model_validator
 
-from kmip_data.graphs.encoding import Encoding
+from kmip_data.errors import UsageError
+from kmip_data.graphs.encoding import Encoding, parse_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.manifest import Strict, read_shipped, shipped_names, unknown_name, with_added
+from kmip_data.manifest import ADDED, Strict, read_shipped, shipped_names, unknown_name, with_added
 from kmip_data.models.attention.configuration import KMIPPart
 from kmip_data.models.parts import GatedGCNPart, MessagePassing, Part
 
@@ -76,6 +77,24 @@ POSITIONAL = {
     "none": Positional(),
     "rwse": Positional(RandomWalk(20), width=28),
 }
+ADDED_WIDTH: Final = 16  #: channels of a plugin's encoding
+
+
+def positional(name: str) -> Positional:
+    """Return a value of ``model.positional``: ours, or that of an encoding of a loaded plugin."""
+    found = POSITIONAL.get(name)
+    return found or Positional(parse_encoding(name), width=ADDED_WIDTH)
+
+
+def _or_added(given: Any, check: Callable[[Any], Any]) -> Any:
+    """Check ``model.positional``, which may be an encoding of a loaded plugin, of one column of nodes."""
+    kinds = [kind for kind, _ in ADDED["encodings"].values()] if isinstance(given, str) else []
+    for encoding in filter(None, (kind.parse(given) for kind in kinds)):
+        found = [(column.level, len(column.shape), column.presented[:5]) for column in encoding.columns()]
+        if found != [("node", 1, "float")]:
+            raise UsageError(f"The encoding {given} has other columns than one of floats, (N, width).")
+        return given
+    return check(given)
 
 
 def models() -> Mapping[str, dict[str, Any]]:
@@ -162,10 +181,12 @@ class ModelConfig(Strict):
         description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
         " OGB's three integers; voc, coco: standardised, then linear",
     )
-    positional: Literal["equivstable", "lappe", "none", "rwse"] = Field(
+    positional: Annotated[
+        SerializeAsAny[Literal["equivstable", "lappe", "none", "rwse"]], WrapValidator(_or_added)
+    ] = Field(
         default="none",
         description="positional encoding: Laplacian eigenvectors (lappe, 16 channels), random walks"
-        " (rwse, 28), or gates scaled by distances of eigenvectors (equivstable)",
+        " (rwse, 28), gates scaled by distances of eigenvectors (equivstable), or a plugin's encoding (16)",
     )
     input_layers: int = Field(
         default=0,
@@ -182,7 +203,7 @@ class ModelConfig(Strict):
     @property
     def encodings(self) -> list[Encoding]:
         """Added columns that the network reads."""
-        found = (POSITIONAL[self.positional].encoding, self.attention.encoding, self.local.encoding)
+        found = (positional(self.positional).encoding, self.attention.encoding, self.local.encoding)
         return [encoding for encoding in found if encoding is not None]
 
     @model_validator(mode="before")
@@ -203,15 +224,15 @@ class ModelConfig(Strict):
         dim, budget, name = self.hidden_dim, self.parameter_budget, self.positional
         for part in (self.attention, self.local):
             part.check(self.layers, dim if budget is None else None)
-        width, msg = POSITIONAL[name].width, ""
+        position, msg = positional(name), ""
         if budget is not None and dim != USUAL_DIM:
             msg = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
         elif self.attention.kind == self.local.kind == "none":
             msg = "attention and local are both none: layers need one of them"
-        elif POSITIONAL[name].distances and not self.local.reads_distances:
+        elif position.distances and not self.local.reads_distances:
             msg = f"{name} scales the gates of message passing, and local = {self.local.kind} has none"
-        elif width >= dim and budget is None:
-            msg = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
+        elif position.width >= dim and budget is None:
+            msg = f"hidden_dim = {dim} leaves no room next to the {position.width} channels of {name}"
         if msg:
             raise ValueError(msg)
         return self

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.models.config import POSITIONAL
+from kmip_data.models.config import POSITIONAL, positional
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -139,9 +139,10 @@ class _Columns(nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.width, encoding = POSITIONAL[name].width, POSITIONAL[name].encoding
+        found, encoding = positional(name), positional(name).encoding
         assert encoding is not None
-        self.reads, self.column, self.count = POSITIONAL[name].reads, encoding.name, encoding.parameter
+        self.width, self.reads, self.column = found.width, found.reads, encoding.name
+        self.count = encoding.columns()[0].shape[0]
 
     def columns(self, batch: GraphBatch) -> list[Tensor]:
         missing = [name for name in self.reads if name not in batch.added]
@@ -182,15 +183,18 @@ class LapPE(_Columns):
 
 
 class RandomWalkSE(_Columns):
-    """Return probabilities of random walks: batch norm, then a linear map (upstream ``RWSE``, ``Linear``)."""
+    """Return probabilities of random walks: batch norm, then a linear map (upstream ``RWSE``, ``Linear``).
 
-    def __init__(self, _dim: int) -> None:
-        super().__init__("rwse")
+    Encodings of plugins, too.
+    """
+
+    def __init__(self, _dim: int, name: str = "rwse") -> None:
+        super().__init__(name)
         self.norm = BatchNorm(self.count)
         self.linear = nn.Linear(self.count, self.width)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, 28)."""
+        """(N, 28), or (N, 16) of a plugin's."""
         (rows,) = self.columns(batch)
         return self.linear(self.norm(rows, batch.node_rows))  # type: ignore[no-any-return]
 
@@ -218,9 +222,21 @@ class StablePosition(_Columns):
         return replace(batch, edges=replace(edges, distance=apart.square().sum(-1, keepdim=True)))
 
 
-#: By ``model.positional``, made with the network's channels. ``module(batch)`` gives (N, width), or where the
-#: encoding takes no channels the batch with what it adds.
-POSITIONAL_ENCODERS = {"lappe": LapPE, "rwse": RandomWalkSE, "equivstable": StablePosition}
+POSITIONAL_ENCODERS: dict[str, Callable[[int], nn.Module]] = {
+    "lappe": LapPE,
+    "rwse": RandomWalkSE,
+    "equivstable": StablePosition,
+}
+
+
+def positional_encoder(name: str, dim: int) -> nn.Module | None:
+    """Return the module of a value of ``model.positional``, for ``dim`` channels.
+
+    ``module(batch)`` gives (N, width), or where the encoding takes no channels the batch with what it adds.
+    """
+    if name in POSITIONAL:
+        return POSITIONAL_ENCODERS[name](dim) if name != "none" else None
+    return RandomWalkSE(dim, name)
 
 
 class WithPositional(nn.Module):

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
-from kmip_data.models.config import POSITIONAL, USUAL_DIM, ModelConfig
+from kmip_data.models.config import USUAL_DIM, ModelConfig, positional
 from kmip_data.models.context import PLAIN, ForwardContext, Found
-from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, POSITIONAL_ENCODERS, WithPositional
+from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, WithPositional, positional_encoder
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, Activation, BatchNorm, normed
@@ -211,10 +211,10 @@ class GPSNetwork(nn.Module):
     ) -> None:
         super().__init__()
         dim, name = config.hidden_dim, config.positional
-        width, parts = POSITIONAL[name].width, (config.local, config.attention)
-        position = POSITIONAL_ENCODERS.get(name)
+        width, parts = positional(name).width, (config.local, config.attention)
         encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim - width)
-        self.node_encoder = WithPositional(encoder, position(dim)) if position and width else encoder
+        position = positional_encoder(name, dim) if width else None
+        self.node_encoder = WithPositional(encoder, position) if position else encoder
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
         self.reads_edges = any(part.reads_edges for part in parts)
@@ -222,7 +222,7 @@ class GPSNetwork(nn.Module):
         self.edge_encoder.requires_grad_(self.reads_edges)
         for part in parts:
             part.initialise(self.node_encoder, self.edge_encoder)
-        self.position = position(dim) if position and not width else None
+        self.position = None if width else positional_encoder(name, dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.begin(dim)
         self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))
@@ -237,7 +237,7 @@ class GPSNetwork(nn.Module):
             pooling=config.pooling,
         )
         self.output_scale = config.output_scale
-        self.reads = (*POSITIONAL[name].reads, *(name for part in parts for name in part.reads))
+        self.reads = (*positional(name).reads, *(name for part in parts for name in part.reads))
 
     def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
@@ -277,7 +277,7 @@ class InputBlock(nn.Module):
 
 
 def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
-    distances = POSITIONAL[config.positional].distances
+    distances = positional(config.positional).distances
     place = Place(config.hidden_dim, config.dropout, number, config.layers, distances)
     return GPSLayer(
         config.local.build(place),

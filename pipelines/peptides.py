@@ -27,10 +27,6 @@ from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawF
 from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, read_smiles
 
-LABELS = (
-    "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",
-    "antiviral", "antihypertensive", "antibacterial", "antiparasitic", "toxic",
-)  # fmt: skip
 TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
     "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
@@ -95,9 +91,10 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
 
     def target(self) -> Column:
         """Ten labels, several of which may hold."""
+        names = self.manifest.class_names
         return Column(
             key="graph/y", attribute="y", stored="uint8", presented="float32",
-            shape=(len(LABELS),), fields=LABELS, low=0, high=1, num_classes=len(LABELS),
+            shape=(len(names),), fields=names, low=0, high=1, num_classes=len(names),
             doc="whether the peptide has each of ten functions",
         )  # fmt: skip
 

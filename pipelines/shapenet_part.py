@@ -21,7 +21,7 @@ from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import read_shipped, unknown_name
 from kmip_data.pipelines.base import Pipeline, Prepared, PublishedSplitParams, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.text import parse_points, read_lines
@@ -47,24 +47,7 @@ class Category(NamedTuple):
     last: int
 
 
-CATEGORIES = (
-    Category("Airplane", "02691156", 0, 3),
-    Category("Bag", "02773838", 4, 5),
-    Category("Cap", "02954340", 6, 7),
-    Category("Car", "02958343", 8, 11),
-    Category("Chair", "03001627", 12, 15),
-    Category("Earphone", "03261776", 16, 18),
-    Category("Guitar", "03467517", 19, 21),
-    Category("Knife", "03624134", 22, 23),
-    Category("Lamp", "03636649", 24, 27),
-    Category("Laptop", "03642806", 28, 29),
-    Category("Motorbike", "03790512", 30, 35),
-    Category("Mug", "03797390", 36, 37),
-    Category("Pistol", "03948459", 38, 40),
-    Category("Rocket", "04099429", 41, 43),
-    Category("Skateboard", "04225987", 44, 46),
-    Category("Table", "04379243", 47, 49),
-)
+CATEGORIES = tuple(Category(*row) for row in read_shipped("tables", "categories")["categories"])
 BY_SYNSET = {category.synset: category for category in CATEGORIES}
 
 

@@ -140,8 +140,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             raise DamagedInput(f"{picture} has {max(size)} pixels on a side; float16 holds 65,504.")
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
-        y, _ = graph.labels(classes, segments)
-        x = graph.features(pixels, segments)
+        x, y = graph.features(pixels, segments), graph.labels(classes, segments)
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -12,19 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.cases import check_each
 from support.cli import done, kmip_process, refused
+from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data import plugins
 from kmip_data.manifest import ADDED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bring-your-own.md"
-EXAMPLE = next(
-    b
-    for b in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    if "PLUGIN" in b
-)
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+EXAMPLE, ENCODING = (block for block in BLOCKS if "PLUGIN" in block)
 SMALL = ("--epochs", 1, "--set", "model.layers=1", "--set", "model.hidden_dim=16", "--device", "cpu", "-q")
 
 
@@ -119,6 +119,10 @@ def test_a_configuration_names_its_plugins(folder):
 
     with fresh(), pytest.raises(plugins.UsageError, match=r"names the plugin part\.py"):
         read_config(folder / "own.toml")
+    (folder / "metrics.csv").touch()  # as in a run, which may be a stranger's
+    with fresh(), pytest.raises(plugins.UsageError, match=r"never imports code by itself"):
+        read_config(folder / "own.toml", import_plugins=True)
+    (folder / "metrics.csv").unlink()
     (folder / "none.toml").write_text(text.format(""))
     with fresh(), pytest.raises(plugins.UsageError, match=r"no kind of model\.attention called 'late'"):
         read_config(folder / "none.toml")
@@ -189,18 +193,19 @@ def package(folder):
 
 
 @pytest.mark.slow
-def test_a_package_outside_ours_is_trained_by_its_names(package):
-    own = {"PYTHONPATH": str(package)}
-    run = ("--dataset", "paths", "--model", "gps-late", *SMALL[:-3], "-q")
-    found = kmip_process("train", *run, "--json", **own).json
+def test_a_package_outside_ours_is_trained_by_its_names(package, monkeypatch):
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    run = ("--dataset", "paths", "--model", "gps-late", *SMALL[:-3], "-q", "--json")
+    with fresh():
+        found = done("train", *run).json
     recorded = tomllib.loads((Path(found["run"]) / "config.toml").read_text())
     assert recorded["model"]["attention"] == {"kind": "late"}
     (plugin,) = recorded["plugins"]
     assert plugin["source"] == "lib-of-paths"
-    # Runs of a sweep are processes, which get the plugin from it.
-    swept = kmip_process("sweep", *run, "--json", **own).json
-    assert [each["state"] for each in swept["runs"]] == ["done"]
-    listed = kmip_process("list", "--json", **own).json["datasets"]
+    with fresh():  # runs of a sweep are processes, which get the plugin from it
+        assert [each["state"] for each in done("sweep", *run).json["runs"]] == ["done"]
+    listed = done("list", "--json").json["datasets"]
     assert {"name": "paths", "title": "of the plugin lib-of-paths"} in listed
 
 
@@ -219,6 +224,17 @@ def test_installed_names_are_found_where_they_are_typed_alone(package, monkeypat
         assert "Paths with a marked end" in done("info", "paths").out
 
 
+OWN = f"""{ENCODING}
+class Whole(Waves):
+    stem = "whole"
+    def columns(self):
+        return (self.column("graph", "whole", self.parameter),)
+def by_class(task):
+    from torchmetrics.classification import MulticlassAccuracy
+    return MulticlassAccuracy(task.outputs, average="macro")
+PLUGIN["encodings"]["whole"] = Whole
+PLUGIN["metrics"]["by-class"] = Metric(float, "lower", "recall", "single-label", accumulator=by_class)
+"""
 NO_UNITS = GRAPHS.replace("def units", "def pieces")
 FACTS = GRAPHS.replace('"title"', '"heading"')
 ERRORS = {
@@ -250,6 +266,7 @@ ERRORS = {
     ),
     "our dataset": (f"{GRAPHS}\nPLUGIN = {{'datasets': {{'s3dis': Paths}}}}", "that kmip-data has itself"),
     "our model": ('PLUGIN = {"models": {"gcn": {}}}', "that kmip-data has itself"),
+    "the better end": (OWN.replace('"lower"', '"less"'), "is higher or lower, not 'less'"),
     "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
 }
 
@@ -283,21 +300,51 @@ def test_plugins_that_are_not_there(folder, package, monkeypatch):
     assert "gone.py cannot be read" in refused("list")
 
 
-def test_an_encoding_of_a_plugin_is_a_column(folder):
-    (folder / "enc.py").write_text("""
-import numpy as np
-from kmip_data.graphs.encoding import Encoding
-class Ones(Encoding):
-    stem, help, about, metavar = "ones", "Ones.", "{parameter} ones", "N"
-    def columns(self):
-        return (self.column("node", "ones", self.parameter),)
-    def compute(self, graphs, check):
-        return {"node/ones": np.ones((graphs.node_ptr[-1], self.parameter), np.float32)}
-PLUGIN = {"encodings": {"ones": Ones}}
-""")
-    done("build", "long-range", "--set", "graphs=12", "--set", "nodes=8", "-q")
-    done("encode", *(folder / "home/built").iterdir(), "ones3", "--plugin", "enc.py", "-q")
+def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
+    (folder / "own.py").write_text(OWN)
+    parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
+    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
+    done("encode", "graphs", "waves3", "--plugin", "own.py", "-q")
     with fresh():
-        (build,) = (folder / "home/built").iterdir()
-        assert kmip_data.open(build, columns=["ones3"])[0].ones.shape[1] == 3
-        done("verify", build)
+        assert kmip_data.open("graphs", columns=["waves3"])[0].waves.shape[1] == 3
+        done("verify", "graphs")
+    keys = [f"--set={key}" for key in ("model.positional=waves2", "training.metric=recall")]
+    run = ("train", "--dataset", "graphs", "--name", "own", *SMALL, "--set=model.hidden_dim=24", *keys)
+    with fresh():
+        assert "model.positional cannot be 'waves2'" in refused(*run)
+        plugin = ("--plugin", "own.py")
+        assert "other columns than one" in refused(*run, *plugin, "--set=model.positional=whole2")
+        assert "the best by mean recall on val" in done(*run, *plugin).out
+        assert "mean recall" in done("report", *plugin).out
+    (result,) = (folder / "home/runs").glob("*/*/own/result.json")
+    found = json.loads(result.read_text())
+    assert found["metric"] == "recall"
+    assert (
+        {*found["metrics"]["val"]}
+        == {*found["metrics"]["test"]}
+        == {"loss", "accuracy", "f1", "miou", "recall"}
+    )
+    with fresh():
+        assert "recall" in done("runs").out
+        assert "--plugin" in refused("evaluate", "own")
+        assert "equal to result.json" in done("evaluate", "own", *plugin).out
+
+
+def test_a_metric_of_a_plugin_accumulates_as_it_says(folder):
+    from sklearn.metrics import balanced_accuracy_score
+
+    from kmip_data.models.training.metrics import SplitMetrics
+    from kmip_data.models.training.tasks import Task
+
+    (folder / "own.py").write_text(OWN)
+    plugins.load("own.py")
+    logits, target = torch.randn(40, 3), torch.arange(40) % 3
+    first, then = (SplitMetrics(Task("graph", "single-label", 3), "by-class") for _ in range(2))
+    first.update(logits[:30], target[:30], torch.zeros(()))
+    then.load(first.state())  # as a run that was stopped in an epoch
+    then.update(logits[30:], target[30:], torch.zeros(()))
+    found = then.compute()
+    assert found["by-class"] == pytest.approx(balanced_accuracy_score(target, logits.argmax(1)))
+    assert "recall" not in found  # which is not chosen
+    first.reset()
+    assert not first.state()["own"]["tp"].any()

@@ -22,20 +22,14 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home as Home  # noqa: PLC0414 -- commands annotate with it
 
-#: Command, or command and option, of a previous version -> its new spelling, the one line of the error. The
-#: ten that were typed most; CHANGELOG.md has all.
-OLD_SPELLINGS = {
-    "du": "kmip-data list",
-    "stats": "kmip-data info TARGET",
-    "preview --html": "kmip-data explore TARGET",
-    "preview --run": "kmip-data explore RUN",
-    "train --archive": "kmip-data build DATASET first, with that option",
-    "train --offline": "kmip-data build DATASET first, with that option",
-    "train --attention-k": "--set model.attention.k=K",
-    "train --explain": "kmip-data info DATASET --model MODEL",
-    "train --logger": "--set system.logger=tensorboard",
-    "--part": "--split PART",  # of every command
-}
+
+def read_table(name: str) -> dict[str, Any]:
+    """Read ``manifests/tables/<name>.toml``, without the imports of :mod:`kmip_data.manifest`."""
+    import tomllib
+    from importlib import resources
+
+    file = resources.files("kmip_data.manifests.tables") / f"{name}.toml"
+    return tomllib.loads(file.read_text("utf-8"))
 
 
 class Command(click.Command):
@@ -47,19 +41,16 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name, option = ctx.command_path.partition(" ")[2], error.option_name
-            if instead := OLD_SPELLINGS.get(f"{name} {option}", OLD_SPELLINGS.get(option)):
+            old = read_table("spellings")
+            if instead := old.get(f"{name} {option}", old.get(option)):
                 raise UsageError(f"{name} has no {option} any more.", next=instead) from None
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""
-        import tomllib
-        from importlib import resources
-
-        table = resources.files("kmip_data.manifests.tables") / "examples.toml"
         program, _, name = ctx.command_path.partition(" ")
         with formatter.section("Examples"):
-            for line in tomllib.loads(table.read_text("utf-8")).get(name or program, ()):
+            for line in read_table("examples").get(name or program, ()):
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
 
@@ -79,7 +70,7 @@ class Group(Command, click.Group):
         if args and not args[0].startswith("-") and args[0] not in known:
             from kmip_data.manifest import unknown_name
 
-            if instead := OLD_SPELLINGS.get(args[0]):
+            if instead := read_table("spellings").get(args[0]):
                 raise UsageError(f"There is no command {args[0]!r} any more.", next=instead)
             raise unknown_name("command", args[0], known, command=f"{ctx.command_path} --help")
         return super().resolve_command(ctx, args)

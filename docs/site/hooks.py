@@ -1,4 +1,4 @@
-"""Additions of the site to the pages of ``docs/``: the API reference, files of the project, and the links.
+"""Additions of the site to the pages of ``docs/``: notebooks, the API reference, files of the project, links.
 
 Pages are written for a forge, where a link may lead to any file of the project. Those outside ``docs/`` that
 a page links to become pages of the site, and the public names of the package get pages with their docstrings.
@@ -12,6 +12,8 @@ import functools
 import os
 import posixpath
 import re
+import shutil
+import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -21,6 +23,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+sys.path.append(str(Path(__file__).parent))
+from notebooks import EXECUTED, SOURCES, as_markdown, executed
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -44,6 +49,14 @@ MODULES = {
 }
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s:]+)((?:#[^)]*)?\))")
 TREE = tempfile.TemporaryDirectory()  # removed when Python ends
+#: On the landing page a forge shows a picture, and the site the page that a notebook made.
+PICTURE = re.compile(r"^\[!\[[^\]]*\]\(pictures/helsinki\.png\)\]\(exploring\.md\)$", re.MULTILINE)
+EXPLORER = """<div class="explorer">
+<input type="checkbox" id="explore"><label for="explore"><b>Press to explore</b></label>
+<iframe src="notebooks/explore.html" title="Two networks on the streets of Helsinki"></iframe>
+</div>
+
+[Open it in a page of its own](notebooks/explore.html)"""
 ROLE = re.compile(r":[a-z]+:<code>[~.]?([\w.]+)</code>")  # :class:`~a.b.C`, after Markdown saw it
 
 
@@ -64,6 +77,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the API reference, and what pages link to outside ``docs/``."""
     for address, text in _reference().items():
         files.append(File.generated(config, address, content=text))
+    for source in SOURCES.glob("*.ipynb"):
+        # Without outputs where `make docs` did not run it, as in the tests of the site.
+        content = as_markdown(executed(source.name) or source)
+        files.append(File.generated(config, f"notebooks/{source.stem}.md", content=content))
     outside = {ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"}
     for page in DOCS.rglob("*.md"):
         for _, target, _ in LINK.findall(page.read_text("utf-8")):
@@ -78,9 +95,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """Turn links to files of the project into links to their pages."""
+    """Turn links to files of the project into links to their pages; show the explorer on the first one."""
+    if page.file.src_uri == "README.md" and (EXECUTED / "explore.html").exists():
+        markdown = PICTURE.sub(EXPLORER, markdown)
     here = posixpath.dirname(page.file.src_uri)
-    origin = (ROOT if page.file.generated_by else DOCS) / here
+    inside = not page.file.generated_by or here == "notebooks"
+    origin = (DOCS if inside else ROOT) / here
 
     def turned(link: re.Match[str]) -> str:
         before, target, after = link.groups()
@@ -89,6 +109,20 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
         return f"{before}{address}{after}"
 
     return LINK.sub(turned, markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Add the executed notebooks with what they wrote, and every page as Markdown, for llms.txt."""
+    site = Path(config.site_dir)
+    for path in (
+        *EXECUTED.glob("*.html"),
+        *filter(None, (executed(p.name) for p in SOURCES.glob("*.ipynb"))),
+    ):
+        shutil.copyfile(path, site / "notebooks" / path.name)
+    for path in DOCS.rglob("*.md"):
+        target = site / path.relative_to(DOCS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
 
 
 def on_page_content(html: str, *, page: Page, **_: object) -> str:
@@ -124,7 +158,7 @@ def _expanded(items: list[Any]) -> list[Any]:
 def _address(path: Path) -> str:
     """Where the site has a file of the project."""
     if path.is_relative_to(DOCS):
-        return path.relative_to(DOCS).as_posix()
+        return path.relative_to(DOCS).as_posix().replace(".ipynb", ".md")
     name = path.relative_to(ROOT).as_posix()
     return name if name in {"CONTRIBUTING.md", "CHANGELOG.md"} else f"files/{name.removesuffix('.md')}.md"
 

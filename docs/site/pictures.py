@@ -16,7 +16,10 @@ import tempfile
 from pathlib import Path
 
 from figures import draw
+from influence import draw_influence
 from PIL import Image
+
+from kmip_data.builds.home import Home
 
 DOCS = Path(__file__).parents[1]
 PICTURES = DOCS / "pictures"
@@ -61,6 +64,7 @@ def main() -> None:
             run(words, Path(temporary))
         for name in re.findall(r"\(pictures/(.+\.png)\)", page):
             (PICTURES / name).write_bytes(shrink(Path(temporary, name)))
+        draw_influence(Home(Path(temporary, "home")), PICTURES / "influence.svg")
     size = sum(path.stat().st_size for path in PICTURES.iterdir())
     if size > MOST:
         raise SystemExit(f"the pictures have {size:,} bytes together; at most {MOST:,}")

@@ -82,21 +82,15 @@ class BuiltDataset(ShardedDataset):
         parameters: Mapping[str, Any],
         rule: Mapping[str, Any],
         arguments: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        first: Callable[[Build], Transform | None] = lambda _: None,
         **reading: Any,
     ) -> None:
-        """Find or build the dataset and read it; see :meth:`_find` and :meth:`_read`."""
-        build, split = self._find(self._name, root, parameters, rule, arguments)
-        self._read(build, split, arguments, **reading)
+        """Find or build the dataset that the arguments select, and read a part of its split by ``rule``.
 
-    def _find(
-        self,
-        name: str,
-        root: Folder | None,
-        parameters: Mapping[str, Any],
-        rule: Mapping[str, Any],
-        arguments: Mapping[str, Any],
-    ) -> tuple[Build, str]:
-        """Return the build that the arguments select, and the name of its split by ``rule``."""
+        The transform that ``first`` makes for the build precedes the user's.
+        """
         for key in arguments:
             if key not in self._known:
                 title, known = type(self).__name__, sorted(inspect.signature(type(self)).parameters)
@@ -108,29 +102,18 @@ class BuiltDataset(ShardedDataset):
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:
             raise UsageError("root and home both name the home folder: give one of them.")
+        name = name or self._name
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
         home = given["home"] if root is None else root
         options = {key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments}
         options |= {"home": home, "sample": given["sample"], "build": given["build"], "dataset": name}
-        found = obtain(target, {**parameters, "limit": given["limit"]}, rule, **options)
-        return found, split_name(found, rule)
-
-    def _read(
-        self,
-        build: Build,
-        split: str,
-        arguments: Mapping[str, Any],
-        first: Transform | None = None,
-        **reading: Any,
-    ) -> None:
-        """Read a part of the split of a build; the transform ``first`` precedes the user's."""
-        transforms = [each for each in (first, arguments.get("transform")) if each is not None]
-        part = arguments.get("split", "train") if "split" in self._known else None
+        build = obtain(target, {**parameters, "limit": given["limit"]}, rule, **options)
+        reading |= {"split_name": split_name(build, rule), "columns": given["columns"]}
+        transforms = [each for each in (first(build), given["transform"]) if each is not None]
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
-        columns = arguments.get("columns")
-        super().__init__(build, part, transform, split_name=split, columns=columns, **reading)
+        super().__init__(build, given["split"] if "split" in self._known else None, transform, **reading)
 
 
 def _sign(cls: type[BuiltDataset]) -> None:

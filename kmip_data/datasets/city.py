@@ -6,6 +6,7 @@ from typing import Literal, Unpack, get_args
 
 from torch_geometric.data import Data
 
+from kmip_data.builds.home import Build
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.errors import UsageError
@@ -82,12 +83,10 @@ class CityNetwork(BuiltDataset):
                 raise _not_a_city(name, f"the dataset {name}")
         parameters = {"hops": hops, "classes": classes, "weight": weight, "bands": bands}
         rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size, "buffer": buffer}
-        build, split = self._find(name, root, parameters, rule, arguments)
-        if not is_city(build.card):
-            raise _not_a_city(name, f"the build {build.path}")
         self._coordinates: Coordinates | None = None if raw_features else coordinates
         chosen = [*(("x", "y", "edge_index") if raw_features else ()), *(arguments.get("columns") or ())]
-        self._read(build, split, {**arguments, "columns": chosen or None})
+        given = {**arguments, "columns": chosen or None}
+        self._open(root, parameters, rule, given, name=name, first=lambda build: _check_city(name, build))
 
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
@@ -146,13 +145,18 @@ class GraphLandDataset(BuiltDataset):
             raise unknown_name("dataset of GraphLand", name, known)
         scaling = target_scaling or ("RL" if split_rule == "stratified" else split_rule)
         rule = {"split": split_rule, "split_seed": split_seed}
-        build, split = self._find(name.lower(), root, {"target_scaling": scaling}, rule, arguments)
-        self._read(build, split, arguments)
+        self._open(root, {"target_scaling": scaling}, rule, arguments, name=name.lower())
 
 
 def _names(dataset_class: type[BuiltDataset]) -> list[str]:
     """Return the names of the shipped datasets of a class."""
     return [name for name in dataset_names() if load_manifest(name).dataset_class == dataset_class.__name__]
+
+
+def _check_city(name: str, build: Build) -> None:
+    """Raise UsageError unless a build is of a city."""
+    if not is_city(build.card):
+        raise _not_a_city(name, f"the build {build.path}")
 
 
 def _not_a_city(name: str, found: str) -> UsageError:

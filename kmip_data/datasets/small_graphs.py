@@ -145,8 +145,9 @@ class _Superpixels(BuiltDataset):
         **arguments: Unpack[PartArguments],
     ) -> None:
         rule = {"split": split_rule, "split_seed": split_seed}
-        build, split = self._find(self._name, root, {}, rule, arguments)
-        self._read(build, split, arguments, Standardise.of(build.card) if standardise else None)
+        self._open(
+            root, {}, rule, arguments, first=lambda build: Standardise.of(build.card) if standardise else None
+        )
 
 
 class PascalVOCSP(_Superpixels):
@@ -228,7 +229,7 @@ class MalNetTiny(BuiltDataset):
     ) -> None:
         profile = None if degree_profile is None else LocalDegreeProfile(degree_profile)
         parameters = {"isolated": isolated, "label_order": label_order}
-        self._open(root, parameters, {}, arguments, first=profile)
+        self._open(root, parameters, {}, arguments, first=lambda _: profile)
 
 
 class LongRange(BuiltDataset):
@@ -288,4 +289,4 @@ class ECHO(BuiltDataset):
         root: Folder | None = None,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        self._read(*self._find(f"echo-{task}", root, {}, {}, arguments), arguments)
+        self._open(root, {}, {}, arguments, name=f"echo-{task}")

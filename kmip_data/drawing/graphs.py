@@ -22,12 +22,14 @@ from kmip_data.drawing.maps import (
     Layer,
     Scale,
     city_layers,
+    part_layer,
     prediction_layers,
     read_city_map,
     right_wrong,
 )
 from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
 from kmip_data.errors import UsageError
+from kmip_data.format.splits import NODE_PARTS
 from kmip_data.wording import as_values, counted
 
 if TYPE_CHECKING:
@@ -154,6 +156,10 @@ def record_graph(
             error = np.abs(predicted - drawing.values)
             layers.append(Scale("absolute error", error, drawing.unit, f"{run}: mean {error.mean():.3g}"))
             layers.append(Scale("prediction", predicted, drawing.unit, f"by {run}"))
+    if "test_mask" in data:
+        known = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
+        codes = np.select(known, range(len(known)), default=len(known)).astype(np.uint8)
+        layers.append(part_layer("split", str(dataset.split_name), codes))
     layers += [*(own if picture is not None else []), *elements(columns)]
     layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
     lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)

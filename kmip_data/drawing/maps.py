@@ -179,11 +179,14 @@ def city_layers(city: CityMap) -> list[Layer]:
     return [
         _classes(city, "class", city.classes, "equally large chunks by eccentricity"),
         Scale("eccentricity", city.eccentricity, city.unit, "longest shortest path around the intersection"),
-        *(
-            Categories(title.format(name), of, names := _parts(name, of), _part_colors(len(names)), name)
-            for name, of in city.splits.items()
-        ),
+        *(part_layer(title.format(name), name, of) for name, of in city.splits.items()),
     ]
+
+
+def part_layer(title: str, split: str, codes: NDArray[np.uint8]) -> Categories:
+    """Return the map of a split, by positions (N,) in :data:`PART_NAMES`."""
+    names = _parts(split, codes)
+    return Categories(title, codes, names, _part_colors(len(names)), split)
 
 
 def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split: str | None) -> list[Layer]:

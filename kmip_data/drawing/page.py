@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -100,9 +100,13 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
-    # A field is inserted by a function, so that its text is neither a pattern nor filled in again.
-    page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
-    write_output(path, page.encode())
+    write_output(path, filled("page.html", fields).encode())
+
+
+def filled(template: str, fields: Mapping[str, str]) -> str:
+    """Return a template with its ``{{fields}}``."""
+    # Inserted by a function, so that the text of a field is neither a pattern nor filled in again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset(template))
 
 
 def asset(name: str) -> str:
@@ -159,8 +163,8 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
 def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:
     """Chosen keys, (S, H, k) of each layer: those of a node lie together.
 
-    A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight a 65,535th, which is
-    finer than what the page shows of it.
+    A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight is in 65,535ths, of
+    nine significant bits: within 0.2 %, and compressed to three fifths of all sixteen.
     """
     narrow = np.uint16 if count < 2**16 else np.uint32
     layers = []
@@ -168,7 +172,9 @@ def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:
         heads, _, k = layer.indices.shape
         indices, weights = (values.transpose(1, 0, 2) for values in (layer.indices, layer.weights))
         keys = packer.add(np.where(indices < 0, count, indices).astype(narrow))
-        shares = packer.add(np.rint(weights * 65_535).astype(np.uint16))
+        parts = np.rint(weights.astype(np.float64) * 65_535)
+        steps = 2.0 ** (np.floor(np.log2(np.maximum(parts, 1))) - 8).clip(0)
+        shares = packer.add((np.rint(parts / steps) * steps).clip(0, 65_535).astype(np.uint16))
         layers.append({"heads": heads, "k": k, "indices": keys, "weights": shares})
     nodes = packer.add(answer.nodes.astype(np.uint32))
     return {"nodes": nodes, "all": len(answer.nodes) == count, "layers": layers}

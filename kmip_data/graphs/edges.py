@@ -80,8 +80,9 @@ def knn_graph(
     DamagedInput
         A coordinate is NaN, or larger.
     """
-    if not isinstance(k, int) or k < 1:
+    if not isinstance(k, (int, np.integer)) or k < 1:
         raise UsageError(f"k must be a whole number of at least 1, not {k!r}.")
+    k = int(k)
     points, ptr = _checked(x, batch, flow, batch_size)
     if cosine:
         points = points.astype(np.float64)
@@ -134,13 +135,13 @@ def radius_graph(
     limits = max_num_neighbors is not None
     if not (isinstance(r, int | float) and r >= 0):
         raise UsageError(f"r must be a number of at least 0, not {r!r}.")
-    if limits and not (isinstance(max_num_neighbors, int) and max_num_neighbors >= 1):
+    if limits and not (isinstance(max_num_neighbors, (int, np.integer)) and max_num_neighbors >= 1):
         raise UsageError(f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}.")
     points, ptr = _checked(x, batch, flow, batch_size)
     parts = []
     for start, stop in pairwise(ptr):
         others = stop - start - 1
-        most = others if max_num_neighbors is None else min(max_num_neighbors - loop, others)
+        most = others if max_num_neighbors is None else min(int(max_num_neighbors) - loop, others)
         k = min(32, most)
         near = _nearest(points[start:stop], k)
         square = near.square.dtype.type(min(r * r, float(np.finfo(near.square.dtype).max)))

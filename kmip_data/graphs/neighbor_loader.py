@@ -78,7 +78,9 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         if input_nodes is not None:
             _check_nodes("input_nodes", torch.as_tensor(input_nodes), data, None)
         if seed is not None:
-            options["generator"] = torch.Generator().manual_seed(seed)
+            if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**64:
+                raise UsageError(f"seed must be a whole number of 64 bits, not {seed!r}.")
+            options["generator"] = torch.Generator().manual_seed(int(seed))
         sampler = _Sampler(data, [int(fanout) for fanout in num_neighbors], replace, name)
         sampler.persistent = bool(options.get("persistent_workers"))
         super().__init__(
@@ -161,7 +163,7 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.")
     whole = isinstance(num_neighbors, Sequence) and all(
-        isinstance(fanout, int) and fanout >= -1 for fanout in num_neighbors
+        isinstance(fanout, (int, np.integer)) and fanout >= -1 for fanout in num_neighbors
     )
     if not whole or not num_neighbors:
         raise UsageError(f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}.")

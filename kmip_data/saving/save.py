@@ -26,7 +26,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import NAME_WORDS, Card, ShardEntry, SplitEntry, is_name
 from kmip_data.format.schema import FORMAT_VERSION, bytes_per
-from kmip_data.format.splits import NO_PART, NODE_PARTS, encode_node_split, encode_split, parts_fault
+from kmip_data.format.splits import NO_PART, NODE_PARTS, parts_fault
 from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, GraphRecord, encode_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.manifest import dataset_names
@@ -153,17 +153,12 @@ def _write_split(folder: Path, split: Mapping[str, Positions], keys: Sequence[st
     parts = {part: _positions(chosen, count, part) for part, chosen in split.items()}
     if fault := parts_fault(parts, count):
         raise UsageError(f"The split does not fit: {fault}.")
-    if len(keys) == 1:
-        code = np.full(count, NO_PART, np.uint8)
-        for part, rows in parts.items():
-            code[rows] = NODE_PARTS[part]
-        encoded = encode_node_split(code, rule=RULE, parameters={})
-        edges = int(sizes[0, 1])
-        counts = {part: (1, int((code == value).sum()), edges) for part, value in NODE_PARTS.items()}
-    else:
-        encoded = encode_split(parts, rule=RULE, parameters={}, keys=keys)
-        counts = {part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in parts.items()}
-    return write_split_file(folder, RULE, encoded, counts, rule=RULE, parameters={})
+    if len(keys) > 1:
+        return write_split_file(folder, RULE, parts, keys, sizes, rule=RULE, parameters={})
+    code = np.full(count, NO_PART, np.uint8)
+    for part, rows in parts.items():
+        code[rows] = NODE_PARTS[part]
+    return write_split_file(folder, RULE, code, keys, sizes, rule=RULE, parameters={})
 
 
 def _positions(chosen: Positions, count: int, part: str) -> I64:

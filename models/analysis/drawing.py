@@ -10,7 +10,7 @@ import numpy as np
 
 from kmip_data.drawing.style import PALETTE, new_figure, percent, save, styled
 from kmip_data.models.analysis.study import Study
-from kmip_data.models.training.metrics import METRICS
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.folder import is_share
 
 Row = Mapping[str, Any]
@@ -69,7 +69,7 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
     shown: dict[str, Any] = {}
     epoch = "seconds of a training epoch"
     for across, (ours, paper) in zip(figure.subplots(len(curves), 3, squeeze=False), curves, strict=True):
-        metric = METRICS[ours[0]["metric"]]
+        metric = all_metrics()[ours[0]["metric"]]
         test = f"{ours[0]['dataset']}: {metric.title} on test"
         panels = (("k", "test", "k", test), ("k", "seconds", "k", epoch), ("seconds", "test", epoch, test))
         for axes, (x, y, xlabel, ylabel) in zip(across, panels, strict=True):

@@ -11,7 +11,7 @@ from functools import partial
 from html import escape
 
 from kmip_data.drawing.colors import class_colors, on_grounds
-from kmip_data.drawing.page import asset
+from kmip_data.drawing.page import asset, filled
 from kmip_data.drawing.style import KINDS, STYLES, look, new_figure, styled
 from kmip_data.models.reports.tables import MOST, Row, Run, Table
 from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of, value_text
@@ -152,34 +152,9 @@ def _difference(row: Row, name: str) -> str:
     return "" if row[name] is None else f"{scale * row[name]:+.{digits}f}".replace("-", "−")
 
 
-STYLE = f"""
-:root {{ color-scheme: light dark; --ink: {STYLES["light"].ink}; --ground: {STYLES["light"].ground} }}
-@media (prefers-color-scheme: dark) {{
-:root {{ --ink: {STYLES["dark"].ink}; --ground: {STYLES["dark"].ground} }} }}
-body {{ margin: 1rem; font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground) }}
-h2 {{ font-size: 1.15rem; overflow-wrap: anywhere }} p {{ max-width: 60rem }}
-.wide {{ overflow-x: auto }} table {{ border-collapse: collapse }}
-td {{ padding: .3em .8em; border-bottom: 1px solid #8886; white-space: nowrap }}
-tr:first-child td {{ font-weight: bold }} .number {{ text-align: right }}
-td button {{ all: unset; cursor: pointer }} td button:focus-visible {{ outline: 2px solid }}
-[aria-sort=ascending] button::after {{ content: " ↑" }}
-[aria-sort=descending] button::after {{ content: " ↓" }}
-#tools {{ display: flex; flex-wrap: wrap; gap: 1rem; align-items: center }} #tools * {{ font: inherit }}
-#tools :is(input, button) {{ min-height: 40px }} [hidden] {{ display: none }}
-svg {{ width: 100%; max-width: 40rem; height: auto }} svg text {{ font-family: system-ui, sans-serif }}
-"""
-
-
 def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
     """Return the page: each sheet, and below it the learning curves of its table."""
-    parts = [
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ',
-        "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">",
-        f'<style>{STYLE}</style></head><body><p id="tools"><label>Filter <input id="filter"></label>',
-        '<button type="button" id="copy">Copy the rows</button><span id="copied" role="status"></span></p>',
-    ]
+    parts = list[str]()
     for sheet, table in zip(sheets, tables, strict=True):
         picture = io.StringIO()
         draw_curves(table, picture)
@@ -189,7 +164,11 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
             svg = svg.replace(one, f"light-dark({one}, {other})")
         parts += [sheet.written("html"), svg[svg.index("<svg") :]]
     parts += [f"<p>{escape(notice)}</p>" for notice in notices]
-    return "\n".join([*parts, f'<script>"use strict";\n{asset("report.js")}</script>', "</body></html>", ""])
+    colors = {
+        f"{name}_{of}": getattr(STYLES[name], of) for name in ("light", "dark") for of in ("ink", "ground")
+    }
+    fields = {"title": escape(title), "body": "\n".join(parts), "script": asset("report.js"), **colors}
+    return filled("report.html", fields) + "\n"
 
 
 @styled

@@ -26,7 +26,7 @@ from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
-from kmip_data.models.training.metrics import METRICS
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_share, read_result
 from kmip_data.pipelines.find import record_parameters
 
@@ -184,7 +184,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     rows = [_row(runs) for runs in groups]
     if len(rows) == 1:
         return Table(rows, groups, "")
-    higher = METRICS[rows[0]["metric"]].better == "higher"
+    higher = all_metrics()[rows[0]["metric"]].better == "higher"
     ranked = sorted(zip(rows, groups, strict=True), key=lambda one: one[0]["test"], reverse=higher)
     for place, (row, _) in enumerate(ranked[:2], start=1):
         row["place"] = place

@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from torchmetrics import Metric as Accumulator
 from torchmetrics.utilities import dim_zero_cat
 
+from kmip_data.manifest import with_added
 from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Kind, Task
 
 #: Ranks of a link among the nodes of its graph: all others; without its other links; nor itself.
@@ -153,10 +154,15 @@ def mean_over_graphs(place: int, ranks: Tensor) -> Tensor:
 class Metric:
     """Computation of a metric from accumulated values, and its better end."""
 
-    compute: Callable[[Any], Tensor]  #: of what the accumulator of its kind gives
+    compute: Callable[[Any], Tensor]  #: of what the accumulator gives
     better: Literal["higher", "lower"]
     title: str
     kind: Kind
+    accumulator: Callable[[Task], Accumulator] | None = None  #: of a plugin's metric; none: that of its kind
+
+    def __post_init__(self) -> None:
+        if self.better not in {"higher", "lower"}:
+            raise ValueError(f"the better end of {self.title} is higher or lower, not {self.better!r}")
 
 
 METRICS: dict[str, Metric] = {
@@ -179,6 +185,11 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def all_metrics() -> Mapping[str, Metric]:
+    """Return the metrics by name, with those of loaded plugins."""
+    return with_added("metrics", METRICS)
+
+
 def is_better(metric: str, new: float, old: float | None) -> bool:
     """True if ``new`` strictly beats ``old`` (``None``: nothing yet), so that the first best epoch stays.
 
@@ -186,7 +197,7 @@ def is_better(metric: str, new: float, old: float | None) -> bool:
     """
     if old is None:
         return not math.isnan(new)
-    return new > old if METRICS[metric].better == "higher" else new < old
+    return new > old if all_metrics()[metric].better == "higher" else new < old
 
 
 class _Sums(Accumulator):
@@ -282,19 +293,25 @@ class SplitMetrics(nn.Module):
     zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels),
     ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
     (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being
-    a known target.
+    a known target. ``chosen`` may be the metric of a plugin, computed besides ours.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, chosen: str | None = None) -> None:
         super().__init__()
         self.kind = task.kind
+        ours = {name: metric for name, metric in METRICS.items() if metric.kind == task.kind}
+        self.of = ours | ({} if chosen is None else {chosen: all_metrics()[chosen]})
         self.rows = _ACCUMULATORS[task.kind](task)
+        own = None if chosen is None else self.of[chosen].accumulator
+        self.own = None if own is None else own(task)
         self.loss = _Sums(_loss_of_rows, 2)
 
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
         """Add a batch: ``logits`` (N, outputs), its targets, its scalar ``loss``."""
         self.rows.update(logits, target)
+        if self.own is not None:
+            self.own.update(logits, target)
         self.loss.update(loss.detach(), self._known(target))
 
     def _known(self, target: Tensor) -> Tensor:
@@ -306,8 +323,12 @@ class SplitMetrics(nn.Module):
         if isinstance(self.rows, _Rows):
             self.rows.nothing()
         rows = self.rows.compute()
+        own = rows if self.own is None else self.own.compute()
         total, known = self.loss.compute()
-        found = {name: metric.compute(rows) for name, metric in METRICS.items() if metric.kind == self.kind}
+        found = {
+            name: metric.compute(rows if metric.accumulator is None else own)
+            for name, metric in self.of.items()
+        }
         self.reset()
         loss = total / known.clamp_min(1)  # a part without a known target has loss 0, as a batch has
         return {name: float(value) for name, value in {"loss": loss, **found}.items()}
@@ -329,6 +350,8 @@ class SplitMetrics(nn.Module):
         """Forget all batches."""
         self.rows.reset()
         self.loss.reset()
+        if self.own is not None:
+            self.own.reset()
 
 
 def _moved(value: Any, device: torch.device | str) -> Any:

@@ -209,6 +209,8 @@ def read_features(folder: Path) -> Features:
             kinds += [kind] * (len(names) - len(kinds))
     if not columns:
         raise DamagedInput("info.yaml names no features.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DamagedInput(f"info.yaml: two columns of x would be called {twice[0]!r}.")
     return Features(np.column_stack(columns), tuple(names), tuple(kinds), info["target_name"])
 
 

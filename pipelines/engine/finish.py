@@ -21,7 +21,7 @@ from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, column_faults, refuse_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.splits import NODE_PARTS
 from kmip_data.format.writer import Compression
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.manifest import Manifest
@@ -146,28 +146,20 @@ def write_split(
     The parameters ``asked`` for are kept with the rule's own, so that the same question finds the split
     again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit the graph.
     """
-    parameters = {**asked, **split.parameters}
-    sizes: dict[str, tuple[int, int, int]] = {}
-    classes: dict[str, list[int]] = {}
+    sizes = np.stack([records.nodes, records.edges], axis=1)
+    about: Any = {"rule": split.rule, "parameters": {**asked, **split.parameters}, "note": split.note}
     if split.node_code is None:
         parts = {name: np.asarray(rows, dtype=np.int64) for name, rows in split.parts.items()}
-        encoded = encode_split(parts, rule=split.rule, parameters=parameters, keys=records.keys)
-        for name, rows in parts.items():
-            sizes[name] = len(rows), int(records.nodes[rows].sum()), int(records.edges[rows].sum())
-            classes[name] = records.classes[rows].sum(axis=0).tolist()
-    else:
-        codes, nodes = len(split.node_code), int(records.nodes.sum())
-        if codes != nodes:
-            raise DamagedInput(f"The split {split.name!r} has {codes:,} codes for {nodes:,} nodes.")
-        encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
-        labels = records.node_labels
-        for name, code in NODE_PARTS.items():
-            chosen = split.node_code == code
-            # Nodes of all parts lie in the same graph and see all of its edges.
-            sizes[name] = 1, int(chosen.sum()), int(records.edges.sum())
-            classes[name] = [] if labels is None else count_classes(labels[0][chosen], labels[1]).tolist()
-    about: Any = {"rule": split.rule, "parameters": parameters, "note": split.note}
-    return write_split_file(folder, split.name, encoded, sizes, **about), classes
+        entry = write_split_file(folder, split.name, parts, records.keys, sizes, **about)
+        return entry, {name: records.classes[rows].sum(axis=0).tolist() for name, rows in parts.items()}
+    codes, nodes, labels = split.node_code, int(records.nodes.sum()), records.node_labels
+    if len(codes) != nodes:
+        raise DamagedInput(f"The split {split.name!r} has {len(codes):,} codes for {nodes:,} nodes.")
+    classes = {
+        name: [] if labels is None else count_classes(labels[0][codes == code], labels[1]).tolist()
+        for name, code in NODE_PARTS.items()
+    }
+    return write_split_file(folder, split.name, codes, records.keys, sizes, **about), classes
 
 
 def finish_build(

@@ -78,8 +78,8 @@ def centroids(segments: I64) -> F64:
     return np.column_stack([np.bincount(flat, axis) / count for axis in (rows, columns)])
 
 
-def labels(mask: U8, segments: I64) -> tuple[U8, int]:
-    """Return the class of each superpixel, (N,), and how many have no pixel with a class (class 0).
+def labels(mask: U8, segments: I64) -> U8:
+    """Return the class of each superpixel, (N,); 0 where no pixel has one.
 
     ``mask`` (H, W) has the class of each pixel, 255 where there is none. As in LRGB, the class is that of the
     pixel at the rounded centroid (halves to even), even if that pixel belongs to another superpixel; if it
@@ -91,9 +91,8 @@ def labels(mask: U8, segments: I64) -> tuple[U8, int]:
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
     row, column = np.rint(centroids(segments)).astype(np.int64).T
     at_centre = mask[row, column]
-    found = np.where(at_centre == VOID, votes.argmax(axis=1).astype(np.uint8), at_centre)
-    unknown = (at_centre == VOID) & ~votes.any(axis=1)
-    return found, int(unknown.sum())
+    found: U8 = np.where(at_centre == VOID, votes.argmax(axis=1).astype(np.uint8), at_centre)
+    return found
 
 
 def connect(picture: U8, segments: I64, rule: EdgeRule, k: int) -> tuple[I64, F64]:

@@ -16,11 +16,11 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.files.reading import csv_bytes
-from kmip_data.pipelines.peptides import LABELS
 from kmip_data.pipelines.samples.writers import deal, part_sizes
 
 DEFAULT_PEPTIDES = 64
 PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}
+NUM_LABELS = 10  #: of peptides-func
 LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
 
 #: Side chains by one-letter code; glycine has none, proline closes a ring with the backbone.
@@ -44,7 +44,7 @@ def write_sample(
     header = ["", "smiles", "peptide_seq", *columns]
     if len(columns) == 1:
         header.append("identifier")
-        labels = _labels(composition, len(LABELS), rng).tolist()
+        labels = _labels(composition, NUM_LABELS, rng).tolist()
         more = [[str(row), 3 * i + 4] for i, row in enumerate(labels)]
     else:
         more = [[repr(value) for value in row] for row in _targets(composition, len(columns), rng).tolist()]

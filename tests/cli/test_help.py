@@ -14,9 +14,8 @@ from support.cli import done, kmip, python
 
 import kmip_data
 from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
-from kmip_data.cli.shared.commands import number_list
+from kmip_data.cli.shared.commands import number_list, read_table
 from kmip_data.errors import UsageError
-from kmip_data.manifest import read_shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"help", "home", "as_json", "quiet", "sample"}  #: described once, at the head of the page
@@ -80,7 +79,7 @@ def test_every_command_has_help_with_examples_of_options_that_exist(home, monkey
     monkeypatch.setattr("kmip_data.cli.shared.commands.Name.convert", lambda self, value, param, ctx: value)
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it
-    failed, examples = [], read_shipped("tables", "examples")
+    failed, examples = [], read_table("examples")
     for name, line in COMMANDS.items():
         outcome, command = kmip(name, "--help"), root.get_command(None, name)
         sound = outcome.code == 0 and outcome.out == kmip(name, "-h").out and examples[name]

@@ -7,7 +7,7 @@ from support.cases import check_each
 from support.cli import refused
 
 from kmip_data.cli.main import COMMANDS, root
-from kmip_data.cli.shared.commands import OLD_SPELLINGS
+from kmip_data.cli.shared.commands import read_table
 from kmip_data.cli.shared.datasets import RECORDS, keep_settings
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -15,15 +15,17 @@ from kmip_data.wording import OPTIONS
 
 
 def test_each_old_spelling_ends_in_an_error_with_the_new_one(home):
+    spellings = read_table("spellings")
+
     def check(old):
         command, _, option = old.rpartition(" ")
-        assert f"next: {OLD_SPELLINGS[old]}" in refused(*old.split(), "1")
+        assert f"next: {spellings[old]}" in refused(*old.split(), "1")
         if command:
             known = root.get_command(click.Context(root), command).params
             assert option not in {word for param in known for word in param.opts}, "it still exists"
 
-    check_each(check, set(OLD_SPELLINGS) - {"--part"})
-    assert not OLD_SPELLINGS.keys() & COMMANDS.keys()
+    check_each(check, set(spellings) - {"--part"})
+    assert not spellings.keys() & COMMANDS.keys()
     assert not home.exists()
     assert "--split-rule" in refused(
         "build", "s3dis", "--split", "room"

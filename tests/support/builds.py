@@ -15,7 +15,6 @@ from kmip_data.files.changes import write_file
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry
 from kmip_data.format.schema import Column, Schema, View
-from kmip_data.format.splits import encode_node_split, encode_split
 from kmip_data.format.writer import GraphRecord, encode_shard
 from kmip_data.manifest import dataset_names
 
@@ -90,6 +89,11 @@ def put_build(
     return Build(folder, described)
 
 
+def sizes_of(records: Sequence[GraphRecord]) -> np.ndarray[Any, Any]:
+    """Return nodes and edges of each record."""
+    return np.array([(record.num_nodes, record.num_edges) for record in records]).reshape(-1, 2)
+
+
 def write_build(
     folder: Path,
     records: Sequence[GraphRecord],
@@ -105,17 +109,12 @@ def write_build(
 ) -> Build:
     """Write shards, the split ``default`` and the card; ``options`` are those of :func:`put_build`."""
     (folder / "splits").mkdir(parents=True)
-    rule: dict[str, Any] = {"rule": "given", "parameters": {}}
-    encoded = None
-    if parts is not None:
-        arrays = {name: np.asarray(part, np.int64) for name, part in parts.items()}
-        encoded = encode_split(arrays, keys=[record.key for record in records], **rule)
-    elif node_code is not None:
-        encoded = encode_node_split(node_code, **rule)
-    splits = {}
-    if encoded is not None:
-        sizes = {name: (len(parts[name]) if parts else 1, 0, 0) for name in encoded[1]}
-        splits["default"] = write_split_file(folder, "default", encoded, sizes, **rule)
+    given: Any = parts and {name: np.asarray(part, np.int64) for name, part in parts.items()}
+    given, splits = node_code if given is None else given, {}
+    if given is not None:
+        keys, sizes = [record.key for record in records], sizes_of(records)
+        about: dict[str, Any] = {"rule": "given", "parameters": {}}
+        splits["default"] = write_split_file(folder, "default", given, keys, sizes, **about)
     return put_build(
         folder,
         [records[start : start + per_shard] for start in range(0, len(records), per_shard)],

@@ -3,8 +3,7 @@
 
 const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
-const BANDS = 60000; // edges from which they are lines of one pixel: bands are slow without a GPU
-const PATIENCE = 50; // milliseconds that a picture may take, else edges are lines, too
+const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, GLOW] = [0, 1, 2];
 
 const VERTEX = `#version 300 es
@@ -90,7 +89,6 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
   gl.useProgram(program);
   const at = (name) => gl.getUniformLocation(program, name);
   const edges = pairs.length / 2;
-  let corners = edges > BANDS ? 2 : 6;
   const rows = (number) => Math.max(1, Math.ceil(number / ROW));
   const units = ["places", "looks", "pairs", "palette"];
   units.forEach((name, unit) => gl.uniform1i(at(name), unit));
@@ -120,6 +118,27 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
     fill("places", places, ROW, rows(count), floats);
   }
 
+  // Hand the shader the edges whose box touches a pane about `center`, so that zooming into a large graph makes
+  // it light; a small one and one that turns are handed over once. Return how many they are.
+  let shown = edges;
+  function inSight([across, up], wide, high) {
+    if (deep || edges <= BANDS) return edges;
+    const outside = (a, b, middle, reach) => Math.max(a, b) < middle - reach || Math.min(a, b) > middle + reach;
+    const seen = new Uint32Array(padded.length);
+    let size = 0;
+    for (let e = 0; e < pairs.length; e += 2) {
+      const [a, b] = [4 * pairs[e], 4 * pairs[e + 1]];
+      if (outside(places[a], places[b], across, wide) || outside(places[a + 1], places[b + 1], up, high)) continue;
+      seen[size++] = pairs[e];
+      seen[size++] = pairs[e + 1];
+    }
+    const number = size / 2;
+    const all = number === edges && shown === edges;
+    if (!all) fill("pairs", seen.subarray(0, 2 * ROW * rows(number)), ROW, rows(number), [gl.RG32UI, gl.RG_INTEGER, gl.UNSIGNED_INT]);
+    shown = number;
+    return number;
+  }
+
   // Take RGBA bytes, to which colour positions in [0, 1] point.
   function paint(bytes, smooth) {
     fill("palette", bytes, bytes.length / 4, 1, [gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE], smooth ? gl.LINEAR : gl.NEAREST);
@@ -130,8 +149,8 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(count));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, lines, glow }) {
-    const [ground, faint] = ["ground", "line"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+  function draw({ panes, center, metre, diameter, band, tint, lines, nodes, glow, edge }) {
+    const [ground, faint] = ["ground", edge].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     gl.viewport(0, 0, canvas.width, canvas.height);
     gl.disable(gl.SCISSOR_TEST);
     gl.clearColor(...(clear ? [0, 0, 0, 0] : ground));
@@ -140,6 +159,8 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
     const numbers = { diameter, band, tint, deep: Number(deep), rim: Number(!deep && !glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
     for (const [name, value] of Object.entries({ ground, faint })) gl.uniform4f(at(name), ...value);
+    const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;
+    const corners = seen > BANDS ? 2 : 6;
     gl.uniform1i(at("corners"), corners);
     panes.forEach(({ left, bottom, width, height }, pane) => {
       const scale = [(2 * metre) / width, (2 * metre) / height];
@@ -151,9 +172,9 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
       gl.activeTexture(gl.TEXTURE1);
       gl.bindTexture(gl.TEXTURE_2D, textures[pane ? "others" : "looks"]);
       const all = [
-        [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, lines ? edges * corners : 0],
+        [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, seen * corners],
         [GLOW, gl.POINTS, glow ? count : 0],
-        [NODES, gl.POINTS, count],
+        [NODES, gl.POINTS, nodes ? count : 0],
       ];
       for (const [mode, kind, number] of all) {
         gl.uniform1i(at("mode"), mode);
@@ -162,15 +183,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
     });
   }
 
-  // Draw bands for as long as this machine is fast enough for them.
-  function settle(drawNow) {
-    const started = performance.now();
-    drawNow();
-    gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4)); // waits until it is drawn
-    if (performance.now() - started > PATIENCE) corners = 2;
-  }
-
-  return { draw, move, paint, look, looksOf, settle };
+  return { draw, move, paint, look, looksOf };
 }
 
 function compiled(gl) {

@@ -58,7 +58,12 @@ function tell() {
   if (node >= 0 && truth) {
     const [a, b] = [truth, said || truth].map(({ codes }) => codes[node]);
     const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
-    lines.push(`Class ${truth.labels[a]}${said ? `, predicted ${said.labels[b]}${a === b ? ": right" : off}` : ""}.`);
+    lines.push(`${truth.labels[a].startsWith("class") ? "" : "Class "}${truth.labels[a]}${said ? `, predicted ${said.labels[b]}${a === b ? ": right" : off}` : ""}.`);
+  }
+  const [target, value] = ["target", "prediction"].map((name) => layers.find((layer) => layer.name === name));
+  if (node >= 0 && target) {
+    const off = value && columns.get("absolute error")(node);
+    lines.push(`Target ${shown(target, node)}${value ? `, predicted ${shown(value, node)}: off by ${written(off)}` : ""}.`);
   }
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
@@ -243,12 +248,15 @@ function showFigures({ run, words, label, names, confusion, measured, curves }) 
   if (confusion) {
     const of = measured === "test" ? "Nodes of the test part." : "All nodes.";
     $("confusion").hidden = false;
-    $("confusion").querySelector("p").textContent = `${of} Rows are what is true.`;
+    $("confusion").querySelector("p").textContent = `${of} Rows are true classes, columns predicted ones.`;
     $("confusion").querySelector("div").replaceChildren(confusionTable(names, confusion));
   }
-  const errors = errorByHops(header.explore);
+  const errors = errorByHops(header.explore) || errorByDistance(curves || []);
   $("errors").hidden = !errors;
-  if (errors) $("errors").querySelector("div").replaceChildren(errorChart(errors));
+  if (errors) {
+    $("errors").querySelector("p").textContent = errors.note;
+    $("errors").querySelector("div").replaceChildren(errorChart(errors));
+  }
   $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }
 

@@ -86,37 +86,51 @@ function curveChart(runs, column) {
   return [svg, ...curves.map(({ label, count, points, color }) => keyed(color, `${label}${runsOf(count)}: ${ending(points)}`))];
 }
 
-// Mean error of the test nodes by the hops from the nearest training node, for a run on one graph with parts.
+// Rows of distance, mean error and number of nodes. Of the test nodes of a run on one graph: hops from the
+// nearest training node.
 function errorByHops({ split }) {
   const named = (name) => layers.find((layer) => layer.name === name);
-  const [error, parts] = [named("error"), layers.find(({ note, labels }) => note === split && labels && labels[0] === "train")];
+  const [error, parts] = [named("error") || named("absolute error"), layers.find(({ note, labels }) => note === split && labels && labels[0] === "train")];
   if (!error || !parts) return null;
   const hops = new Map(Array.from(x.keys()).filter((node) => parts.codes[node] === 0).map((node) => [node, 0]));
   for (const [from, hop] of hops) {
     for (const other of graph.other.subarray(graph.first[from], graph.first[from + 1])) if (!hops.has(other)) hops.set(other, hop + 1);
   }
-  const sums = new Map();
+  const [of, sums] = [error.codes ? (node) => error.codes[node] : columns.get(error.name), new Map()];
   for (const [node, hop] of hops) {
     if (parts.codes[node] !== 2) continue;
     const [sum, count] = sums.get(hop) || [0, 0];
-    sums.set(hop, [sum + error.codes[node], count + 1]);
+    sums.set(hop, [sum + of(node), count + 1]);
   }
-  return [...sums].map(([hop, [sum, count]]) => [hop, sum / count, count]).sort(([a], [b]) => a - b);
+  const rows = [...sums].map(([hop, [sum, count]]) => [hop, sum / count, count]).sort(([a], [b]) => a - b);
+  const note = `${error.codes ? "Classes off" : "Absolute error"}, mean of the test ${header.thing}s by hops to the nearest one in training.`;
+  return rows.length ? { rows, note, unit: error.codes ? "classes off" : error.unit, step: "hop" } : null;
+}
+
+// Of a run on many graphs whose data have distances: that between a node and what its target depends on.
+function errorByDistance([run]) {
+  const name = Object.keys((run && run.columns) || {}).find((column) => column.endsWith(" by distance"));
+  if (!name) return null;
+  const metric = name.split(" ")[0].replace("mae", "absolute error");
+  const note = `Mean ${metric} by edges between a node and what its target depends on; a bar begins at its distance.`;
+  return { rows: run.columns[name].map(([far, value]) => [far, value, 1]), note, unit: "", step: "edge" };
 }
 
 // Bars of the mean error at each distance; rare distances are paler.
-function errorChart(rows) {
+function errorChart({ rows, note, unit, step }) {
+  const away = (far) => `${far} ${step}${far === 1 ? "" : "s"}`;
   const [most, nodes] = [Math.max(...rows.map(([, mean]) => mean)), Math.max(...rows.map(([, , count]) => count))];
   const wide = (WIDE - LEFT - 6) / rows.length;
   const bars = rows.map(([hop, mean, count], i) => {
     const high = (mean / (most || 1)) * (HIGH - BELOW - 10);
     const look = { x: LEFT + i * wide + 1, y: HIGH - BELOW - high, width: Math.max(wide - 2, 1), height: high };
-    const style = `fill: ${hue(1)}; opacity: ${0.3 + 0.7 * Math.sqrt(count / nodes)}`;
-    return drawn("rect", { ...look, style }, drawn("title", {}, `${hop} hops: ${written(mean)} classes off, ${count.toLocaleString("en")} nodes`));
+    const style = `stroke: ${hue(1)}; fill: ${hue(1)}; fill-opacity: ${0.3 + 0.7 * Math.sqrt(count / nodes)}`;
+    const nodesOf = step === "hop" ? `, ${count.toLocaleString("en")} nodes` : "";
+    return drawn("rect", { ...look, style }, drawn("title", {}, `${away(hop)}: ${written(mean)}${unit && ` ${unit}`}${nodesOf}`));
   });
   const texts = [[LEFT - 4, 12, written(most)], [LEFT - 4, HIGH - BELOW, "0"]].map(([x, y, text]) => drawn("text", { x, y, "text-anchor": "end" }, text));
-  const ends = [rows[0], rows.at(-1)].map(([hop], i) => drawn("text", { x: i ? WIDE - 6 : LEFT, y: HIGH - 8, "text-anchor": i ? "end" : "start" }, `${hop} ${hop === 1 ? "hop" : "hops"}`));
-  return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": "Mean error by distance" }, ...bars, ...texts, ...ends);
+  const ends = [rows[0], rows.at(-1)].map(([hop], i) => drawn("text", { x: i ? WIDE - 6 : LEFT, y: HIGH - 8, "text-anchor": i ? "end" : "start" }, away(hop)));
+  return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": note }, ...bars, ...texts, ...ends);
 }
 
 // A choice of columns, and below it the chart of the one that is chosen. Whether there is any.

@@ -28,15 +28,17 @@ const shortName = (name) => name.split("/").slice(-2, -1)[0] || name;
 function legendOfInfluence(layer) {
   state.at = new Float32Array(x.length);
   state.binOf = () => 0;
-  drawing.paint(bytesOf(onGround(header.ramp)), true);
-  return [bar(), between([`none or ${written(100 * 10 ** -DECADES)} %`, "the strongest"])];
+  // On light ground the strongest is the darkest, so that on either what stands out most is what matters most.
+  const colors = DARK.matches ? onGround(header.ramp) : [...onGround(header.ramp)].reverse();
+  drawing.paint(bytesOf(colors), true);
+  return [bar(colors), between([`≤ ${written(100 * 10 ** -DECADES)} % (grey: none)`, "the strongest"])];
 }
 
 // Fill what the nodes of a pane look like.
 function glow(pane, looks) {
   for (let node = 0; node < x.length; node++) {
     const level = levelAt(pane, node);
-    looks.set([level, level ? 0.3 + 0.7 * level : 0.1, 0.7 + 1.1 * level, level ** 2], 4 * node);
+    looks.set([level, level && 0.3 + 0.7 * level, 0.7 + 1.1 * level, level ** 2], 4 * node);
   }
 }
 

@@ -65,14 +65,14 @@ function legendOfScale(layer) {
   const unit = layer.unit ? ` ${layer.unit}` : "";
   const ends = [`${low > at(0) ? "≤ " : ""}${written(low, high - low)}${unit}`, `${high < at(1) ? "≥ " : ""}${written(high, high - low)}${unit}`];
   const edge = (bin) => written(low + ((high - low) * bin) / BINS, high - low);
-  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(), between(ends)];
+  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(onGround(header.ramp)), between(ends)];
 }
 
 const between = (texts) => element("div", { className: "ends" }, ...texts.map((textContent) => element("span", { textContent })));
 
-function bar() {
+function bar(colors) {
   const made = element("div", { className: "ramp" });
-  made.style.background = `linear-gradient(to right, ${onGround(header.ramp).join(", ")})`;
+  made.style.background = `linear-gradient(to right, ${colors.join(", ")})`;
   return made;
 }
 

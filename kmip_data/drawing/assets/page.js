@@ -9,7 +9,7 @@ let header, array, x, y, z, streets, columns, layers, influence, view, drawing, 
 // What the reader has chosen.
 const state = {
   layer: null, extent: [1, 1], at: null, binOf: null, only: new Set(), lines: true, panes: 1,
-  hovered: -1, node: -1, ball: new Map(), path: null, links: [], due: false,
+  hovered: -1, node: -1, given: -1, ball: new Map(), path: null, links: [], due: false,
 };
 
 async function startPage() {
@@ -23,7 +23,7 @@ async function startPage() {
   influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = [...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name));
-  const note = "of all nodes on the score of one: the derivative by their features, a logarithm of it";
+  const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others.map((name) => ({ name }))];
   drawing = makeDrawing(canvas, { count: x.length, pairs: streets, deep: Boolean(z), clear: Boolean(header.picture) });
   state.lines = !header.explore.crowded; // they would hide a crowded graph
@@ -37,7 +37,9 @@ async function startPage() {
     drawing.move(x, y, depth);
     redraw();
   });
-  view = makeView(size, [west, south, east, north], redraw, turning && turning.turn);
+  const ends = () => Array.from($("panes").querySelectorAll("span"), (each) => each.offsetTop + each.offsetHeight);
+  const titles = () => (state.layer && state.layer.levels ? Math.max(0, ...ends()) : 0);
+  view = makeView(size, [west, south, east, north], redraw, { turn: turning && turning.turn, titles });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
   if (turning) turning.turn(0, 0);
   else drawing.move(x, y);
@@ -51,15 +53,17 @@ async function startPage() {
   await startExtras();
   listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick });
   // A window that changes its size still shows the whole graph, until someone moves it.
-  new ResizeObserver(() => (view.moved ? redraw() : view.fit())).observe(canvas);
+  new ResizeObserver(() => {
+    document.body.style.setProperty("--credit", `${$("credit").offsetHeight}px`); // what stands above it
+    if (view.moved) redraw();
+    else view.fit();
+  }).observe(canvas);
   DARK.addEventListener("change", () => colorBy(state.layer));
   $("scale").hidden = !header.metres;
   startExplorer();
   describe(-1);
   colorBy(ways[0]);
   view.fit();
-  drawNow(); // compiles
-  drawing.settle(drawNow);
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find: nodeAt };
@@ -112,11 +116,16 @@ function drawNow() {
   }));
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
-  const diameter = Math.min(Math.max((z ? 0.9 : 0.35) * usual * view.metre, least, 1.2 * Math.sqrt(view.zoomed())), 18);
-  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : 1.1;
+  const apart = (z ? 0.9 : 0.35) * usual * view.metre;
+  const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), 18);
+  const levels = Boolean(state.layer && state.layer.levels);
+  const plain = !header.metres && !header.picture && !levels && x.length < 400; // edges are read one by one, as bonds are
+  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : plain && !z ? Math.min(Math.max(0.2 * diameter, 1.1), 3) : 1.1;
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
-  const tint = header.metres ? 0.8 : 0;
-  drawing.draw({ panes, center: view.center, ...sizes, tint, lines: state.lines, glow: Boolean(state.layer && state.layer.levels) });
+  // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
+  const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
+  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, edge: plain ? "pale" : "line" };
+  drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (header.metres) drawScale();
   if (header.picture) placePicture();
   drawMarks();
@@ -162,6 +171,9 @@ function shown(layer, node) {
   return `${written(columns.get(layer.name)(node))}${layer.unit ? ` ${layer.unit}` : ""}`;
 }
 
+// Three digits; of a place as many as tell intersections apart, a metre.
+const brief = (name, value) => ((header.degrees || []).includes(name) ? value.toFixed(5) : written(value));
+
 function describe(node) {
   const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
   $("chosen").textContent = node < 0 ? `Point at ${aThing()}` : `${thing} ${node}${node === state.node ? " (held)" : ""}`;
@@ -171,7 +183,7 @@ function describe(node) {
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
     ...layers.map((layer) => [layer.name, shown(layer, node), false]),
-    ...others.map(([name, column]) => [name, written(column(node)), column(node) === 0]),
+    ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
   ].map(([name, textContent, zero]) =>
     element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: name }), element("td", { textContent, title: exact(name) })),
   );
@@ -207,7 +219,10 @@ function colorBy(layer) {
   Object.assign(state, { layer, panes });
   startLegend(layer);
   tell();
-  if (layer.levels && !influence[0].place.has(state.node)) hold(Math.max(state.node, 0));
-  else updateLooks();
+  const middle = () => nearestNode(x, y, 0, 0, 1e8, (node) => influence[0].place.has(node));
+  if (layer.levels && state.node < 0) hold((state.given = middle()));
+  else if (layer.levels ? !influence[0].place.has(state.node) : state.node >= 0 && state.node === state.given) {
+    hold(layer.levels ? state.node : -1); // what nobody asked for is let go of with its map
+  } else updateLooks();
   if (other) view.fit();
 }

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 
 from kmip_data.manifest import ADDED, Plugin, Strict
 from kmip_data.models.config import ModelConfig
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
-_RowMetric = Literal["accuracy", "f1", "miou", "ap", "mae", "mae_batches", "r2"]
-_PairMetric = Literal["mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"]
+_Metric = Literal[
+    "accuracy", "f1", "miou", "ap", "mae", "mae_batches", "r2",
+    "mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10",
+]  # fmt: skip
+
+
+def _or_added(given: Any, check: Callable[[Any], Any]) -> Any:
+    return given if isinstance(given, str) and given in ADDED["metrics"] else check(given)
 
 
 class OptimiserConfig(Strict):
@@ -124,9 +130,10 @@ class TrainingConfig(Strict):
         ]
         | None
     ) = Field(default=None, description="loss function; none: the usual one for the targets")
-    metric: _RowMetric | _PairMetric | None = Field(
+    metric: Annotated[SerializeAsAny[_Metric], WrapValidator(_or_added)] | None = Field(
         default=None,
-        description="validation metric that chooses the best epoch; none: the usual one for the targets",
+        description="validation metric that chooses the best epoch, also of a plugin; none: the usual one"
+        " for the targets",
     )
     neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),
@@ -229,6 +236,7 @@ class RunConfig(Strict):
         used = [
             ("datasets", self.data.dataset),
             ("models", model.name),
+            ("metrics", self.training.metric),
             ("attention", model.attention.kind),
             ("message_passing", model.local.kind),
             *(("encodings", encoding.stem) for encoding in model.encodings),

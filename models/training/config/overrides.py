@@ -22,6 +22,13 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import nearest
 
 HELP = "kmip-data info DATASET --model MODEL lists every key"
+#: Keys whose values plugins may add -> their group.
+_GROUPS = {
+    "model.attention.kind": "attention",
+    "model.local.kind": "message_passing",
+    "model.positional": "encodings",
+    "training.metric": "metrics",
+}
 
 
 @dataclass(frozen=True)
@@ -110,8 +117,9 @@ def config_from_mapping(
 def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     """Read a ``config.toml``.
 
-    With ``import_plugins`` it is the user's own, whose plugins are imported. Raises ``DamagedInput`` where
-    the file is not readable TOML, and as :func:`config_from_mapping`.
+    With ``import_plugins`` it is the user's own, whose plugins are imported, but not in the folder of a run,
+    which may be a stranger's. Raises ``DamagedInput`` where the file is not readable TOML, and as
+    :func:`config_from_mapping`.
     """
     try:
         values = tomllib.loads(read_small(path).decode("utf-8"))
@@ -120,7 +128,9 @@ def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
             f"{path} cannot be read as a configuration: {error}",
             next="name a run folder that kmip-data train made, or a file with the keys of docs/training.md",
         ) from error
-    return config_from_mapping(values, str(path), plugins_in=path.parent if import_plugins else None)
+    of_run = any(path.with_name(name).exists() for name in ("result.json", "metrics.csv"))
+    plugins_in = path.parent if import_plugins and not of_run else None
+    return config_from_mapping(values, str(path), plugins_in=plugins_in)
 
 
 def to_toml(config: RunConfig) -> str:
@@ -142,13 +152,13 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     present = place.get("kind") if isinstance(place, dict) else None
     keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
     key, table = keys.get(path), keys.get(section)
+    if key is not None and path in _GROUPS and text not in key.type.split(" | "):
+        from kmip_data.plugins import seek
+
+        seek(_GROUPS[path], text)
     if key is not None and key.field is not None:
         place[name] = _typed(key, key.field, text)
     elif key is not None:
-        if text not in key.type.split(" | "):
-            from kmip_data.plugins import seek
-
-            seek(SECTIONS[section.rpartition(".")[2]][0], text)
         if text not in (kinds := list(kinds_of(section.rpartition(".")[2]))):
             raise unknown_name(f"kind of {section}", text, kinds, command=HELP)
         if text != present:  # its other keys mean something else, if anything
@@ -175,6 +185,8 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
             fault = error.errors()[0]  # of a number, the range; the type is named anyway
             if not fault["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
                 limit = limit or fault["msg"].replace("Input should be", ",")
+            elif fault["type"] == "value_error":
+                limit = limit or f"; {fault['msg'].removeprefix('Value error, ')}"
         else:
             return candidate
     raise _refused(f"{key.name} cannot be {text!r}.", f"{key.type}{limit} ({key.doc})", text)

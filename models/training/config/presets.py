@@ -15,7 +15,7 @@ from kmip_data.errors import DamagedInput, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import Strict, dataset_names, read_shipped, shipped_names, unknown_name
-from kmip_data.models.config import POSITIONAL, kinds_of, merged, models
+from kmip_data.models.config import kinds_of, merged, models, positional
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.wording import counted
@@ -210,7 +210,7 @@ def _ours(base: Preset, model: str) -> Preset:
     """The settings of ``base`` with the parts of another model: no one's published choice."""
     parts = models()[model]
     kept = {key: value for key, value in base.code["model"].items() if key not in {*parts, *_PARTS}}
-    position = POSITIONAL[kept.get("positional", "none")]
+    position = positional(kept.get("positional", "none"))
     if position.distances and not kinds_of("local")[parts["local"]["kind"]].reads_distances:
         kept["positional"] = "none"
     return Preset(

@@ -19,7 +19,7 @@ from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.metrics import METRICS
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.tasks import LOSSES, Kind, Level, Task, is_class, is_whole, target_column
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -50,7 +50,7 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
         kind, level = "links", "link"
     for name, chosen, fits in (
         ("training.loss", loss, loss is None or LOSSES[loss].kind == kind),
-        ("training.metric", metric, metric is None or METRICS[metric].kind == kind),
+        ("training.metric", metric, metric is None or all_metrics()[metric].kind == kind),
         ("model.head", head, head is None or head == level),
     ):
         if not fits:

@@ -11,7 +11,7 @@ import platform
 import re
 import shlex
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -224,7 +224,9 @@ class RunResult(Strict):
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:
         names = {frozenset(values) for values in self.metrics.values()}
-        if self.metric not in metrics_by_name() or len(names) != 1 or self.metrics.keys() - set(PARTS):
+        training = self.config.get("training") if self.config.get("plugins") else None
+        known = {*metrics_by_name(), training.get("metric") if isinstance(training, dict) else None}
+        if self.metric not in known or len(names) != 1 or self.metrics.keys() - set(PARTS):
             raise ValueError("its metrics are not those of a run")
         return self
 
@@ -264,16 +266,16 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
-def metrics_by_name() -> dict[str, Metric]:
+def metrics_by_name() -> Mapping[str, Metric]:
     """Return all metrics; imported on use, as they load torch and lists of runs do without it."""
-    from kmip_data.models.training.metrics import METRICS
+    from kmip_data.models.training.metrics import all_metrics
 
-    return METRICS
+    return all_metrics()
 
 
 def is_share(name: str) -> bool:
-    """True for a metric that people read in percent: all but the loss and those of regression."""
-    return name not in {"", "loss", "mae", "mae_batches", "r2"}
+    """True for a metric that people read in percent: not the loss, those of regression and of plugins."""
+    return name in {"accuracy", "f1", "miou", "ap"} or name.startswith(("mrr", "hits"))
 
 
 def title_of(name: str) -> str:

@@ -28,7 +28,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.data.run_data import RunData, sent_ahead
 from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers
-from kmip_data.models.training.metrics import METRICS, is_better
+from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.checkpoint import Average, build_optimiser, build_schedule, step_schedule
 from kmip_data.models.training.run.folder import METRICS_NAME, with_unit
@@ -213,12 +213,12 @@ class Loop:
         if f"val_{self.metric}" in row:
             self.progress.message(self._line_of(row))
         if self.out_of_patience and self.epoch < self.training.epochs:
-            title, patience = METRICS[self.metric].title, self.training.patience
+            title, patience = all_metrics()[self.metric].title, self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
     def _line_of(self, row: Row) -> str:
         values = {part: row[f"{part}_{self.metric}"] for part in PARTS if f"{part}_{self.metric}" in row}
-        title, best = METRICS[self.metric].title, " (best)" if self.best_epoch == row["epoch"] else ""
+        title, best = all_metrics()[self.metric].title, " (best)" if self.best_epoch == row["epoch"] else ""
         parts = "".join(f"  {part} {title} {with_unit(self.metric, value)}" for part, value in values.items())
         begin = f"epoch {self.epoch}/{self.training.epochs}  train loss {row['train_loss']:.4f}"
         return f"{begin}{parts}{best}  {row['seconds']:.1f} s"

@@ -40,7 +40,7 @@ class TrainingModule(nn.Module):
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_model(model, **data.channels)
         self.loss = LOSSES[str(self.config.training.loss)]
-        self.metrics = SplitMetrics(self.task)
+        self.metrics = SplitMetrics(self.task, self.config.training.metric)
         self.meter = Meter(config.training.accumulate, scaled=config.training.precision == "16-mixed")
         self.shared = self.config.processes > 1  #: True if several processes share each batch
         self._norms = [m for m in self.model.modules() if self.shared and isinstance(m, BatchNorm)]
@@ -146,7 +146,7 @@ def measure_parts(
     module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
 ) -> dict[str, SplitMetrics]:
     """Apply the network to ``parts`` in eval mode and accumulate their metrics."""
-    counted = {part: SplitMetrics(module.task).to(device) for part in parts}
+    counted = {part: SplitMetrics(module.task, module.config.training.metric).to(device) for part in parts}
     training = module.training
     module.eval()
     try:

@@ -11,7 +11,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from support.builds import put_build
+from support.builds import put_build, sizes_of
 from support.cases import check_each
 from support.records import EDGE_SCHEMA, POINT_SCHEMA, make_records
 
@@ -41,9 +41,7 @@ def make_build(folder, shards, schema, *, compression=None):
     positions = np.arange(len(everything))
     parts = {"train": positions[::2], "val": positions[1::4], "test": positions[3::4]}
     rule = {"rule": "stride", "parameters": {"step": 2}}
-    encoded = encode_split(parts, keys=[record.key for record in everything], **rule)
-    rows = np.array([(1, record.num_nodes, record.num_edges) for record in everything]).reshape(-1, 3)
-    sizes = {name: tuple(rows[part].sum(axis=0).tolist()) for name, part in parts.items()}
+    keys, sizes = [record.key for record in everything], sizes_of(everything)
     put_build(
         folder,
         shards,
@@ -54,7 +52,7 @@ def make_build(folder, shards, schema, *, compression=None):
         sample=True,
         complete=False,
         parameters={"k": schema.k},
-        splits={"stride": write_split_file(folder, "stride", encoded, sizes, **rule)},
+        splits={"stride": write_split_file(folder, "stride", parts, keys, sizes, **rule)},
         statistics={"mean": 0.1},
         notes=["letters beyond ASCII: ä, ö, ü"],
     )

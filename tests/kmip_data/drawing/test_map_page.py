@@ -195,6 +195,41 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
     assert found["marked"] is False
 
 
+def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path):
+    """Primitives are counted, against the streets whose box touches what is seen of the map."""
+    limit = 1_000
+    small = tmp_path / "small.html"
+    small.write_text(re.sub(r"BANDS = \d+;", f"BANDS = {limit};", page.read_text("utf-8")), "utf-8")
+    found = act(
+        small,
+        EVENTS
+        + """
+        const gl = canvas.getContext("webgl2"), drawn = [];
+        const kinds = Object.fromEntries(["LINES", "TRIANGLES", "POINTS"].map((name) => [gl[name], name]));
+        gl.drawArrays = (kind, first, count) => drawn.push([kinds[kind], count]);
+        const seen = (change) => {
+          drawn.length = 0;
+          change();
+          map.drawNow();
+          const at = map.view.toMap, corners = [...at(0, canvas.clientHeight), ...at(canvas.clientWidth, 0)];
+          return { drawn: [...drawn], corners };
+        };
+        const press = () => document.querySelector("#legend button").click();
+        const far = () => (key("0"), map.view.zoom(0.25));
+        return [() => key("0"), () => map.view.zoom(6), () => key("ArrowLeft"), far, press].map(seen);""",
+        tmp_path,
+    )
+    ends, nodes, kinds = city.position[city.streets], len(city.position), []
+    for number, entry in enumerate(found):
+        west, south, east, north = entry["corners"]
+        touch = (ends.max(0) >= (west, south)).all(1) & (ends.min(0) <= (east, north)).all(1)
+        kind, corners = ("LINES", 2) if touch.sum() > limit else ("TRIANGLES", 6)
+        points = [] if number == 3 else [["POINTS", nodes]]
+        assert entry["drawn"] == [[kind, corners * touch.sum()], *points], number
+        kinds.append(kind)
+    assert kinds == ["LINES", "TRIANGLES", "TRIANGLES", "LINES", "LINES"]
+
+
 def test_columns_are_packed_without_loss(city):
     packer = Packer()
     columns = {**city.columns, "few": np.float32([1, 2, 2, 1]), "nan": np.float32([1, np.nan, 3, 4, np.nan])}

@@ -62,7 +62,7 @@ def test_what_is_embedded_is_the_build_and_the_answer(build, city, answer, tmp_p
         indices = array(stored["indices"]).astype(np.int64).reshape(count, 2, 3).transpose(1, 0, 2)
         weights = array(stored["weights"]).reshape(count, 2, 3).transpose(1, 0, 2) / 65_535
         np.testing.assert_array_equal(np.where(indices == count, -1, indices), layer.indices)
-        np.testing.assert_allclose(weights, layer.weights, atol=1 / 65_535)
+        np.testing.assert_allclose(weights, layer.weights, rtol=2e-3, atol=1 / 65_535)
     test = city.splits["random-seed0"] == 2
     matrix = np.array(explore["confusion"])
     assert matrix.sum() == test.sum()
@@ -129,7 +129,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     layer = answer.layers[1]
     wanted = {(int(layer.indices[h, NODE, j]), h): layer.weights[h, NODE, j] for h in (0, 1) for j in (0, 1)}
     shown = {(int(key), int(head)): float(weight) for key, head, weight, _ in found["rows"]}
-    assert shown == pytest.approx(wanted, rel=5e-3, abs=1e-4)
+    assert shown == pytest.approx(wanted, rel=7e-3, abs=1e-4)
     assert found["ink"]
     assert (found["matrix"], found["curves"], found["bands"]) == (100, 2, 1)
     assert "gcn (2 seeds): 0.25 at the end" in found["legend"]
@@ -139,9 +139,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     hops = nx.multi_source_dijkstra_path_length(graph, set(np.flatnonzero(parts == 0).tolist()), weight=None)
     test = [node for node, hop in hops.items() if hop == 1 and parts[node] == 2]
     off = np.abs(answer.classes[test] - city.classes[test]).mean()
-    hop, mean, count = re.fullmatch(
-        r"(\d+) hops: (\S+) classes off, (\S+) nodes", found["errors"][0]
-    ).groups()
+    hop, mean, count = re.fullmatch(r"(\d+) hop: (\S+) classes off, (\S+) nodes", found["errors"][0]).groups()
     assert (hop, float(mean), count) == ("1", float(f"{off:.3g}"), f"{len(test):,}")
     assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 
@@ -209,8 +207,9 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
     near[np.arange(3), nodes] = 1
     for row, node in zip(near, nodes, strict=True):
         row[city.streets[1, city.streets[0] == node]] = 0.5
+    by_distance = {"mae by distance": [[1, 0.5], [5, 1.25]]}
     curves = [
-        {"name": f"helsinki/{model}/a", "columns": {}, "influence": Influence(nodes, values, [])}
+        {"name": f"helsinki/{model}/a", "columns": by_distance, "influence": Influence(nodes, values, [])}
         for model, values in (("gcn", near), ("gps-kmip", rng.random((3, count)) + 0.01))
     ]
     page = tmp_path / "page.html"
@@ -237,7 +236,9 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         const held = explorer.state.node;
         document.getElementById("by").value = "1";
         document.getElementById("by").dispatchEvent(new Event("change"));
-        return {{ titles, light, held, apart: left.right <= right.left, panes: explorer.state.panes }};""",
+        const errors = [...document.querySelectorAll("#errors rect title")].map((each) => each.textContent);
+        const apart = left.right <= right.left;
+        return {{ errors, titles, light, held, apart, panes: explorer.state.panes }};""",
         tmp_path,
     )
     reached = int((near[1] > 0).sum())
@@ -245,5 +246,6 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         "gcn", f"reached by {reached} of {count:,} intersections, up to 1 hop away",
     ]  # fmt: skip
     assert found["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
+    assert found["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], "of data with distances, of the first run"
     assert found["light"][1] > 1.3 * found["light"][0], "more of the city glows"
     assert (found["held"], found["apart"], found["panes"]) == (2000, True, 1)

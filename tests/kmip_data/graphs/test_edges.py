@@ -113,7 +113,9 @@ def test_arguments_are_pygs():
     assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.001).tolist() == [[1, 0], [0, 1]]
     for radius in (1e30, math.inf, 10**400):
         assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), radius).shape == (2, 6)
-    assert knn_graph(torch.zeros(3, 0, dtype=torch.float64), 1).tolist() == [[1, 0, 0], [0, 1, 2]]
+    points = torch.zeros(3, 0, dtype=torch.float64)
+    assert knn_graph(points, np.int64(1)).tolist() == [[1, 0, 0], [0, 1, 2]]
+    assert radius_graph(points, 1.0, max_num_neighbors=np.uint8(1)).tolist() == [[1, 0, 0], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(

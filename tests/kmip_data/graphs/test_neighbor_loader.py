@@ -127,6 +127,8 @@ def test_arguments_are_pygs_or_refused_by_name(data):
         {"data": Data(edge_index=torch.zeros(3, 2).long(), num_nodes=2)},
         {"input_nodes": torch.tensor([-2])},
         {"input_nodes": torch.tensor([True])},
+        {"seed": "a"},
+        {"seed": 2**64},
     )
     for options in wrong:
         with pytest.raises(UsageError):

@@ -111,6 +111,7 @@ DAMAGED = [
     ("info.yaml", "target_name: sample_speed", "target_name: [a]", "does not name the columns"),
     ("info.yaml", "- sample_bus", "- {a: b}", "does not name the columns"),
     ("info.yaml", "- sample_bus", "- sample_tram", "no column 'sample_tram'"),
+    ("info.yaml", "(- sample_bus)", r"\1\n\1", "two columns of x would be called 'sample_bus="),
     ("info.yaml", "- sample_bus", "- sample_length", "not one of numbered categories"),
     ("features.csv", None, "", "is not a table"),
     ("features.csv", None, "node_id,sample_length\n", "is empty"),

@@ -1,0 +1,58 @@
+"""The page for coding agents says of JSON, exit codes and links what is true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+
+from kmip_data import errors
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "agents.md").read_text("utf-8")
+ROWS = re.findall(r"^\| \*\*`(.+)`\*\* \| ([^;\n]+?)(?:;.*)? \|$", PAGE, re.MULTILINE)
+
+
+def test_keys_are_those_of_the_output(home, monkeypatch):
+    monkeypatch.chdir(home.parent)
+    assert len(ROWS) == 15
+    for command, keys in ROWS:
+        outcome = kmip(*shlex.split(command), "--json")
+        assert outcome.code in ({0, 1} if command == "doctor" else {0}), outcome.out + outcome.err
+        assert set(outcome.json) == set(re.findall(r"`(\w+)`", keys)), command
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("build s3dis --offline", errors.SourceUnavailable.exit_code),
+        ("fetch shapenet-part", errors.LicenseNotAccepted.exit_code),
+        ("evaluate nothing/gcn/a", errors.UsageError.exit_code),
+    ],
+)
+def test_an_error_is_one_object_and_nothing_is_downloaded(home, command, code):
+    outcome = kmip(*command.split(), "--json")
+    assert outcome.code == code == outcome.json["error"]["exit_code"]
+    assert {"class", "exit_code", "what", "next"} <= set(outcome.json["error"])
+    assert set(outcome.json["error"]) <= {
+        "class",
+        "exit_code",
+        "what",
+        "next",
+        "expected",
+        "found",
+        "on disk",
+    }
+
+
+def test_llms_txt_links_to_pages_that_exist_and_to_every_page():
+    """Title, summary, sections of links: the shape that llmstxt.org proposes."""
+    text = (DOCS / "llms.txt").read_text("utf-8")
+    assert re.match(r"# kmip-data\n\n> .+\n", text)
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): .+$", text, re.MULTILINE)
+    assert links
+    assert all((DOCS / link).is_file() for link in links)
+    assert {path.name for path in DOCS.glob("*.md")} - {"README.md"} <= set(links)
