@@ -19,8 +19,12 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
     pushed = done("push", *target, share, "--json", "-q").json
     found = done("pull", share, "--home", other, "--json", "-q").json
     assert found["path"] == str(other / "built" / sample.name)
-    same = ("digest", "bytes", "files", "kind", "name")
+    same = ("digest", "kind", "name")
     assert [found[key] for key in same] == [pushed[key] for key in same]
+    view = {file for file in pushed["files"] if file.startswith("parquet/")}
+    assert view == {f"parquet/{part}.parquet" for part in ("train", "val", "test")}
+    assert found["files"] == {file: sha256 for file, sha256 in pushed["files"].items() if file not in view}
+    assert found["bytes"] == pushed["bytes"] - sum((share / file).stat().st_size for file in view)
     done("verify", found["path"])
     assert "s3dis" in done("list", "--home", other).out
     text = done("pull", share, "--home", other, "-q").out
