@@ -118,7 +118,7 @@ class Near(NamedTuple):
     x: F32  #: (n + 1,)
     y: F32
     z: F32
-    index: I32  #: (n + 1,), original index of each
+    number: I32  #: (n + 1,), original index of each
 
 
 class Work(NamedTuple):
@@ -223,7 +223,7 @@ def _gather(
     first, last = n * leaf >> levels, n * (leaf + 1) >> levels
     found = np.uint64(last - first)
     near.x[:found], near.y[:found] = tree.points[0, first:last], tree.points[1, first:last]
-    near.z[:found], near.index[:found] = tree.points[2, first:last], tree.order[first:last]
+    near.z[:found], near.number[:found] = tree.points[2, first:last], tree.order[first:last]
     stack = np.empty(64, np.int64)
     stack[0], top = 1, 1
     while top > 0 and found <= np.uint64(most):
@@ -249,9 +249,9 @@ def _gather(
             distance[i] = (dx * dx + dy * dy) + dz * dz
         for i in range(len(order)):
             near.x[found], near.y[found], near.z[found] = xs[i], ys[i], zs[i]
-            near.index[found] = order[i]
+            near.number[found] = order[i]
             found = np.uint64(found + np.uint64(((np.int64(bits[i]) << 32) | order[i]) <= limit))
-    return np.int64(found)
+    return int(np.int64(found))
 
 
 @njit_nogil()
@@ -304,7 +304,7 @@ def _select(
     total, found = found, np.uint64(0)
     for i in range(total):
         at = np.uint32(position[i])
-        key = (np.int64(bits[at]) << 32) | near.index[at]
+        key = (np.int64(bits[at]) << 32) | near.number[at]
         work.keys[found] = key
         found = np.uint64(found + np.uint64(key <= limit))
     if found < np.uint64(k):
@@ -326,4 +326,4 @@ def _sort(work: Work, found: np.uint64) -> np.int64:
     for i in range(len(rank)):
         if rank[i] < k:
             work.best[rank[i]] = keys[i]
-    return work.best[k - 1]
+    return np.int64(work.best[k - 1])
