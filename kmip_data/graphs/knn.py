@@ -87,7 +87,6 @@ def _searched(points: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     tree = Tree(
         points=points.T.copy(),
         order=np.arange(n, dtype=np.int32),
-        place=np.empty(n, np.int32),
         low=np.empty((2 * leaves, 3), np.float32),
         high=np.empty((2 * leaves, 3), np.float32),
         lowest=np.empty(2 * leaves, np.int32),

@@ -3,16 +3,19 @@
 A candidate is one int64 *key*, the float32 bits of its distance above its index: distances are not negative,
 so the order of keys is the order (distance, index).
 
-1. Every search starts with a limit from the previous point (20 ms to 9 ms for 4,096 uniform points).
-2. Few leaves are left within the limit; they are gathered once for all points of a leaf (4.1 ms to 3.2 ms).
-3. Candidates are selected by buckets of distance instead of ranks (7.8 ms to 5.7 ms for a room).
+1. The points of a leaf share their candidates: all points within a *limit* of its box, copied together, so
+   distances to them are one vectorised loop (2.7 to 0.75 µs a point, 100,000 uniform points, k = 16).
+2. The limit is a guess from the previous leaf. A point whose k-th key lies within it is done.
+3. Where it does not, or the leaf has too many candidates, the point is searched alone: its k-th key among
+   the nearest points of the tree is a true limit. Without this, heavy tails cost 70 times as much.
+4. Candidates are cut at a distance found by counting, then ranked by comparing all pairs.
 
 Distances to boxes are computed in float32 by the same operations as distances to points; rounding is
 monotone, so a box is never farther than a point in it, and pruning by boxes is exact.
 
 Some indices are unsigned, because numba guards signed ones against negative values at every access, which
-keeps loops from being vectorised (a quarter of the time). ``scratch`` and ``bits`` share memory, as float32
-and as int32.
+keeps loops from being vectorised (a quarter of the time). Fields ``bits`` and ``distance`` share memory, as
+int32 and as float32.
 """
 
 from __future__ import annotations
@@ -25,6 +28,13 @@ from kmip_data.arrays import F32, I32, I64
 from kmip_data.runtime.threads import njit_nogil
 
 FINER = 2  #: levels by which the order of points is finer than the leaves: near points follow each other
+INDEX = 0xFFFFFFFF  #: the index part of a key
+LAST_KEY = 0x7F800000FFFFFFFF  #: infinitely far, after every other key
+CROWD = 1024  #: more candidates of a leaf, and 8 k, are not shared
+WORST, LEAST = 1.5, 3.0  #: the next limit, times the largest and the smallest k-th squared distance of a leaf
+RANKED = (
+    256  #: most keys that are ranked by comparing all pairs, vectorised (0.10 to 0.07 s); others are sorted
+)
 
 
 class Tree(NamedTuple):
@@ -32,7 +42,6 @@ class Tree(NamedTuple):
 
     points: F32  #: (3, n), in tree order
     order: I32  #: (n,), original index of each
-    place: I32  #: (n,), inverse of ``order``
     low: F32  #: (2L, 3), lower corner of each node's box
     high: F32  #: (2L, 3), upper corner
     lowest: I32  #: (2L,), lowest original index in each node
@@ -67,8 +76,6 @@ def build_tree(tree: Tree) -> None:
                 tree.lowest[node] = lowest
             _split(tree, start, n * (2 * position + 1) >> (level + 1), stop, int(widest))
         level += 1
-    for position in range(n):
-        tree.place[tree.order[position]] = position
 
 
 @njit_nogil()
@@ -105,28 +112,24 @@ def _split(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
             return
 
 
-BUCKETS = 64  #: buckets of distance in the selection
-INDEX = 0xFFFFFFFF  #: the index part of a key
-LAST_KEY = 0x7F800000FFFFFFFF  #: infinitely far, after every other key
-
-
 class Near(NamedTuple):
-    """Leaves near the current leaf."""
+    """Candidates; those of a leaf begin with its own points."""
 
-    leaf: I64  #: (L,)
-    low: F32  #: (3, L), boxes of the leaves
-    high: F32  #: (3, L)
-    lowest: I64  #: (L,)
+    x: F32  #: (n + 1,)
+    y: F32
+    z: F32
+    number: I32  #: (n + 1,), original index of each
 
 
-class Seeds(NamedTuple):
-    """The k neighbours of the previous point, and that point itself, last.
+class Work(NamedTuple):
+    """Memory of a selection."""
 
-    They bound the search: k of them are other points, so the k-th neighbour is not after all of them.
-    """
-
-    points: F32  #: (3, k + 1)
-    number: I64  #: (k + 1,), original index of each
+    distance: F32  #: (n + LEAF,), distance of each candidate
+    bits: I32  #: the same memory
+    position: I32  #: (n + 1,), candidates within the cut
+    keys: I64  #: (n + 1,), their keys
+    rank: I32  #: (n + 1,)
+    best: I64  #: (k,), the result
 
 
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
@@ -134,220 +137,193 @@ class Seeds(NamedTuple):
 def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     """Fill the rows of ``table`` (n, k) for the points in the leaves ``start`` to ``stop``."""
     n, k = table.shape
-    leaves = len(tree.low) // 2
-    levels = 0
+    leaves, levels = len(tree.low) // 2, 0
     while 1 << levels < leaves:
         levels += 1
     xs, ys, zs = tree.points[0], tree.points[1], tree.points[2]
-    near = Near(
-        np.empty(leaves, np.int64),
-        np.empty((3, leaves), np.float32),
-        np.empty((3, leaves), np.float32),
-        np.empty(leaves, np.int64),
+    room = n + 1  # the place behind the last candidate is written to as well
+    space = np.empty((6, room), np.float32)
+    numbers = np.empty((2, room), np.int32)
+    near = Near(space[0], space[1], space[2], numbers[0])
+    alone = Near(space[3], space[4], space[5], numbers[1])
+    distance = np.empty(room + n // leaves + 1, np.float32)
+    work = Work(
+        distance,
+        distance.view(np.int32),
+        np.empty(room, np.int32),
+        np.empty(room, np.int64),
+        np.empty(room, np.int32),
+        np.empty(k, np.int64),
     )
-    seeds = Seeds(np.empty((3, k + 1), np.float32), np.empty(k + 1, np.int64))
-    room, leaf_size = 4 * k + 64, n // leaves + 2
-    keys, sorting = np.empty(room + leaf_size, np.int64), np.empty(room + leaf_size, np.int64)
-    dist = np.empty(room + leaf_size, np.float32)
-    count = np.empty(BUCKETS, np.int32)
-    best = np.empty(k, np.int64)
-    hit = np.empty(leaves + 1, np.int64)
-    scratch = np.empty(max(leaves, leaf_size, k + 1), np.float32)
-    bits = scratch.view(np.int32)
-    first_query = n * start >> levels
+    point, number = np.empty(3, np.float32), np.empty(1, np.float32)
+    bits = number.view(np.int32)
+    guess, far = np.int64(LAST_KEY), np.float32(np.inf)
+    most = CROWD + 8 * k
     for leaf in range(start, stop):
-        leaf_start, leaf_stop = n * leaf >> levels, n * (leaf + 1) >> levels
-        limit = np.int64(LAST_KEY)
-        if leaf > start:
-            limit = _leaf_limit(tree, leaf, leaf_start, leaf_stop, seeds, scratch, bits)
-        near_count = _near_leaves(tree, leaf, limit, near, scratch, bits)
-        for query in range(leaf_start, leaf_stop):
+        first, last = n * leaf >> levels, n * (leaf + 1) >> levels
+        # Smallest node around the leaf with more than k points: k neighbours lie within its diagonal.
+        level, around = levels, leaf
+        while (n * (around + 1) >> level) - (n * around >> level) <= k:
+            level, around = level - 1, around >> 1
+        begin, end = n * around >> level, n * (around + 1) >> level
+        around += 1 << level
+        dx = tree.high[around, 0] - tree.low[around, 0]
+        dy = tree.high[around, 1] - tree.low[around, 1]
+        dz = tree.high[around, 2] - tree.low[around, 2]
+        number[0] = (dx * dx + dy * dy) + dz * dz
+        limit = min(guess, (np.int64(bits[0]) << 32) | INDEX)
+        own = leaves + leaf
+        count = _gather(tree, leaf, tree.low[own], tree.high[own], limit, most, near, distance, work.bits)
+        least, worst = np.int64(LAST_KEY), np.int64(0)
+        for query in range(first, last):
             x, y, z = xs[query], ys[query], zs[query]
-            limit = np.int64(LAST_KEY)
-            if query > first_query:
-                limit = _limit(x, y, z, tree.order[query], seeds, scratch, bits)
-            hits = _hits(x, y, z, limit, near, near_count, scratch, bits, hit)
-            found = np.uint64(0)
-            for h in range(hits):
-                first, last = n * hit[h] >> levels, n * (hit[h] + 1) >> levels
-                px, py, pz, indices = xs[first:last], ys[first:last], zs[first:last], tree.order[first:last]
-                for i in range(len(indices)):
-                    dx, dy, dz = x - px[i], y - py[i], z - pz[i]
-                    scratch[i] = (dx * dx + dy * dy) + dz * dz
-                if hit[h] == leaf:
-                    bits[query - first] = 0x7FFFFFFF  # a point is not its own neighbour
-                for i in range(len(indices)):
-                    key = (np.int64(bits[i]) << 32) | indices[i]
-                    keys[found], dist[found] = key, scratch[i]
-                    found = np.uint64(found + np.uint64(key <= limit))
-                if found > np.uint64(room):
-                    _select(keys, dist, int(found), limit, count, sorting, best, scratch, bits)
-                    found, limit = np.uint64(k), best[k - 1]
-                    for j in range(k):
-                        bits[0] = best[j] >> 32
-                        keys[j], dist[j] = best[j], scratch[0]
-            _select(keys, dist, int(found), limit, count, sorting, best, scratch, bits)
+            key = np.int64(LAST_KEY)
+            if count <= most:
+                key = _select(x, y, z, query - first, near, count, limit, far, work)
+            if count > most or key > limit:
+                some = Near(xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end])
+                key = _select(x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work)
+                point[0], point[1], point[2] = x, y, z
+                found = _gather(tree, leaf, point, point, key, n, alone, distance, work.bits)
+                key = _select(x, y, z, query - first, alone, found, key, far, work)
+            least, worst = min(least, key), max(worst, key)
+            bits[0] = key >> 32
+            far = number[0]
             row = table[tree.order[query]]
             for j in range(k):
-                index = best[j] & INDEX
-                row[j] = index
-                other = tree.place[np.uint32(index)]
-                seeds.points[0, j], seeds.points[1, j], seeds.points[2, j] = xs[other], ys[other], zs[other]
-                seeds.number[j] = index
-            seeds.points[0, k], seeds.points[1, k], seeds.points[2, k] = x, y, z
-            seeds.number[k] = tree.order[query]
+                row[j] = work.best[j] & INDEX
+        bits[0] = least >> 32
+        far_least = number[0] * np.float32(LEAST)
+        bits[0] = worst >> 32
+        number[0] = min(number[0] * np.float32(WORST), far_least)
+        guess = (np.int64(bits[0]) << 32) | (worst & INDEX)
 
 
 @njit_nogil()
-def _near_leaves(tree: Tree, leaf: int, limit: np.int64, near: Near, scratch: F32, bits: I32) -> int:
-    """Collect the leaves that may hold a key up to ``limit`` of a point in ``leaf``; return their number."""
-    low, high, leaves = tree.low, tree.high, len(tree.low) // 2
-    own = leaves + leaf
+def _gather(
+    tree: Tree,
+    leaf: int,
+    low: F32,
+    high: F32,
+    limit: np.int64,
+    most: int,
+    near: Near,
+    distance: F32,
+    bits: I32,
+) -> int:
+    """Copy the points of ``leaf``, then all others with a key up to ``limit`` from a box; return the number.
+
+    The box from ``low`` to ``high`` lies in the leaf. Stop when there are more than ``most``.
+    """
+    n, leaves, levels = len(tree.order), len(tree.low) // 2, 0
+    while 1 << levels < leaves:
+        levels += 1
+    x0, y0, z0, x1, y1, z1 = low[0], low[1], low[2], high[0], high[1], high[2]
     zero = np.float32(0)
+    first, last = n * leaf >> levels, n * (leaf + 1) >> levels
+    found = np.uint64(last - first)
+    near.x[:found], near.y[:found] = tree.points[0, first:last], tree.points[1, first:last]
+    near.z[:found], near.number[:found] = tree.points[2, first:last], tree.order[first:last]
     stack = np.empty(64, np.int64)
-    stack[0], top, found = 1, 1, 0
-    while top > 0:
+    stack[0], top = 1, 1
+    while top > 0 and found <= np.uint64(most):
         top -= 1
         node = stack[top]
-        dx = max(low[node, 0] - high[own, 0], low[own, 0] - high[node, 0], zero)
-        dy = max(low[node, 1] - high[own, 1], low[own, 1] - high[node, 1], zero)
-        dz = max(low[node, 2] - high[own, 2], low[own, 2] - high[node, 2], zero)
-        scratch[0] = (dx * dx + dy * dy) + dz * dz
-        if (np.int64(bits[0]) << 32) | tree.lowest[node] > limit:
+        dx = max(tree.low[node, 0] - x1, x0 - tree.high[node, 0], zero)
+        dy = max(tree.low[node, 1] - y1, y0 - tree.high[node, 1], zero)
+        dz = max(tree.low[node, 2] - z1, z0 - tree.high[node, 2], zero)
+        distance[0] = (dx * dx + dy * dy) + dz * dz
+        if (np.int64(bits[0]) << 32) | tree.lowest[node] > limit or node == leaves + leaf:
             continue
         if node < leaves:
             stack[top], stack[top + 1] = 2 * node + 1, 2 * node
             top += 2
             continue
-        near.leaf[found], near.lowest[found] = node - leaves, tree.lowest[node]
-        for axis in range(3):
-            near.low[axis, found], near.high[axis, found] = low[node, axis], high[node, axis]
-        found += 1
-    return found
-
-
-@njit_nogil()
-def _leaf_limit(
-    tree: Tree, leaf: int, start: int, stop: int, seeds: Seeds, scratch: F32, bits: I32
-) -> np.int64:
-    """Return an upper bound of the key of the k-th neighbour of every point in ``leaf``.
-
-    It is the last key of the seeds at their greatest distances from the box of the leaf, whose points are
-    ``start`` to ``stop``; if one of them is a seed, the last seed counts, too.
-    """
-    low, high, own = tree.low, tree.high, len(tree.low) // 2 + leaf
-    k = len(seeds.number) - 1
-    among = False
-    for j in range(k + 1):
-        x, y, z = seeds.points[0, j], seeds.points[1, j], seeds.points[2, j]
-        dx = max(high[own, 0] - x, x - low[own, 0])
-        dy = max(high[own, 1] - y, y - low[own, 1])
-        dz = max(high[own, 2] - z, z - low[own, 2])
-        scratch[j] = (dx * dx + dy * dy) + dz * dz
-        among |= j < k and start <= tree.place[seeds.number[j]] < stop
-    limit = np.int64(0)
-    for j in range(k + among):
-        limit = max(limit, (np.int64(bits[j]) << 32) | seeds.number[j])
-    return limit
-
-
-@njit_nogil()
-def _limit(
-    x: np.float32, y: np.float32, z: np.float32, index: np.int32, seeds: Seeds, scratch: F32, bits: I32
-) -> np.int64:
-    """Return an upper bound of the key of the k-th neighbour of the point ``index``: the last seed's.
-
-    If the point is a seed itself, the last seed (the previous point) counts, too.
-    """
-    xs, ys, zs = seeds.points[0], seeds.points[1], seeds.points[2]
-    k = len(seeds.number) - 1
-    for j in range(k + 1):
-        dx, dy, dz = x - xs[j], y - ys[j], z - zs[j]
-        scratch[j] = (dx * dx + dy * dy) + dz * dz
-    limit, among = np.int64(0), False
-    for j in range(k):
-        limit = max(limit, (np.int64(bits[j]) << 32) | seeds.number[j])
-        among |= seeds.number[j] == index
-    return max(limit, (np.int64(bits[k]) << 32) | seeds.number[k]) if among else limit
-
-
-@njit_nogil()
-def _hits(
-    x: np.float32,
-    y: np.float32,
-    z: np.float32,
-    limit: np.int64,
-    near: Near,
-    count: int,
-    scratch: F32,
-    bits: I32,
-    hit: I64,
-) -> np.int64:
-    """List in ``hit`` the near leaves that may hold a key up to ``limit``; return their number."""
-    zero = np.float32(0)
-    for i in range(count):
-        dx = max(near.low[0, i] - x, x - near.high[0, i], zero)
-        dy = max(near.low[1, i] - y, y - near.high[1, i], zero)
-        dz = max(near.low[2, i] - z, z - near.high[2, i], zero)
-        scratch[i] = (dx * dx + dy * dy) + dz * dz
-    hits = np.uint64(0)
-    for i in range(count):
-        hit[hits] = near.leaf[i]
-        hits = np.uint64(hits + np.uint64(((np.int64(bits[i]) << 32) | near.lowest[i]) <= limit))
-    return np.int64(hits)
+        first, last = n * (node - leaves) >> levels, n * (node - leaves + 1) >> levels
+        xs, ys, zs = tree.points[0, first:last], tree.points[1, first:last], tree.points[2, first:last]
+        order = tree.order[first:last]
+        for i in range(len(order)):
+            dx = max(x0 - xs[i], xs[i] - x1, zero)
+            dy = max(y0 - ys[i], ys[i] - y1, zero)
+            dz = max(z0 - zs[i], zs[i] - z1, zero)
+            distance[i] = (dx * dx + dy * dy) + dz * dz
+        for i in range(len(order)):
+            near.x[found], near.y[found], near.z[found] = xs[i], ys[i], zs[i]
+            near.number[found] = order[i]
+            found = np.uint64(found + np.uint64(((np.int64(bits[i]) << 32) | order[i]) <= limit))
+    return int(np.int64(found))
 
 
 @njit_nogil()
 def _select(
-    keys: I64,
-    dist: F32,
-    found: int,
+    x: np.float32,
+    y: np.float32,
+    z: np.float32,
+    own: int,
+    near: Near,
+    count: int,
     limit: np.int64,
-    count: I32,
-    sorting: I64,
-    best: I64,
-    scratch: F32,
-    bits: I32,
-) -> None:
-    """Put the smallest of ``keys[:found]``, sorted, into ``best`` (k,); none comes after ``limit``.
+    far: np.float32,
+    work: Work,
+) -> np.int64:
+    """Sort the k smallest keys up to ``limit`` of a point into ``work.best``; return the last of them.
 
-    ``dist`` are the distances in ``keys``. They are counted into buckets of equal width; buckets beyond the
-    k-th key are dropped, the others concatenated, nearly sorted, and finished by insertion sort.
+    ``near[own]`` is the point itself; ``far`` is the squared distance that the previous point needed. Return
+    a key above ``limit`` if fewer than k of the ``count`` candidates lie within it.
     """
-    k = len(best)
-    bits[0] = limit >> 32
-    bound = scratch[0]
-    scale = np.float32(BUCKETS - 1) / bound if bound > 0 else np.float32(0)
-    kept = 0
-    if found > k and 0 < scale < np.float32(1e30):
-        for bucket in range(BUCKETS):
-            count[bucket] = 0
-        for i in range(found):
-            count[np.uint32(dist[i] * scale)] += 1
-        beyond = np.float32(BUCKETS)
-        for bucket in range(BUCKETS):
-            size = count[bucket]
-            count[bucket] = kept
-            kept += size
-            if kept >= k:
-                beyond = np.float32(bucket + 1)
-                break
-        for i in range(found):
-            scaled = dist[i] * scale
-            if scaled < beyond:
-                into = np.uint32(scaled)
-                sorting[np.uint32(count[into])] = keys[i]
-                count[into] += 1
-    else:
-        kept = found
-        for i in range(found):
-            sorting[i] = keys[i]
-    for i in range(1, kept):
-        key = sorting[i]
-        j = i
-        while j > 0 and sorting[j - 1] > key:
-            sorting[j] = sorting[j - 1]
-            j -= 1
-        sorting[j] = key
-    for i in range(k):
-        best[i] = sorting[i]
+    k, distance, bits = len(work.best), work.distance, work.bits[:count]
+    # Cut between k and 2 k + 8 candidates: 1.35 times the previous distance does in four of five cases, else
+    # bisect float32 bits, which order as distances do. More than that remain only where distances tie.
+    distance[0] = far * np.float32(1.35)
+    high = np.int32(limit >> 32)
+    cut = min(high, bits[0])
+    distance[0] = far * np.float32(0.5)
+    low = bits[0]
+    xs, ys, zs = near.x[:count], near.y[:count], near.z[:count]
+    for i in range(len(xs)):
+        dx, dy, dz = x - xs[i], y - ys[i], z - zs[i]
+        distance[i] = (dx * dx + dy * dy) + dz * dz
+    bits[own] = 0x7FFFFFFF  # a point is not its own neighbour
+    while True:
+        within = np.int32(0)
+        for i in range(len(bits)):
+            within = np.int32(within + np.int32(bits[i] <= cut))
+        if within < k:
+            if cut == high:
+                return np.int64(LAST_KEY)
+            low = cut
+        elif within > 2 * k + 8 and cut > low + 1:
+            high = cut
+        else:
+            break
+        cut = np.int32(high - ((high - low) >> 1))
+    position, found = work.position, np.uint64(0)
+    for i in range(len(bits)):
+        position[found] = i
+        found = np.uint64(found + np.uint64(bits[i] <= cut))
+    total, found = found, np.uint64(0)
+    for i in range(total):
+        at = np.uint32(position[i])
+        key = (np.int64(bits[at]) << 32) | near.number[at]
+        work.keys[found] = key
+        found = np.uint64(found + np.uint64(key <= limit))
+    if found < np.uint64(k):
+        return np.int64(LAST_KEY)
+    return _sort(work, found)
+
+
+@njit_nogil()
+def _sort(work: Work, found: np.uint64) -> np.int64:
+    """Sort the k smallest of the keys ``work.keys[:found]`` into ``work.best``; return the last."""
+    k, keys = len(work.best), work.keys[:found]
+    if found > np.uint64(RANKED):
+        keys = np.partition(keys, k - 1)[:k]
+    rank = work.rank[: len(keys)]
+    rank[:] = 0
+    for key in keys:
+        for i in range(len(rank)):
+            rank[i] += keys[i] > key
+    for i in range(len(rank)):
+        if rank[i] < k:
+            work.best[rank[i]] = keys[i]
+    return np.int64(work.best[k - 1])
