@@ -18,7 +18,7 @@ ROWS = re.findall(r"^\| \*\*`(.+)`\*\* \| ([^;\n]+?)(?:;.*)? \|$", PAGE, re.MULT
 
 def test_keys_are_those_of_the_output(home, monkeypatch):
     monkeypatch.chdir(home.parent)
-    assert len(ROWS) == 15
+    assert len(ROWS) == 16
     for command, keys in ROWS:
         outcome = kmip(*shlex.split(command), "--json")
         assert outcome.code in ({0, 1} if command == "doctor" else {0}), outcome.out + outcome.err
