@@ -194,7 +194,7 @@ def same(found: dict, wanted: dict, *, joined: bool) -> None:
 
 
 def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch) -> None:
-    out, written = tmp_path / "out", exporting._WRITERS["litdata"]
+    out, written = tmp_path / "out", exporting._WRITERS["parquet"]
     out.mkdir()
     with pytest.raises(UsageError, match="already exists"):
         export(graphs, "pt", out, quiet=True)
@@ -204,9 +204,9 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
         written(build, folder, **more)
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(exporting._WRITERS, "litdata", broken)
+    monkeypatch.setitem(exporting._WRITERS, "parquet", broken)
     with pytest.raises(KeyboardInterrupt):
-        export(graphs, "litdata", out, quiet=True)
+        export(graphs, "parquet", out, quiet=True)
     assert not list(tmp_path.iterdir())
     killed, mine = tmp_path / f".out.{'0' * 32}.partial", tmp_path / ".out.diary.partial"
     for folder in (killed, mine):
