@@ -185,6 +185,6 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 rows = {n: array[g] if levels[n] == "graph" else array[a:b] for n, array in arrays.items()}
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
-        done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
-        files.write_file(task.build / task.file, done.data, root=task.build)
-    return UnitResult(name=task.name, file=task.file, statistics={}, **done.facts)
+        how: Any = {"dataset": task.dataset, "build_key": task.key}
+        facts = writer.write_shard(task.build / task.file, records(), schema, root=task.build, **how)
+    return UnitResult(name=task.name, file=task.file, statistics={}, **facts)

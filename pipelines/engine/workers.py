@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import FULL, DamagedInput, KmipDataError, OutOfResources
-from kmip_data.files.changes import fsync_path, write_file
+from kmip_data.files.changes import fsync_path
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
@@ -80,15 +80,16 @@ def build_unit(task: BuildTask) -> UnitResult:
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
     with explained(name, where, task.pipeline.advice()):
-        shard = writer.encode_shard(
+        facts = writer.write_shard(
+            task.folder / task.file,
             _watched(task, statistics, where, skipped),
             schema,
+            root=task.folder,
             dataset=name,
             build_key=task.key,
             compression=task.compression,
         )
-        write_file(task.folder / task.file, shard.data, root=task.folder)
-    return UnitResult(task.name, task.file, statistics=statistics.to_json(), skipped=skipped, **shard.facts)
+    return UnitResult(task.name, task.file, statistics=statistics.to_json(), skipped=skipped, **facts)
 
 
 class _Location:

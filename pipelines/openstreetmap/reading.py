@@ -118,7 +118,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
     cut, ways = facts.get("ways_cut"), facts.get("ways", 0)
     warnings = (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
-    return city_tensors(graph, land_use, vocabulary=vocabulary, facts=facts, warnings=warnings)
+    return city_tensors(graph, land_use, workdir, vocabulary=vocabulary, facts=facts, warnings=warnings)
 
 
 def _from_extract(

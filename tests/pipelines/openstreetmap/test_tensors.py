@@ -31,7 +31,7 @@ from kmip_data.pipelines.openstreetmap.tensors import (
 def city(tmp_path_factory) -> CityTensors:
     extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
     graph = simplify(largest_component(from_ways(extract.ways)))
-    return city_tensors(graph, extract.land_use, facts={})
+    return city_tensors(graph, extract.land_use, tmp_path_factory.mktemp("tensors"), facts={})
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +109,15 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     ways = [(number, [number, number + 1], {"highway": "path"}) for number in (1, 2)]
     path = write_map(tmp_path / "map.osm", nodes, ways)
     extract = read_extract(path, "all", tmp_path)
-    city = city_tensors(from_ways(extract.ways), extract.land_use, facts={})
+    city = city_tensors(from_ways(extract.ways), extract.land_use, tmp_path, facts={})
     assert not city.features[:, 3:12].any()
     assert not city.features[:, 13].any()
     assert city.edge_speed is None
     starts = ["The source has no land-use areas", "No street has a maxspeed"]
     assert [warning.split(":")[0] for warning in city.warnings] == starts
     words = Vocabulary(landuse=(), lanes=("nan",), highway=("steps",))
-    other = city_tensors(from_ways(extract.ways), None, vocabulary=words, facts={})
+    (tmp_path / "other").mkdir()
+    other = city_tensors(from_ways(extract.ways), None, tmp_path / "other", vocabulary=words, facts={})
     assert not other.features[:, 28:].any()
     assert other.facts["vocabulary"] == words.model_dump(mode="json")
     assert other.warnings[-1] == "4 values of highway are not in the vocabulary and were dropped."
