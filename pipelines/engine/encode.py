@@ -30,6 +30,7 @@ from kmip_data.pipelines.engine.pool import count_jobs
 from kmip_data.pipelines.engine.run import open_executor, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, explained
 from kmip_data.runtime import signals, threads
+from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say
 
 
@@ -82,7 +83,10 @@ def encode_build(
 
 def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
     """Compute the files, then write the cards; the caller holds the lock."""
-    jobs = count_jobs(options.jobs)
+    jobs, counts = count_jobs(options.jobs), build.card.counts
+    for encoding in missing if counts["graphs"] == 1 else ():  # before any work
+        what = f"{encoding.name} of {counts['nodes']:,} nodes"
+        require_memory(counts["nodes"] * encoding.bytes_a_node, what, "free some, or add another encoding")
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
     with writing(work):
