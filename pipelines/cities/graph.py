@@ -82,7 +82,7 @@ class Streets(NamedTuple):
     """Streets in both directions, parallel ones joined, without self loops; sorted by source, then target."""
 
     edge_index: I32  #: (2, S)
-    member: NDArray[np.integer[Any]]  #: (M,) edges of each street, one street after the other
+    member: I32  #: (M,) edges of each street, one street after the other
     first: I64  #: (S + 1,) position in ``member`` where each street begins
 
     def mean(self, values: NDArray[Any]) -> F32:
@@ -107,7 +107,7 @@ def join_streets(source: NDArray[Any], target: NDArray[Any], num_nodes: int) -> 
         ones, rows = np.ones(len(values), np.bool_), np.arange(len(values) + 1, dtype=np.int32)
         return csr_array((ones, values, rows), shape=(len(values), num_nodes)).tocsc().indices
 
-    kept = np.flatnonzero(source != target)
+    kept = np.flatnonzero(source != target).astype(np.int32)
     away, back = source[kept], target[kept]
     start, end = (np.concatenate(ends, dtype=np.int32) for ends in ((away, back), (back, away)))
     del away, back
@@ -118,6 +118,7 @@ def join_streets(source: NDArray[Any], target: NDArray[Any], num_nodes: int) -> 
     new[1:-1] = (np.diff(start) != 0) | (np.diff(end) != 0)
     first = np.flatnonzero(new)
     index = np.stack([start[first[:-1]], end[first[:-1]]])
+    del start, end, new
     return Streets(index, kept[order % max(len(kept), 1)], first)
 
 

@@ -120,14 +120,13 @@ def city_tensors(
     column = {name: each.column_of(words[name]) for name, each in coded.items()}
     without = {name: int((of < 0).sum()) for name, of in column.items()}
     speed = street_speeds(graph.tags, graph.values)
+    no_speed = not np.isfinite(speed).any()
+    kmh = np.nan_to_num(speed).astype(np.float32)
     streets = join_streets(graph.source, graph.target, n)
-    length, speed_mean = (
-        streets.mean(of.astype(np.float32)[streets.member]) for of in (graph.length, np.nan_to_num(speed))
-    )
+    length, speed_mean = (streets.mean(of[streets.member]) for of in (graph.length.astype(np.float32), kmh))
 
     if not uses:
         warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
-    no_speed = not np.isfinite(speed).any()
     if no_speed:
         warnings += ("No street has a maxspeed: the speed column is zero.",)
     if counted := ", ".join(f"{count:,} values of {name}" for name, count in without.items() if count):
