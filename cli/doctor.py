@@ -156,7 +156,7 @@ def _filters() -> Iterator[tuple[str, str, str]]:
 
 
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:
-    from kmip_data.pipelines.raw.license import accepted_licenses
+    from kmip_data.pipelines.raw.obtain import accepted_licenses
 
     existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     writable = os.access(existing, os.W_OK | os.X_OK)

@@ -106,7 +106,7 @@ def _print(plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: 
     from kmip_data.cli.runs import runs_table
     from kmip_data.models.reports.tables import read_runs, tables_of
     from kmip_data.models.sweeps.cells import best_on_val
-    from kmip_data.models.sweeps.state import described, runs_of
+    from kmip_data.models.sweeps.running import described, runs_of
 
     known = {cell.folder: {"epochs": cell.config.training.epochs} for cell in cells}
     others = runs_of(plan, home) if status and not dry_run else []  # with other options
