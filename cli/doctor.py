@@ -17,8 +17,7 @@ import click
 import kmip_data
 from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import show
-from kmip_data.errors import CheckFailed, human_bytes
-from kmip_data.runtime.presence import install_command
+from kmip_data.errors import CheckFailed, human_bytes, install_command
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:

@@ -80,8 +80,8 @@ def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str,
         shared.seek_names(model=model)
     begin: Callable[..., None] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
     if ways["submit"]:
+        from kmip_data.errors import require_extra
         from kmip_data.models.sweeps.running import submit_cells
-        from kmip_data.runtime.presence import require_extra
 
         require_extra("slurm", "--submit slurm")
         pairs = [item.partition("=") for item in ways["slurm"]]

@@ -17,7 +17,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Build
-from kmip_data.errors import KmipDataError, UsageError, writing
+from kmip_data.errors import KmipDataError, UsageError, require_extra, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant
@@ -26,7 +26,6 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import open_store
-from kmip_data.runtime.presence import require_extra
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.push import PARQUET, dataset_page
 

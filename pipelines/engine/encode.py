@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, read_columns, shards_digest
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import CheckFailed, DamagedInput, UsageError, writing
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError, require_extra, writing
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.format import writer
@@ -33,7 +33,6 @@ from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, expl
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
-from kmip_data.runtime.presence import require_extra
 from kmip_data.runtime.progress import say
 
 

@@ -10,11 +10,13 @@ from typing import Any, Unpack
 
 from kmip_data.builds.home import BuildArguments, BuildOptions, Home
 from kmip_data.errors import (
+    MODULES,
     DamagedInput,
     KmipDataError,
     LicenseNotAccepted,
     SourceUnavailable,
     UsageError,
+    require_extra,
     writing,
 )
 from kmip_data.files.changes import write_json
@@ -26,7 +28,6 @@ from kmip_data.pipelines.raw import copies
 from kmip_data.pipelines.raw.archives import Archive, BareFile, FolderArchive, open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, locked, staging
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
-from kmip_data.runtime.presence import MODULES, require_extra
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted, timestamp
 
