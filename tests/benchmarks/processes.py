@@ -122,4 +122,4 @@ def _on_paper(city: Data, model: dict[str, Any]) -> float:
         + (attention["value_dim"] or dim // attention["heads"]) * attention["heads"]
     )
     borders = 2 * dim * (len(part.sent) + part.halo)
-    return 4.0 * LAYERS * (width * part.nodes.total + borders)
+    return 4.0 * LAYERS * (width * 2 * max(part.sizes) + borders)
