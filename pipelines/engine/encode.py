@@ -33,7 +33,6 @@ from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, expl
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
-from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say
 
 
@@ -86,6 +85,8 @@ def encode_build(
 
 def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
     """Compute the files, then write the cards; the caller holds the lock."""
+    from kmip_data.runtime.memory import require_memory  # not with every build
+
     jobs, counts = count_jobs(options.jobs), build.card.counts
     for encoding in missing if counts["graphs"] == 1 else ():  # before any work
         what = f"{encoding.name} of {counts['nodes']:,} nodes"
