@@ -84,7 +84,7 @@ class _Coded(NamedTuple):
         position = {name: number for number, name in enumerate(vocabulary)}
         rest = position.get(OTHERS, -1)
         column = np.array([position.get(name, rest) for name in self.names], np.int8)
-        return column[self.code]
+        return np.asarray(column[self.code])
 
 
 def city_tensors(
