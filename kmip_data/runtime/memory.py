@@ -33,11 +33,10 @@ _WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_
 
 def is_out_of_memory(error: BaseException | None) -> bool:
     """True if ``error`` is a failed allocation of a GPU, PyTorch, KeOps, Python or one of ours."""
-    import torch
-
     if isinstance(error, OutOfResources):
         return is_out_of_memory(error.__cause__)
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+    torch: Any = sys.modules.get("torch")  # where it is not loaded, no error is of it
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.cuda.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
 
