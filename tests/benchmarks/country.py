@@ -191,7 +191,8 @@ def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, floa
     """
     found = [(each.nodes, getattr(each.costs.get(stage, Cost()), field)) for each in sizes]
     found = [pair for pair in found if pair[1] > 0]
-    found = [pair for pair in found if pair[0] >= FITTED] or found
+    large = [pair for pair in found if pair[0] >= FITTED]
+    found = large if len(large) > 1 else found
     if len(found) < 2:
         return float("nan"), float("nan")
     slope = float(np.polyfit(*np.log(np.array(found).T), 1)[0])
