@@ -168,20 +168,20 @@ def _within(stage: str, function: Callable[..., Any], after: str | None) -> Call
 
 def prepare(*given: Any) -> Any:
     """Prepare a build as a worker does, with a log of the stages."""
-    from kmip_data.pipelines.engine import workers
+    from kmip_data.pipelines.engine import pool
     from kmip_data.pipelines.openstreetmap import reading
 
     reading.city_tensors = _within("features", reading.city_tensors, "features")
-    return _within("read and simplify", workers.prepare, None)(*given)
+    return _within("read and simplify", pool.prepare, None)(*given)
 
 
 def build_unit(task: Any) -> Any:
     """Build a unit as a worker does, with a log of the stages."""
     from kmip_data.graphs import eccentricity
-    from kmip_data.pipelines.engine import workers
+    from kmip_data.pipelines.engine import pool
 
     eccentricity.local_eccentricity = _within("eccentricity", eccentricity.local_eccentricity, "write")
-    return _within("write", workers.build_unit, None)(task)
+    return _within("write", pool.build_unit, None)(task)
 
 
 def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:

@@ -91,3 +91,8 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_pat
     assert "2,000 seeds a second" in lines
     country.draw(sizes, tmp_path / "growth.svg")
     assert (tmp_path / "growth.svg").stat().st_size < 14_000
+
+
+def test_the_stages_of_a_build_are_measured_where_they_run():
+    found = country.measured(1_000, commands=False)
+    assert not [(stage, cost) for stage, cost in found.costs.items() if cost.reason or not cost.seconds]
