@@ -106,7 +106,7 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
 
 def _run(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Cost, str]:
     """Run a command; its memory is that of all its processes at one moment, the highest of 20 a second."""
-    environment = {**os.environ, LOG: str(log)}
+    environment = {**os.environ, LOG: str(log), "PYTHONPATH": str(ROOT / "tests")}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         start, peak = time.perf_counter(), 0
         command = [sys.executable, "-m", module, *words]
