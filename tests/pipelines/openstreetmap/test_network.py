@@ -18,14 +18,13 @@ from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.network import (
     StreetGraph,
     count_streets,
-    from_ways,
     largest_component,
     simplify,
 )
 
 
 def read(path: Path, kind: str, tmp_path: Path) -> StreetGraph:
-    return simplify(largest_component(from_ways(read_extract(path, kind, tmp_path).ways)))
+    return simplify(largest_component(read_extract(path, kind, tmp_path).ways))
 
 
 def assert_same(ours: StreetGraph, theirs: nx.MultiDiGraph) -> None:
@@ -77,7 +76,7 @@ def test_a_generated_country_is_connected_in_order_and_always_the_same(tmp_path)
     assert found == sorted(set(found))
     for kind in ("all", "drive"):
         ways = (read_extract(path, kind, tmp_path).ways for path in (pair, four))
-        one, whole = (largest_component(from_ways(found)).num_nodes for found in ways)
+        one, whole = (simplify(largest_component(found)).num_nodes for found in ways)
         assert whole == pytest.approx(4 * one, rel=0.001)
 
 
