@@ -9,7 +9,8 @@ They do not check bounds, so they must never be given a file from someone else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -35,25 +36,25 @@ class WayBlock(NamedTuple):
     texts: list[bytes]
 
 
-def read_blocks(file: BinaryIO, keys: Sequence[str]) -> Iterator[WayBlock]:
+def read_blocks(path: Path, keys: Sequence[str]) -> Iterator[WayBlock]:
     """Yield the ways of a file in :data:`FORMAT`, at most 8,000 at a time, with the values of ``keys``."""
     wanted = {key.encode(): column for column, key in enumerate(keys)}
-    file.seek(0)
-    while size := file.read(4):
-        head = np.frombuffer(bytearray(file.read(int.from_bytes(size, "big"))), np.uint8)
-        content = file.read(int(_first(_fields(head, 0, len(head)), _DATA_SIZE)[0]))
-        if b"OSMData" not in head.tobytes():
-            continue
-        data = np.frombuffer(bytearray(content), np.uint8)
-        block = _fields(data, *_first(_fields(data, 0, len(data)), _RAW))
-        groups = (_fields(data, *bounds) for number, *bounds in block.tolist() if number == _GROUP)
-        ways = np.concatenate([group[group[:, 0] == _WAYS, 1:] for group in groups])
-        if not len(ways):
-            continue
-        strings = _fields(data, *_first(block, _STRINGS))[:, 1:].tolist()
-        texts = [content[start:stop] for start, stop in strings]
-        column = np.array([wanted.get(text, -1) for text in texts], np.int32)
-        yield WayBlock(*_decode(data, ways, column, len(keys)), texts)
+    with path.open("rb") as file:
+        while size := file.read(4):
+            head = np.frombuffer(bytearray(file.read(int.from_bytes(size, "big"))), np.uint8)
+            content = file.read(int(_first(_fields(head, 0, len(head)), _DATA_SIZE)[0]))
+            if b"OSMData" not in head.tobytes():
+                continue
+            data = np.frombuffer(bytearray(content), np.uint8)
+            block = _fields(data, *_first(_fields(data, 0, len(data)), _RAW))
+            groups = (_fields(data, *bounds) for number, *bounds in block.tolist() if number == _GROUP)
+            ways = np.concatenate([group[group[:, 0] == _WAYS, 1:] for group in groups])
+            texts = [
+                content[start:stop] for _, start, stop in _fields(data, *_first(block, _STRINGS)).tolist()
+            ]
+            column = np.array([wanted.get(text, -1) for text in texts], np.int32)
+            if len(ways):
+                yield WayBlock(*_decode(data, ways, column, len(keys)), texts)
 
 
 def _first(fields: I64, number: int) -> list[int]:
@@ -131,26 +132,16 @@ def _decode(data: U8, ways: I64, column: I32, keys: int) -> tuple[I64, I64, I64,
 
 @njit_nogil()
 def positions(number: I64, wanted: I64) -> I32:
-    """Return the position of each wanted number in ``number``, ascending; -1 if it is not there.
-
-    A street's nodes mostly have numbers near each other, so each search begins where the last one ended,
-    with steps that double.
-    """
+    """Return the position of each wanted number in ``number``, ascending; -1 if it is not there."""
     found = np.full(len(wanted), -1, np.int32)
-    at = 0
-    for i in range(len(wanted) if len(number) else 0):
-        low, high, step = at, at + 1, 1
-        while low > 0 and number[low] > wanted[i]:
-            low, high, step = max(low - step, 0), low, 2 * step
-        while high < len(number) and number[high] <= wanted[i]:
-            low, high, step = high, min(high + step, len(number)), 2 * step
-        while high - low > 1:
+    for i in range(len(wanted)):
+        low, high = 0, len(number)
+        while low < high:
             middle = (low + high) // 2
-            if number[middle] <= wanted[i]:
-                low = middle
+            if number[middle] < wanted[i]:
+                low = middle + 1
             else:
                 high = middle
-        at = low
-        if number[at] == wanted[i]:
-            found[i] = at
+        if low < len(number) and number[low] == wanted[i]:
+            found[i] = low
     return found

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,16 +115,17 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
     import osmium
 
     name = name or path.name
-    with _explained(name), tempfile.NamedTemporaryFile(dir=workdir, suffix=".osm.pbf") as copy:
-        found = _Map(path, network_type, workdir, name)
+    with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
+        folder = Path(temporary)
+        found = _Map(path, network_type, folder, name)
         ways = found.ways()
         if found.repeated:
             # The newest version of each element: nodes, ways, relations, each by number.
             reader = osmium.MergeInputReader()
             reader.add_file(str(path))
-            with osmium.SimpleWriter(copy.name, overwrite=True) as writer:
+            with osmium.SimpleWriter(str(folder / "sorted.osm.pbf")) as writer:
                 reader.apply(writer, simplify=True)
-            found = _Map(Path(copy.name), network_type, workdir, name)
+            found = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
             ways = found.ways()
         rings = found.member_rings()
         return Extract(ways, assemble(found.closed, found.relations, rings, found.open_areas))
@@ -133,8 +134,8 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
 class _Map:
     """Streets and areas of a file."""
 
-    def __init__(self, path: Path, network_type: str, workdir: Path, name: str) -> None:
-        self.path, self.network_type, self.workdir, self.name = path, network_type, workdir, name
+    def __init__(self, path: Path, network_type: str, folder: Path, name: str) -> None:
+        self.path, self.network_type, self.folder, self.name = path, network_type, folder, name
         self.keys = sorted({*VALUES, "oneway", "junction", "landuse", "area", *LEFT_OUT[network_type]})
         self.closed: dict[int, tuple[str, F64]] = {}
         self.open_areas = 0
@@ -156,7 +157,7 @@ class _Map:
             )
         kinds = osmium.osm.WAY | osmium.osm.RELATION
         filters = osmium.filter.EntityFilter(kinds), osmium.filter.KeyFilter("highway", "landuse")
-        with tempfile.TemporaryFile(dir=self.workdir) as nodes:
+        with tempfile.TemporaryFile(dir=self.folder) as nodes:
             # Not by its name, as a comma in it would end it.
             locations = osmium.index.create_map(f"sparse_file_array,/dev/fd/{nodes.fileno()}")
             keep = osmium.NodeLocationsForWays(locations)
@@ -164,6 +165,7 @@ class _Map:
             self.copy = self._copied(osmium.osm.NODE | kinds, keep, *filters)
             size = locations.used_memory() // 16
             table = np.memmap(nodes, np.int32, "r", shape=(size, 4)) if size else np.empty((0, 4), np.int32)
+            table = table.view(np.ndarray)
         if size >= 2**31:
             raise UsageError(f"{self.name} has {size:,} nodes.", next="give an extract of a part of it")
         # Each row: a number of 8 bytes, longitude, latitude.
@@ -175,17 +177,17 @@ class _Map:
             self.repeated = bool((number[1:] == number[:-1]).any())
         return number, x, y
 
-    def _copied(self, kinds: Any, *handlers: Any) -> BinaryIO:
+    def _copied(self, kinds: Any, *handlers: Any) -> Path:
         """Write the elements of these kinds that pass the handlers, as :func:`read_blocks` needs them."""
         import osmium
 
-        copy: Any = tempfile.NamedTemporaryFile(dir=self.workdir, suffix=".osm.pbf")  # noqa: SIM115
+        copy = self.folder / "copy.osm.pbf"
         with (
-            osmium.SimpleWriter(osmium.io.File(copy.name, FORMAT), overwrite=True) as writer,
+            osmium.SimpleWriter(osmium.io.File(str(copy), FORMAT), overwrite=True) as writer,
             osmium.io.Reader(osmium.io.File(str(self.path), file_format(self.path)), kinds) as reader,
         ):
             osmium.apply(reader, *handlers, writer)
-        return copy  # type: ignore[no-any-return]
+        return copy
 
     def ways(self) -> Ways:
         """Return the streets, without consecutive repetitions of a node; keep areas and relations."""
@@ -193,11 +195,11 @@ class _Map:
         used = np.zeros(len(self.node_id), np.bool_)
         parts: list[list[NDArray[Any]]] = [[np.empty(0, code)] for code in "qqii"]
         for block in read_blocks(self.copy, self.keys):
-            self._check(block)
-            kind = self._kinds(block)
-            self._add_areas(block, kind)
-            street = (block.size > 1) & np.frombuffer(self.street, np.bool_)[kind]
-            owner = np.repeat(np.arange(len(street)), block.size)
+            several, kind = block.size > 1, self._kinds(block)
+            owner = np.repeat(np.arange(len(several)), block.size)
+            self._refuse(block.number[several].min(initial=1), block.ref[several[owner]].min(initial=1))
+            self._add_areas(block, kind, owner)
+            street = several & np.frombuffer(self.street, np.bool_)[kind]
             new = street[owner]
             new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
             node = positions(self.node_id, block.ref[new])
@@ -246,14 +248,6 @@ class _Map:
                 self.street.append(is_street(tags, self.network_type))
         return np.array([known[row] for row in rows], np.int32)
 
-    def _check(self, block: WayBlock) -> None:
-        if min(block.number.min(), block.ref.min(initial=1)) < 1:
-            for number, refs in zip(
-                block.number, np.split(block.ref, np.cumsum(block.size)[:-1]), strict=True
-            ):
-                if len(refs) > 1:
-                    self._refuse(number, *refs)
-
     def _refuse(self, *numbers: int) -> None:
         if (number := min(numbers)) < 1:
             raise DamagedInput(
@@ -273,25 +267,27 @@ class _Map:
                 next="give an undamaged extract",
             )
 
-    def _add_areas(self, block: WayBlock, kind: I32) -> None:
+    def _add_areas(self, block: WayBlock, kind: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""
         every = [*self.kinds]
         use = {number: dict(every[number]) for number in np.unique(kind).tolist()}
         use = {number: tags for number, tags in use.items() if "landuse" in tags}
-        last = np.cumsum(block.size) - 1
-        for way in np.flatnonzero(np.isin(kind, [*use]) & (block.size > 1)).tolist():
-            tags, size, number = use[kind[way]], block.size[way], int(block.number[way])
-            refs = block.ref[last[way] - size + 1 : last[way] + 1]
-            if tags.get("area") == "no" or refs[0] != refs[-1] or size < 4:
+        area = np.isin(kind, [*use]) & (block.size > 1)
+        ref = block.ref[area[owner]]
+        lines, first = self._lines(ref), 0
+        for number, size, way in zip(block.number[area].tolist(), block.size[area], kind[area], strict=True):
+            last, tags = first + size - 1, use[way]
+            if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
                 self.open_areas += 1
             else:
                 self.repeated |= number in self.closed
-                self.closed[number] = tags["landuse"], self._line(refs)
+                self.closed[number] = tags["landuse"], lines[first : last + 1]
+            first = last + 1
 
     def _add_relations(self) -> None:
         import osmium
 
-        processor = osmium.FileProcessor(osmium.io.File(self.copy.name, "pbf"), osmium.osm.RELATION)
+        processor = osmium.FileProcessor(str(self.copy), osmium.osm.RELATION)
         for relation in processor.with_filter(osmium.filter.KeyFilter("landuse")):
             assert isinstance(relation, osmium.osm.Relation)
             if relation.tags.get("type") in {"multipolygon", "boundary"}:
@@ -309,11 +305,11 @@ class _Map:
             return {}
         lines: dict[int, F64] = {}
         for block in read_blocks(self._copied(osmium.osm.WAY, osmium.filter.IdFilter(wanted)), ()):
-            refs = np.split(block.ref, np.cumsum(block.size)[:-1])
-            lines |= zip(block.number.tolist(), map(self._line, refs), strict=True)
+            parts = np.split(self._lines(block.ref), np.cumsum(block.size)[:-1])
+            lines |= zip(block.number.tolist(), parts, strict=True)
         return lines
 
-    def _line(self, refs: I64) -> F64:
+    def _lines(self, refs: I64) -> F64:
         """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
         at = positions(self.node_id, refs)
         line = np.full((len(refs), 2), np.nan)

@@ -138,7 +138,8 @@ def components(graph: Ways | StreetGraph) -> I32:
     least = np.arange(graph.num_nodes, dtype=np.int32)
     for source, target, _ in parts(graph):
         _unite(least, source, target)
-    _flatten(least)
+    while (least[least] != least).any():
+        least = least[least]
     return least
 
 
@@ -152,12 +153,6 @@ def _unite(least: I32, source: I32, target: I32) -> None:
         while least[b] != b:
             least[b] = b = least[least[b]]
         least[max(a, b)] = min(a, b)
-
-
-@njit_nogil()
-def _flatten(least: I32) -> None:
-    for i in range(len(least)):
-        least[i] = least[least[i]]
 
 
 def inside(graph: Network, polygon: Geometry) -> Network:
