@@ -67,7 +67,11 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 "weights": [sha256_file(run.folder / WEIGHTS)[0] for run in runs],
             }
         )
-    shared = {key: value for key, value in rows[0].items() if all(row[key] == value for row in rows)}
+    shared = {
+        key: value
+        for key, value in rows[0].items()
+        if key != "name" and all(row[key] == value for row in rows)
+    }
     own = [{key: value for key, value in row.items() if key not in shared} for row in rows]
     text = tomli_w.dumps({"common": shared | {"note": NOTE}, "row": own})
     # Short lists on one line each.
