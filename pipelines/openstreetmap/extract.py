@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F64, I32, I64
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, require_room
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.openstreetmap.blocks import FORMAT, WayBlock, positions, read_blocks
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
@@ -155,6 +155,8 @@ class _Map:
                 f"{self.name} is a history or change file, not a map of one point in time.",
                 next="osmium time-filter makes a map of a history file",
             )
+        # Of large extracts it took up to twice their size; a mapped file that finds no room ends the process.
+        require_room(self.folder, 3 * self.path.stat().st_size, "A copy of the streets")
         kinds = osmium.osm.WAY | osmium.osm.RELATION
         filters = osmium.filter.EntityFilter(kinds), osmium.filter.KeyFilter("highway", "landuse")
         with tempfile.TemporaryFile(dir=self.folder) as nodes:
@@ -217,9 +219,9 @@ class _Map:
             size, kind, first = size[order], kind[order], start[order]
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
-        among = np.append(np.cumsum(used, dtype=np.int32) - 1, np.int32(-1))
-        x, y = self.x[used], self.y[used]
-        self._check_places(self.node_id[used], x, y)
+        node = np.where(node < 0, np.int32(-1), np.cumsum(used, dtype=np.int32)[node] - 1)
+        node_id, x, y = (column[used] for column in (self.node_id, self.x, self.y))
+        self._check_places(node_id, x, y)
         kinds, kind = np.unique(kind, return_inverse=True)
         every = [*self.kinds]
         tags = [dict(every[number]) for number in kinds.tolist()]
@@ -227,8 +229,8 @@ class _Map:
         directions = np.array([direction(found, self.network_type) for found in tags], np.int8)
         return Ways(
             start=start,
-            node=among[node],
-            node_id=self.node_id[used],
+            node=node,
+            node_id=node_id,
             x=x,
             y=y,
             direction=directions[kind],

@@ -126,22 +126,25 @@ def _from_extract(
     """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
     name = raw.receipts[0].origin
     ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
-    streets = ways
-    if area is not None and ways.num_nodes:
+    count, cut = len(ways), ways.cut
+    everything = ways if area is not None and ways.num_nodes else None
+    if everything is not None and area is not None:
         land_use = land_use.inside(area)
-        streets = inside(ways, with_margin(area))
-    graph = simplify(largest_component(streets))
+        ways = inside(ways, with_margin(area))
+    ways = largest_component(ways)
+    graph = simplify(ways)
+    del ways  # of a country a gigabyte
     graph = replace(graph, street_count=count_streets(graph))
-    if area is not None and ways.num_nodes:
-        graph = _part(graph, area, ways)
+    if everything is not None and area is not None:
+        graph = _part(graph, area, everything)
     if not graph.num_edges:
         raise DamagedInput(
-            f"{name} has no connected streets: {len(ways)} ways of network type {params.network_type!r}.",
+            f"{name} has no connected streets: {count} ways of network type {params.network_type!r}.",
             next="give an extract with streets, or another network_type",
         )
     facts = {
-        "ways": len(ways),
-        "ways_cut": ways.cut,
+        "ways": count,
+        "ways_cut": cut,
         "land_use_areas": len(land_use.value),
         "land_use_incomplete": land_use.incomplete,
         "land_use_lines": land_use.lines,
