@@ -159,7 +159,7 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     from kmip_data.files.reading import csv_bytes
     from kmip_data.models.analysis.drawing import draw_over_k
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
-    from kmip_data.models.sweeps.state import folders_of
+    from kmip_data.models.sweeps.running import folders_of
 
     saved = _save_paths("influence-of-k", save)
     runs, notes = read_runs(folders_of(names, home))

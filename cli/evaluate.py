@@ -52,8 +52,7 @@ def command(
     found = evaluate(run, **data)
     lines, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
     if by_class:
-        from kmip_data.models.analysis.answers import class_accuracy
-        from kmip_data.models.analysis.distance import by_distance
+        from kmip_data.models.analysis.answers import by_distance, class_accuracy
 
         if bands := by_distance(run, **data):
             further["distances"] = vars(bands)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 
-from kmip_data.drawing.colors import class_colors, on_grounds
 from kmip_data.drawing.page import asset, filled
-from kmip_data.drawing.style import KINDS, STYLES, look, new_figure, styled
+from kmip_data.drawing.style import KINDS, STYLES, class_colors, look, new_figure, on_grounds, styled
 from kmip_data.models.reports.tables import MOST, Row, Run, Table
 from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of, value_text
 from kmip_data.wording import rough_time
