@@ -219,8 +219,8 @@ class _Map:
             size, kind, first = size[order], kind[order], start[order]
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
-        node = np.where(node < 0, np.int32(-1), np.cumsum(used, dtype=np.int32)[node] - 1)
-        node_id, x, y = (column[used] for column in (self.node_id, self.x, self.y))
+        node = np.where(node < 0, np.int32(-1), np.cumsum(used, dtype=np.int32)[node] - np.int32(1))
+        node_id, x, y = self.node_id[used], self.x[used], self.y[used]
         self._check_places(node_id, x, y)
         kinds, kind = np.unique(kind, return_inverse=True)
         every = [*self.kinds]

@@ -176,8 +176,8 @@ def count_streets(graph: StreetGraph) -> I64:
     streets = np.maximum.reduceat(streets, first) if len(first) else streets
     low, high = np.divmod(pair[first] >> 1, max(graph.num_nodes, 1))
     streets = np.where(low == high, 1, streets)  # counted at both ends
-    ends = (np.bincount(end, streets, graph.num_nodes) for end in (low, high))
-    return sum(ends).astype(np.int64)
+    counts = [np.bincount(end, streets, graph.num_nodes) for end in (low, high)]
+    return (counts[0] + counts[1]).astype(np.int64)
 
 
 def simplify(graph: Ways | StreetGraph) -> StreetGraph:
