@@ -177,7 +177,7 @@ const brief = (name, value) => ((header.degrees || []).includes(name) ? value.to
 function describe(node) {
   const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
   $("chosen").textContent = node < 0 ? `Point at ${aThing()}` : `${thing} ${node}${node === state.node ? " (held)" : ""}`;
-  if (node < 0) return;
+  if (node < 0) return $("details").tBodies[0].replaceChildren(); // what was pointed at before is named no more
   const named = new Set(layers.map((layer) => layer.name));
   const others = [...columns].filter(([name]) => !named.has(name));
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
