@@ -195,7 +195,7 @@ class _Map:
         """Return the streets, without consecutive repetitions of a node; keep areas and relations."""
         self._add_relations()
         used = np.zeros(len(self.node_id), np.bool_)
-        parts: list[list[NDArray[Any]]] = [[np.empty(0, code)] for code in "qqii"]
+        rows: list[tuple[NDArray[Any], ...]] = [tuple(np.empty(0, code) for code in "qqii")]
         for block in read_blocks(self.copy, self.keys):
             several, kind = block.size > 1, self._kinds(block)
             owner = np.repeat(np.arange(len(several)), block.size)
@@ -207,11 +207,9 @@ class _Map:
             node = positions(self.node_id, block.ref[new])
             used[node[node >= 0]] = True
             size = np.bincount(owner[new], minlength=len(street))
-            for column, part in zip(
-                parts, (block.number[street], size[street], kind[street], node), strict=True
-            ):
-                column.append(part)
-        number, size, kind, node = (np.concatenate(parts.pop(0)) for _ in range(4))
+            rows.append((block.number[street], size[street], kind[street], node))
+        number, size, kind, node = map(np.concatenate, zip(*rows, strict=True))
+        del rows
         start = np.append(0, np.cumsum(size))
         if not (number[1:] > number[:-1]).all():
             order = np.argsort(number, kind="stable")
@@ -219,12 +217,12 @@ class _Map:
             size, kind, first = size[order], kind[order], start[order]
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
-        node = np.where(node < 0, np.int32(-1), np.cumsum(used, dtype=np.int32)[node] - np.int32(1))
+        node = np.where(node < 0, -1, np.cumsum(used, dtype=np.int32)[node] - 1).astype(np.int32, copy=False)
         node_id, x, y = self.node_id[used], self.x[used], self.y[used]
         self._check_places(node_id, x, y)
-        kinds, kind = np.unique(kind, return_inverse=True)
+        distinct, place = np.unique(kind, return_inverse=True)
         every = [*self.kinds]
-        tags = [dict(every[number]) for number in kinds.tolist()]
+        tags = [dict(every[number]) for number in distinct.tolist()]
         of_tags = {key: coded([found.get(key, "") for found in tags], "") for key in VALUES}
         directions = np.array([direction(found, self.network_type) for found in tags], np.int8)
         return Ways(
@@ -233,8 +231,8 @@ class _Map:
             node_id=node_id,
             x=x,
             y=y,
-            direction=directions[kind],
-            tags={key: codes[kind] for key, (codes, _) in of_tags.items()},
+            direction=directions[place],
+            tags={key: codes[place] for key, (codes, _) in of_tags.items()},
             values={key: [(value,) for value in values] for key, (_, values) in of_tags.items()},
         )
 
