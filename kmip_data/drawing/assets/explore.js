@@ -59,7 +59,8 @@ function tell() {
   if (node >= 0 && truth) {
     const [a, b] = [truth, said || truth].map(({ codes }) => codes[node]);
     const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
-    lines.push(`${truth.labels[a].startsWith("class") ? "" : "Class "}${truth.labels[a]}${said ? `, ${predicted} ${said.labels[b]}${a === b ? ": right" : off}` : ""}.`);
+    const label = (code) => truth.labels[code].replace(/^class /, ""); // where a class has no other name
+    lines.push(`Class ${label(a)}${said ? `, ${predicted} ${label(b)}${a === b ? ": right" : off}` : ""}.`);
   }
   const [target, value] = ["target", "prediction"].map((name) => layers.find((layer) => layer.name === name));
   if (node >= 0 && target) {

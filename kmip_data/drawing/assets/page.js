@@ -124,7 +124,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, edge: plain ? "pale" : "line" };
+  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, edge: plain && state.node < 0 ? "pale" : "line" };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (header.metres) drawScale();
   if (header.picture) placePicture();
