@@ -40,7 +40,7 @@ def page_of(root: click.Group) -> str:
         page.append(f"{'#' * (2 + name.count(' '))} {name}\n")
         if not isinstance(command, click.Group):
             page.append(f"    {' '.join(['kmip-data', name, *arguments, *needed])}\n")
-        page.append(f"{' '.join((command.help or '').replace('|', '').split())}\n")
+        page += [str(command.help).splitlines()[0], ""]
         if rows := [row for row in _rows(command) if row not in common]:
             page += ["| option | what |", "|---|---|", *rows, ""]
     return "\n".join(page)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import networkx as nx
+import osmium
 import osmnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.country import GENERATOR, INTERSECTIONS, write_country
 from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki, write_map, write_streets
 from support.shared import shared_data
 
@@ -51,6 +53,32 @@ def test_paris_is_osmnx_graph_of_the_same_streets(tmp_path):
     path = shared_data("osm", "paris_3e_11e.osm.pbf")
     write_streets(path, tmp_path / "cut.osm")
     assert_same(read(path, "all", tmp_path), osmnx.graph_from_xml(tmp_path / "cut.osm"))
+
+
+PAIR = sum(INTERSECTIONS)  #: of a block of each extract
+
+
+def test_two_blocks_of_a_generated_country_are_osmnx_graph_of_the_same_streets(tmp_path):
+    path = write_country(tmp_path / "generated.osm.pbf", PAIR)
+    write_streets(path, tmp_path / "cut.osm")
+    ours = read(path, "all", tmp_path)
+    assert_same(ours, osmnx.graph_from_xml(tmp_path / "cut.osm"))
+    assert ours.num_nodes == pytest.approx(PAIR, rel=0.005)
+
+
+def test_a_generated_country_is_connected_in_order_and_always_the_same(tmp_path):
+    pair, four, again = (
+        write_country(tmp_path / name, count * PAIR)
+        for name, count in (("1.osm.pbf", 1), ("4.osm.pbf", 4), ("again.osm.pbf", 4))
+    )
+    assert four.read_bytes() == again.read_bytes()
+    assert osmium.io.Reader(str(four)).header().get("generator") == GENERATOR
+    found = [("nwr".index(element.type_str()), element.id) for element in osmium.FileProcessor(str(four))]
+    assert found == sorted(set(found))
+    for kind in ("all", "drive"):
+        ways = (read_extract(path, kind, tmp_path).ways for path in (pair, four))
+        one, whole = (largest_component(from_ways(found)).num_nodes for found in ways)
+        assert whole == pytest.approx(4 * one, rel=0.001)
 
 
 TAGS = st.fixed_dictionaries(
