@@ -107,7 +107,9 @@ def city_tensors(
     speed = street_speeds(graph.tags, graph.values)
     edge_features, without = _street_features(graph, speed, coded, vocabulary)
     n = graph.num_nodes
-    edge_index, street_features = symmetrise(np.stack([graph.source, graph.target]), edge_features, n)
+    edge_index, street_features = symmetrise(
+        np.stack([graph.source, graph.target], dtype=np.int64), edge_features, n
+    )
     features = np.zeros((n, len(FEATURES)), np.float32)
     features[:, 0], features[:, 1] = graph.lon, graph.lat
     features[:, 2] = count_streets(graph) if graph.street_count is None else graph.street_count

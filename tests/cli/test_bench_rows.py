@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from benchmarks import disk, reading
+from benchmarks import country, disk, reading
 from benchmarks.gated_gcn import DIM, ScatterGatedGCN
 from benchmarks.training import rivals
 from torch_geometric.data import Batch, Data
@@ -74,3 +74,21 @@ def test_rows_of_reading_and_disk():
     assert [row.target for row in bytes_on_disk] == ["≥ 5×", "≥ 3.5×"]
     assert all(row.met for row in bytes_on_disk)  # bytes do not depend on the machine
     assert "| disk | bytes on disk a graph, s3dis | PyG " in bytes_on_disk[0].markdown("disk")
+
+
+def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_path):
+    sizes = []
+    for nodes in (10**4, 10**5, 10**6):
+        costs = {stage: country.Cost(1e-3 * nodes**0.5, 1e3 * nodes) for stage in country.STAGES}
+        costs["features"] = country.Cost(1e-6 * nodes**1.5, 2e3 * nodes)
+        costs["build"] = country.Cost(9.0 if nodes < 10**6 else 0, 5, "refused: no room" * (nodes > 10**5))
+        sizes.append(country.Country(nodes, costs))
+    assert country.grown(sizes, "features", "seconds") == pytest.approx((1.5, 1e-6 * 10**13.5))
+    lines = "\n".join(country.report([sizes[0], sizes[1]._replace(batch=0.5), sizes[2]]))
+    assert "On paper features breaks first" not in lines  # one size alone has no exponent
+    assert "refused: no room, 0.00 GiB" in lines
+    assert "2,000 seeds a second" in lines
+    sizes[2].costs["build"] = sizes[1].costs["build"]
+    assert "On paper features breaks first" in "\n".join(country.report(sizes))
+    country.draw(sizes, tmp_path / "growth.svg")
+    assert (tmp_path / "growth.svg").stat().st_size < 14_000

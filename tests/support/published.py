@@ -19,7 +19,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.reports.ours import our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
-from kmip_data.models.sweeps.state import folders_of
+from kmip_data.models.sweeps.running import folders_of
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import is_share, title_of
 from kmip_data.wording import rough_time
@@ -67,7 +67,11 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 "weights": [sha256_file(run.folder / WEIGHTS)[0] for run in runs],
             }
         )
-    shared = {key: value for key, value in rows[0].items() if all(row[key] == value for row in rows)}
+    shared = {
+        key: value
+        for key, value in rows[0].items()
+        if key != "name" and all(row[key] == value for row in rows)
+    }
     own = [{key: value for key, value in row.items() if key not in shared} for row in rows]
     text = tomli_w.dumps({"common": shared | {"note": NOTE}, "row": own})
     # Short lists on one line each.

@@ -15,6 +15,7 @@ from kmip_data.arrays import I64
 from kmip_data.builds.home import Build, BuildArguments, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS, read_split
+from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.sampling import Neighborhoods
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.keys import RunConfig
@@ -138,8 +139,6 @@ class OneGraph(RunData):
                 "A sampled part of a graph has no expander: its edges reach across the whole graph.",
                 next="leave out --neighbor-sampling, or --set model.attention.expander=0",
             )
-        if config.processes > 1:
-            _check_divides(config)
 
     def _open(self, config: RunConfig) -> None:
         self._dataset, self._sampled = self._records(config), bool(config.training.neighbors)
@@ -244,15 +243,14 @@ class OneGraph(RunData):
 
 
 def _check_divides(config: RunConfig) -> None:
-    """Raise ``UsageError`` where one graph cannot lie on several processes."""
-    for branch in ("attention", "local"):
-        part = getattr(config.model, branch)
-        if not part.divides:
+    """Raise ``UsageError`` where the run has several processes, and one graph cannot lie on them."""
+    for part in (config.model.attention, config.model.local):
+        if config.processes > 1 and not part.divides:
             raise UsageError(
-                f"{part.kind} needs a whole graph, so it cannot run on {config.processes} processes.",
-                next="leave out --devices, or a model with k-MIP attention or none",
+                f"{part.kind}, as it is set, cannot share one graph among {config.processes} processes.",
+                next="leave out --devices, or k-MIP attention, none, or Exphormer's without dropout",
             )
-    if config.training.neighbors or config.training.eval_neighbors:
+    if config.processes > 1 and (config.training.neighbors or config.training.eval_neighbors):
         raise UsageError(
             f"Sampled neighbourhoods are not dealt to {config.processes} processes.",
             next="leave out --devices or --neighbor-sampling",
@@ -278,13 +276,17 @@ def open_data(
     """
     data = config.data
     target = folder_of(data.dataset) or data.dataset
+    if family(data.dataset) == "city":  # one graph: refused before it is built
+        _check_divides(config)
     found = obtain(
         target, data.parameters, data.split, home=home, sample=data.sample, build=build, **build_options
     )
     name = split if split in found.card.splits else split_name(found, data.split)
     check_columns(found, config)
-    if build:
-        obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
     parts = read_split(found.path / found.card.splits[name].file, records=found.card.split_records)
     kind = ManyGraphs if parts.node_code is None else OneGraph
+    if kind is OneGraph:
+        _check_divides(config)
+    if build:
+        obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
     return kind(found, name, config, required)

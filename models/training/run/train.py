@@ -323,6 +323,8 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     fault = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if is_out_of_memory(error):
         return out_of_memory(error, loop.module, loop.data)
+    if machine.other_is_lost(error):
+        return machine.lost()
     ours = not isinstance(error, Exception) or isinstance(error, KmipDataError | OSError)
     if last is not None and not loop.proven and not ours:
         what = f"The run cannot be resumed from {last}: {type(error).__name__}: {fault}"

@@ -1,0 +1,265 @@
+"""Generated countries from file to training: time and memory of each stage, and how they grow.
+
+``make bench TOPIC=country`` builds countries of the targets' sizes. ``PYTHONPATH=tests python -m
+benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/growth.md and draws its picture; 1e7 needs
+10 GB of disk. A command that is killed or refuses is a cell of the table.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import psutil
+from benchmarks.table import Row
+from support.country import write_country
+from support.shared import ROOT
+
+from kmip_data.cli.bench import machine_line, quantity
+from kmip_data.manifest import load_manifest
+from kmip_data.runtime.memory import peak_host_memory
+
+#: Directed edges -> seconds of the target, and those published of other tools, without labels and features.
+TARGETS: Final = {620_000: (8, "17.9 to 21"), 2_200_000: (30, "35 to 73"), 5_700_000: (90, "116 to 241")}
+EDGES: Final = 2.5  #: directed edges per intersection, as OSMnx counts them
+MEMORY: Final = 4 * 2**30  #: bytes, target of a build
+PAPER: Final = 10**9  #: intersections of the last column, by the exponents
+STAGES: Final = ("read and simplify", "features", "eccentricity", "write")  #: in a worker process
+LOG: Final = "BENCH_STAGES"  #: environment variable: the file where workers log stages
+FITTED: Final = 50_000  #: intersections from which sizes count for the exponents
+SEEDS: Final = 1_000  #: of a training batch
+SAMPLED: Final = ("--set", "training.neighbors=[10, 10]", "--set", f"training.batch_size={SEEDS}")
+COMMANDS: Final = {
+    "verify": ("verify", "country"),
+    "info": ("info", "country", "--json"),
+    "train on batches": ("bench", "train", "country", "--device", "cpu", "--json", *SAMPLED),
+}
+
+
+class Cost(NamedTuple):
+    """Of a stage or command; one that did not end has a reason."""
+
+    seconds: float = 0.0
+    memory: float = 0.0  #: peak resident set, bytes
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason or quantity(self.seconds, 's')}, {self.memory / 2**30:.2f} GiB"
+
+
+class Country(NamedTuple):
+    """One size: nodes, costs by stage and command, and seconds of a training batch."""
+
+    nodes: int
+    costs: dict[str, Cost]
+    batch: float | None = None
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Build countries of as many edges as the targets name."""
+    for edges, (target, published) in {10_000: (8, "none")} if quick else TARGETS.items():
+        found = measured(round(edges / EDGES), commands=False)
+        build = found.costs["build"]
+        yield Row(
+            what=f"generated country, {edges:,} directed edges: file to finished build",
+            against=f"published of other tools, without labels: {published} s",
+            ours=build.seconds,
+            unit="s",
+            target=f"≤ {target} s, ≤ 4 GiB",
+            met=not build.reason and build.seconds <= target and build.memory <= MEMORY,
+            note="; ".join(f"{name}: {cost}" for name, cost in found.costs.items()),
+        )
+
+
+def measured(intersections: int, *, commands: bool = True) -> Country:
+    """Generate a country, build it, and run the commands on the build, each in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
+        folder = Path(name)
+        file, log = folder / f"generated-{intersections}.osm.pbf", folder / "stages"
+        write_country(file, intersections)
+        home = ("--home", str(folder / "home"))
+        words = ("build", "city", "--name", "country", "--archive", str(file), "--quiet", "--json", *home)
+        build, printed = _run("benchmarks.country", words, log)
+        costs = {**_stages(log), "build": build}
+        if build.reason:
+            return Country(intersections, costs)
+        inside = sum(costs[stage].seconds for stage in STAGES)
+        costs["copy, split, card"] = Cost(build.seconds - inside)
+        nodes, batch = json.loads(printed)["counts"]["nodes"], None
+        for command, rest in COMMANDS.items() if commands else ():
+            costs[command], printed = _run("kmip_data", (*rest, *home))
+            if command == "train on batches" and not costs[command].reason:
+                (pace,) = json.loads(printed)["models"]
+                batch = pace["seconds"]
+                costs[command] = costs[command]._replace(reason=pace["note"])
+        return Country(nodes, costs, batch)
+
+
+def _run(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Cost, str]:
+    """Run a command; its memory is that of all its processes at one moment, the highest of 20 a second."""
+    environment = {**os.environ, LOG: str(log)}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        start, peak = time.perf_counter(), 0
+        command = [sys.executable, "-m", module, *words]
+        child = psutil.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
+        with suppress(OSError):  # if memory runs out, it goes, not this process
+            Path(f"/proc/{child.pid}/oom_score_adj").write_text("1000")
+        while child.poll() is None:
+            with suppress(psutil.Error):
+                family = [child, *child.children(recursive=True)]
+                peak = max(peak, sum(process.memory_info().rss for process in family))
+            time.sleep(0.05)
+        seconds = time.perf_counter() - start
+        texts = [file.seek(0) or file.read() for file in (out, err)]
+    last = (texts[1].strip().splitlines() or ["without a word"])[-1]
+    code = child.returncode
+    reason = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"refused: {last}" if code else ""
+    return Cost(seconds, peak, reason), texts[0]
+
+
+def _stages(log: Path) -> dict[str, Cost]:
+    """Return what workers logged; the last stage of one that died has no end."""
+    found = dict.fromkeys(STAGES, Cost(reason="not reached"))
+    for line in log.read_text().splitlines() if log.exists() else ():
+        stage, seconds, memory = json.loads(line)
+        before = found[stage]
+        found[stage] = Cost(before.seconds + seconds, max(before.memory, memory))
+        if not memory:
+            found[stage] = found[stage]._replace(reason="not finished")
+    return found
+
+
+_now = list[tuple[str, float]]()  #: stage of this worker and its begin
+
+
+def _enter(stage: str | None) -> None:
+    """Log the end of a stage and the begin of the next; peak memory begins anew."""
+    with Path(os.environ[LOG]).open("a") as log:
+        while _now:
+            before, start = _now.pop()
+            print(json.dumps([before, time.perf_counter() - start, peak_host_memory()]), file=log)
+        if stage is not None:
+            print(json.dumps([stage, 0, 0]), file=log)
+            Path("/proc/self/clear_refs").write_text("5")
+            _now.append((stage, time.perf_counter()))
+
+
+def _within(stage: str, function: Callable[..., Any], after: str | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*given: Any, **options: Any) -> Any:
+        _enter(stage)
+        result = function(*given, **options)
+        _enter(after)
+        return result
+
+    return called
+
+
+def prepare(*given: Any) -> Any:
+    """Prepare a build as a worker does, with a log of the stages."""
+    from kmip_data.pipelines.engine import workers
+    from kmip_data.pipelines.openstreetmap import reading
+
+    reading.city_tensors = _within("features", reading.city_tensors, "features")
+    return _within("read and simplify", workers.prepare, None)(*given)
+
+
+def build_unit(task: Any) -> Any:
+    """Build a unit as a worker does, with a log of the stages."""
+    from kmip_data.graphs import eccentricity
+    from kmip_data.pipelines.engine import workers
+
+    eccentricity.local_eccentricity = _within("eccentricity", eccentricity.local_eccentricity, "write")
+    return _within("write", workers.build_unit, None)(task)
+
+
+def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:
+    """Return the exponent fitted by least squares in log-log, and what :data:`PAPER` nodes need by it.
+
+    Sizes from :data:`FITTED` nodes on count: below, starts of processes hide the growth.
+    """
+    found = [(each.nodes, getattr(each.costs.get(stage, Cost()), field)) for each in sizes]
+    found = [pair for pair in found if pair[1] > 0]
+    found = [pair for pair in found if pair[0] >= FITTED] or found
+    if len(found) < 2:
+        return float("nan"), float("nan")
+    slope = float(np.polyfit(*np.log(np.array(found).T), 1)[0])
+    nodes, value = found[-1]
+    return slope, value * (PAPER / nodes) ** slope
+
+
+def report(sizes: Sequence[Country]) -> Iterator[str]:
+    """Yield the lines of the tables."""
+    ended = [found for found in sizes if not found.costs["build"].reason]
+    header = ["stage", *(f"{found.nodes:,}" for found in sizes), "exponents", f"{PAPER:,} ON PAPER"]
+    yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
+    limits = dict[str, float]()
+    for stage in (*STAGES, "copy, split, card", "build", *COMMANDS):
+        cells = [str(found.costs.get(stage, "–")) for found in sizes]
+        (pace, seconds), (power, memory) = (grown(ended, stage, field) for field in ("seconds", "memory"))
+        if power > 0.1:  # else it does not grow
+            limits[stage] = PAPER * (psutil.virtual_memory().total / memory) ** (1 / power)
+        cells += [f"{pace:.2f}, {power:.2f}", f"{seconds / 3600:,.1f} h, {memory / 2**30:,.0f} GiB"]
+        yield f"| {stage} | {' | '.join(cells)} |"
+    if limits:
+        first, memory = min(limits, key=lambda stage: limits[stage]), psutil.virtual_memory().total / 2**30
+        yield f"\nOn paper {first} breaks first: {limits[first]:,.0f} intersections fill {memory:.0f} GiB."
+    yield f"A city has {load_manifest('city').max_nodes:,} intersections at most."
+    for found in ended:
+        if found.batch:
+            speed = f"{quantity(found.batch, 's')} a batch, {SEEDS / found.batch:,.0f} seeds a second"
+            yield f"{found.nodes:,} nodes, sampled 10 and 10 neighbours: {speed}"
+    yield f"Machine: {machine_line()}."
+
+
+def draw(sizes: Sequence[Country], path: Path) -> None:
+    """Draw time and memory by stage, log-log."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    mpl.use("svg")
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.sans-serif": "sans-serif"})
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
+    kinds = (("seconds", "seconds", 1), ("GiB at the peak", "memory", 2**30))
+    for axis, (label, field, unit) in zip(axes, kinds, strict=True):
+        for stage in (*STAGES, "build", "train on batches"):
+            costs = [(found.nodes, found.costs.get(stage, Cost())) for found in sizes]
+            points = [(nodes, getattr(cost, field) / unit) for nodes, cost in costs if not cost.reason]
+            axis.plot(*np.array(points).reshape(-1, 2).T, label=stage)
+        axis.set(xscale="log", yscale="log", xlabel="intersections", ylabel=label)
+        axis.xaxis.set_major_formatter("{x:,.0f}")
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.minorticks_off()
+    axes[0].legend(frameon=False)
+    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    short = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", path.read_text())
+    path.write_text(re.sub(r"\s*\n\s*", "\n", short))  # all pictures together have a limit
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "build":
+        import benchmarks.country as here
+
+        from kmip_data.cli.main import main
+        from kmip_data.pipelines.engine import run
+
+        # Workers receive functions by name, and log their stages inside.
+        run.prepare, run.build_unit = here.prepare, here.build_unit  # type: ignore[assignment]
+        main()
+    else:
+        done = list[Country]()
+        for size in sys.argv[1:]:
+            done.append(measured(round(float(size))))
+            print("\n".join(report(done)), flush=True)  # what is there, if a later one takes all down
+            draw([one for one in done if not one.costs["build"].reason], ROOT / "docs/pictures/growth.svg")
