@@ -31,7 +31,7 @@ from kmip_data.models.training.config.presets import origin
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_memory
+from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_evaluation, plan_memory
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
@@ -110,7 +110,7 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        seeded, initial = data.pinned(seeded), {}
+        seeded, initial = plan_evaluation(data.pinned(seeded), data, device, log), {}
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
