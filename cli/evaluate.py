@@ -81,7 +81,6 @@ def _of_file(file: Path, part: str | None, *, target: str | None, **data: Any) -
 def _class_table(
     names: Sequence[str], rows: Mapping[str, Sequence[int]], right: Mapping[str, Sequence[int]]
 ) -> str:
-    """Return the classes with their number and accuracy in each part."""
     header = ["class", *(title for part in rows for title in (part, "right [%]"))]
     cells: list[list[object]] = [[name] for name in names]
     for part, counts in rows.items():

@@ -94,7 +94,6 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
 
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home) -> Graph:
-    """Return the city, or the record of another build."""
     from kmip_data.cli.preview import pictures_of
     from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city

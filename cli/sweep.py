@@ -61,7 +61,6 @@ def command(
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    """Return the plan with the options of the command line."""
     given = {name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]}
     if chosen["seeds"] is not None:
         given["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))

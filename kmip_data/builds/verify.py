@@ -41,7 +41,6 @@ class Problem:
 
 
 def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
-    """Yield problems of a file's presence and bytes."""
     if not (path / entry.file).is_file():  # a device or a pipe may have no end
         yield Problem(entry.file, "is missing")
         return

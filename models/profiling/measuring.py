@@ -336,7 +336,6 @@ class _Worker:
 
 
 def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
-    """Answer questions until the other end is closed."""
     warnings.filterwarnings("ignore")
     for stream in (1, 2):  # compilers print
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)

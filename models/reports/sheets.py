@@ -172,10 +172,7 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
 
 @styled
 def draw_curves(table: Table, file: io.StringIO) -> None:
-    """Write the metric on val over epochs as SVG: a line of its own colour for each row, its mean over seeds.
-
-    A band is as wide as the standard deviation.
-    """
+    """Write the metric on val over epochs as SVG: means over seeds, in bands of the standard deviation."""
     import matplotlib as mpl
 
     metric = table.rows[0]["metric"]
@@ -187,6 +184,7 @@ def draw_curves(table: Table, file: io.StringIO) -> None:
         low, high = ([m + side * s for m, s in zip(mean, spread, strict=True)] for side in (-1, 1))
         axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
+    axes.locator_params("x", integer=True)
     axes.grid()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters

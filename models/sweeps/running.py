@@ -274,7 +274,6 @@ def _start(cell: Cell, running: Running, folder: Path, slots: list[dict[str, str
 
 
 def _progress(cell: Cell, home: Home) -> str:
-    """Return one line: the run and its state."""
     state = state_of(cell.folder, home)
     return f"{'/'.join(cell.folder.parts[-3:])}: {state.kind}{state.reason and f': {state.reason}'}"
 

@@ -232,7 +232,6 @@ class _Import:
         return copy
 
     def _unpack(self, inputs: Sequence[Found], target: Path) -> dict[str, str]:
-        """Write the members of all sources below ``target``."""
         members: dict[str, str] = {}
         for source, (selection, stored) in zip(self.sources, inputs, strict=True):
             if twice := sorted(members.keys() & selection.members.keys()):
