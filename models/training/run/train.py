@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -144,7 +145,7 @@ def resume(
     A run that was stopped before its first checkpoint begins anew. A finished run whose result cannot be
     read gets a new one, measured from its checkpoint. On a CPU the weights become the same, bit for bit, as
     those of a run that never stopped (with the same number of threads and versions). ``devices`` are by
-    default those that it began with.
+    default those that it began with, on as many machines; where given, this machine's or each of torchrun's.
 
     Raises
     ------
@@ -169,7 +170,8 @@ def resume(
     refuse_links(folder)
     config = run_folder.own_choices(config, folder, home)
     if devices is not None:
-        config = apply_overrides(config, [f"system.devices={devices}"])
+        machines = int(os.environ.get("WORLD_SIZE", devices)) // devices
+        config = apply_overrides(config, [f"system.devices={devices}", f"system.nodes={max(1, machines)}"])
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
@@ -198,9 +200,12 @@ def fit(run: Prepared) -> RunResult:
 
 
 def _fit(run: Prepared) -> RunResult:
-    config, data, folder, recompute = run.config, run.data, run.folder, run.memory.recompute
+    config, data, folder = run.config, run.data, run.folder
     with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
+        # Each process has measured memory. Recomputed layers exchange again, so all recompute or none.
+        recompute = any(machine.gathered(run.memory.recompute))
+        run = replace(run, memory=replace(run.memory, recompute=recompute))
         data.divide(machine.rank(), config.processes)
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:

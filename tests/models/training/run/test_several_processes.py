@@ -24,7 +24,10 @@ from kmip_data.builds.home import Home
 from kmip_data.cli import main as command_line
 from kmip_data.cli.train import configuration
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.models.training import machine
 from kmip_data.models.training.config.overrides import config_from_mapping, to_toml
+from kmip_data.models.training.memory import StepMemory
+from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import read_result
@@ -287,9 +290,17 @@ def test_one_graph_stopped_on_two_processes_is_resumed_on_one_and_on_four(one_gr
     assert code == 143, errors
     wanted = _run(one_graph, "one")
     shutil.copytree(_run(one_graph, "four"), wanted.parent / "alone")
+    begun = (wanted.parent / "alone/config.toml").read_text()  # as on two machines, of which one is left
+    (wanted.parent / "alone/config.toml").write_text(begun.replace("nodes = 1", "nodes = 2"))
     for name, processes in (("alone", 1), ("four", 4)):
         line = ["train", "--resume", name, "--devices", str(processes), "--home", str(one_graph), "--quiet"]
-        on_processes(processes, lambda _, line=line: sys.exit(command_line.run(line)))
+
+        def resumed(rank: int, line: list[str] = line) -> None:
+            if rank:  # as where less memory is free: all have to recompute layers, or none
+                training.plan_memory = lambda *_: StepMemory(True, 0, 0)
+            sys.exit(command_line.run(line))
+
+        on_processes(processes, resumed)
         found = _run(one_graph, name)
         last = [torch.load(each / LAST, weights_only=True) for each in (wanted, found)]
         for key, value in last[0]["model"].items():
@@ -299,6 +310,21 @@ def test_one_graph_stopped_on_two_processes_is_resumed_on_one_and_on_four(one_gr
             assert read_result(found).metrics[part]["loss"] == pytest.approx(values["loss"], rel=1e-4), part
         again = evaluate(found, home=Home(one_graph)).metrics["test"]["loss"]
         assert again == pytest.approx(read_result(found).metrics["test"]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])
+def test_the_backend_follows_from_the_device(
+    kind: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(streets_build(tmp_path / "build"), system={"devices": 2})
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    chosen: list[Any] = []
+    monkeypatch.setattr(distributed, "init_process_group", chosen.append)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    device = machine.join(config, kind)
+    assert (device.type, chosen) == (kind, [1, backend] if kind == "cuda" else [backend])
 
 
 @pytest.mark.slow
