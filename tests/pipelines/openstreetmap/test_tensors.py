@@ -109,7 +109,7 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     ways = [(number, [number, number + 1], {"highway": "path"}) for number in (1, 2)]
     path = write_map(tmp_path / "map.osm", nodes, ways)
     extract = read_extract(path, "all", tmp_path)
-    city = city_tensors(extract.ways, extract.land_use, tmp_path, facts={})
+    city = city_tensors(simplify(extract.ways), extract.land_use, tmp_path, facts={})
     assert not city.features[:, 3:12].any()
     assert not city.features[:, 13].any()
     assert city.edge_speed is None
@@ -117,7 +117,7 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     assert [warning.split(":")[0] for warning in city.warnings] == starts
     words = Vocabulary(landuse=(), lanes=("nan",), highway=("steps",))
     (tmp_path / "other").mkdir()
-    other = city_tensors(extract.ways, None, tmp_path / "other", vocabulary=words, facts={})
+    other = city_tensors(simplify(extract.ways), None, tmp_path / "other", vocabulary=words, facts={})
     assert not other.features[:, 28:].any()
     assert other.facts["vocabulary"] == words.model_dump(mode="json")
     assert other.warnings[-1] == "2 values of highway are not in the vocabulary and were dropped."
