@@ -221,7 +221,12 @@ class OneGraph(RunData):
 
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
-        return self._draws("train", epoch=epoch, done=done) if self._sampled else [self.graph]
+        if not self._sampled:
+            return [self.graph]
+        if not self.config.training.eval_neighbors:
+            # An evaluation loads it anyway: a draw from there takes two thirds of one from the map.
+            _ = self.graph
+        return self._draws("train", epoch=epoch, done=done)
 
     def _draws(self, part: str, **options: Any) -> NeighborBatches:
         chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
