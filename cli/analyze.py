@@ -136,7 +136,6 @@ def _save_paths(name: str, save: str | None, run: str | None = None, home: Any =
 
 
 def _source(about: Mapping[str, Any]) -> str:
-    """Return one line with the source of the projections."""
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
     extent = remark(bool(about.get("sample")), about.get("complete"))
@@ -159,7 +158,7 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     from kmip_data.files.reading import csv_bytes
     from kmip_data.models.analysis.drawing import draw_over_k
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
-    from kmip_data.models.sweeps.state import folders_of
+    from kmip_data.models.sweeps.running import folders_of
 
     saved = _save_paths("influence-of-k", save)
     runs, notes = read_runs(folders_of(names, home))
@@ -186,7 +185,6 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
 
 
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
-    """Return a mean with its deviation, or None."""
     from kmip_data.models.training.run.folder import value_text
 
     mean, runs = row[of], row["paper_runs" if of.startswith("paper") else "runs"]

@@ -19,7 +19,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.profiling.results import Measurement
+    from kmip_data.models.profiling.measuring import Measurement
     from kmip_data.models.profiling.training import Pace
 
 SHARE = 0.8  #: of the free memory that a method may take
@@ -66,9 +66,8 @@ def attention(
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes
     from kmip_data.manifest import read_shipped
-    from kmip_data.models.profiling.measuring import Protocol, measure
+    from kmip_data.models.profiling.measuring import Protocol, draw_sweep, measure
     from kmip_data.models.profiling.methods import Shape, default_methods, method_names, sizes_up_to
-    from kmip_data.models.profiling.results import draw_sweep
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
 
@@ -103,7 +102,7 @@ def attention(
 
 def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     """Return methods against sizes, with growth and memory per node; the paper's figures below."""
-    from kmip_data.models.profiling.results import growth_exponent
+    from kmip_data.models.profiling.measuring import growth_exponent
 
     sizes = sorted({cell.n for cell in cells})
     rows: list[list[Any]] = []

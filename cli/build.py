@@ -109,7 +109,7 @@ def _city_source(path: Path) -> str:
 
 def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
-    from kmip_data.pipelines.raw.license import SHOWN
+    from kmip_data.pipelines.raw.obtain import SHOWN
 
     card, parts = build.card, build.card.splits[split].in_order()
     rows = [[part, one.graphs, one.nodes, one.edges, one.digest[:12]] for part, one in parts]

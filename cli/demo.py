@@ -58,7 +58,7 @@ def command(full: bool, folder: str, as_json: bool) -> None:
 def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.errors import MissingExtra, SourceUnavailable
-    from kmip_data.models.analysis.distance import by_distance, draw_by_distance
+    from kmip_data.models.analysis.answers import by_distance, draw_by_distance
     from kmip_data.models.training.run.folder import find_run, read_result
     from kmip_data.pipelines.find import find
 

@@ -17,8 +17,7 @@ import click
 import kmip_data
 from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import show
-from kmip_data.errors import CheckFailed, human_bytes
-from kmip_data.runtime.presence import install_command
+from kmip_data.errors import CheckFailed, human_bytes, install_command
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _filters() -> Iterator[tuple[str, str, str]]:
 
 
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:
-    from kmip_data.pipelines.raw.license import accepted_licenses
+    from kmip_data.pipelines.raw.obtain import accepted_licenses
 
     existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     writable = os.access(existing, os.W_OK | os.X_OK)

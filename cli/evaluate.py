@@ -52,8 +52,7 @@ def command(
     found = evaluate(run, **data)
     lines, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
     if by_class:
-        from kmip_data.models.analysis.answers import class_accuracy
-        from kmip_data.models.analysis.distance import by_distance
+        from kmip_data.models.analysis.answers import by_distance, class_accuracy
 
         if bands := by_distance(run, **data):
             further["distances"] = vars(bands)
@@ -82,7 +81,6 @@ def _of_file(file: Path, part: str | None, *, target: str | None, **data: Any) -
 def _class_table(
     names: Sequence[str], rows: Mapping[str, Sequence[int]], right: Mapping[str, Sequence[int]]
 ) -> str:
-    """Return the classes with their number and accuracy in each part."""
     header = ["class", *(title for part in rows for title in (part, "right [%]"))]
     cells: list[list[object]] = [[name] for name in names]
     for part, counts in rows.items():

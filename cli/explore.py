@@ -76,8 +76,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
 
     The influence of every node is kept where the run is of the data of the ``first``.
     """
-    from kmip_data.models.analysis.answers import influence_of
-    from kmip_data.models.analysis.distance import by_distance
+    from kmip_data.models.analysis.answers import by_distance, influence_of
     from kmip_data.models.reports.tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
@@ -95,7 +94,6 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
 
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home) -> Graph:
-    """Return the city, or the record of another build."""
     from kmip_data.cli.preview import pictures_of
     from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city

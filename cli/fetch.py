@@ -22,8 +22,7 @@ def command(name: str, home: shared.Home, as_json: bool, **options: Any) -> None
     with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
-    from kmip_data.pipelines.raw.license import SHOWN
-    from kmip_data.pipelines.raw.obtain import fetch_dataset
+    from kmip_data.pipelines.raw.obtain import SHOWN, fetch_dataset
 
     manifest = no_recipe(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)

@@ -48,7 +48,6 @@ def command(target: str, model: str | None, sample: bool, home: Home, as_json: b
 
 
 def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
-    """Return the facts about a dataset, for JSON and as text."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import load_manifest
     from kmip_data.models.training.config.presets import presets_of
@@ -147,7 +146,6 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
 
 
 def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
-    """Return the card of a build with its tables as text."""
     from kmip_data.format.build_files import SPREADS
 
     card = build.card

@@ -33,7 +33,7 @@ def command(target: str, address: str, sample: bool, home: shared.Home, as_json:
 
         share = push_run(what, address, quiet=quiet)
     else:
-        from kmip_data.saving.parquet import parquet_view
+        from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build
 
         view = functools.partial(parquet_view, quiet=quiet)

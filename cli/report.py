@@ -34,7 +34,7 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     configuration on the same data: mean ± standard deviation, the published figure, and the
     differences.
     """
-    from kmip_data.models.sweeps.state import folders_of
+    from kmip_data.models.sweeps.running import folders_of
 
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output

@@ -26,7 +26,7 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of a sweep
     that ended with an error has failed, with the error. `report` compares finished runs.
     """
-    from kmip_data.models.sweeps.state import list_runs
+    from kmip_data.models.sweeps.running import list_runs
 
     found = [
         run

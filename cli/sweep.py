@@ -61,7 +61,6 @@ def command(
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    """Return the plan with the options of the command line."""
     given = {name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]}
     if chosen["seeds"] is not None:
         given["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))
@@ -80,8 +79,8 @@ def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str,
         shared.seek_names(model=model)
     begin: Callable[..., None] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
     if ways["submit"]:
+        from kmip_data.errors import require_extra
         from kmip_data.models.sweeps.running import submit_cells
-        from kmip_data.runtime.presence import require_extra
 
         require_extra("slurm", "--submit slurm")
         pairs = [item.partition("=") for item in ways["slurm"]]
@@ -106,7 +105,7 @@ def _print(plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: 
     from kmip_data.cli.runs import runs_table
     from kmip_data.models.reports.tables import read_runs, tables_of
     from kmip_data.models.sweeps.cells import best_on_val
-    from kmip_data.models.sweeps.state import described, runs_of
+    from kmip_data.models.sweeps.running import described, runs_of
 
     known = {cell.folder: {"epochs": cell.config.training.epochs} for cell in cells}
     others = runs_of(plan, home) if status and not dry_run else []  # with other options

@@ -39,13 +39,13 @@ def command(
     repaired: list[str] = []
     tried = repair and not report.ok
     if tried:
-        from kmip_data.pipelines.engine.repair import repair_build
+        from kmip_data.pipelines.engine.encode import repair_build
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
     compared = published and report.ok
     if compared:
-        from kmip_data.builds.published import unlike_published
+        from kmip_data.builds.verify import unlike_published
         from kmip_data.format.card import read_card
 
         if unlike := unlike_published(read_card(path)):

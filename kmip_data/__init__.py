@@ -12,7 +12,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +24,29 @@ if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
     __path__.append(str(_ROOT))
 
 
-def public_names(module: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
-    """Return ``__all__`` and ``__getattr__`` of a package whose names are imported on first use.
+NAMES = re.compile(r"^from \S+ import \w+ as (\w+)", re.MULTILINE)  #: public names in the stub of a package
 
-    The stub next to ``file``, which type checkers read, is the only list of them. A line that ends in
-    ``# deprecated: TEXT`` keeps its name, and each use of it warns with the text.
+
+def public_name(package: str, stub: str, name: str) -> Any:
+    """Import a public name of a package on first use.
+
+    The stub, which type checkers read, is the only list of them. A line that ends in ``# deprecated: TEXT``
+    keeps its name, and each use of it warns with the text.
     """
-    stub = Path(file).with_suffix(".pyi").read_text("utf-8")
-    line = re.compile(r"^from (\S+) import \w+ as (\w+)(?:.*# deprecated: (.+))?", re.MULTILINE)
-    places = {name: (source, text) for source, name, text in line.findall(stub)}
-
-    def get(name: str) -> Any:
-        if name not in places:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        source, text = places[name]
-        value = getattr(importlib.import_module(source), name)
-        if text:
-            warnings.warn(f"{module}.{name} is deprecated: {text}", DeprecationWarning, stacklevel=2)
-        else:
-            setattr(sys.modules[module], name, value)
-        return value
-
-    return list(places), get
+    pattern = rf"^from (\S+) import \w+ as {re.escape(name)}\b(?:.*# deprecated: (.+))?"
+    if (line := re.search(pattern, stub, re.MULTILINE)) is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(line[1]), name)
+    if line[2]:
+        warnings.warn(f"{package}.{name} is deprecated: {line[2]}", DeprecationWarning, stacklevel=2)
+    else:
+        setattr(sys.modules[package], name, value)
+    return value
 
 
-_names, __getattr__ = public_names(__name__, __file__)
-__all__ = [*_names, "__version__"]  # noqa: PLE0604 -- all of them text
+_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
+__all__ = [*NAMES.findall(_STUB), "__version__"]  # noqa: PLE0604 -- all of them text
+__getattr__ = partial(public_name, __name__, _STUB)
 
 
 def __dir__() -> list[str]:

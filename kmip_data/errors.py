@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from kmip_data.wording import without_controls, without_secrets
 
@@ -232,3 +234,51 @@ def check_version(path: Path, found: int | str | None, known: int) -> None:
         raise DamagedInput(what, next="pip install --upgrade kmip-data")
     if found != known:
         refuse(path, "has no valid format version", repr(found)[:40])
+
+
+#: Extra of the package -> what must be importable with it.
+MODULES: Final = {
+    "chem": ("rdkit.Chem",),
+    "images": ("skimage", "PIL"),
+    "distributed": ("dask", "distributed"),
+    "slurm": ("submitit",),
+    "parquet": ("pyarrow.parquet",),
+    "demo": ("pyrosm",),
+    "lightning": ("lightning.pytorch",),
+}
+
+
+def install_command(extra: str) -> str:
+    """Return the pip command that adds an extra to this installation, from wherever that came.
+
+    Whoever installed a clone gets the path of the clone: no index need have a package of this name.
+    """
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("kmip-data").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # a checkout on the path
+        origin = {"url": Path(__file__).resolve().parents[1].as_uri()}
+    url, vcs = origin.get("url", ""), origin.get("vcs_info", {}).get("vcs")
+    folder = url2pathname(urlsplit(url).path) if url.startswith("file://") else ""
+    if folder and Path(folder, "setup.py").is_file():
+        editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+        return f"pip install {editable}{shlex.quote(f'{folder}[{extra}]')}"
+    if folder and "dir_info" in origin:
+        return f"pip install '.[{extra}]' in a clone"
+    address = f" @ {vcs}+{url}" if vcs else f" @ {url}" if url else ""
+    return f"pip install {shlex.quote(f'kmip-data[{extra}]{address}')}"
+
+
+def require_extra(extra: str | None, what: str) -> None:
+    """Raise MissingExtra, with a command, unless the packages of the extra that ``what`` needs are there."""
+    for module in MODULES[extra] if extra is not None else ():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            package = f"{module.partition('.')[0]} of the extra {extra}"
+            missing = f"{what} needs the package {package}, which is not installed here."
+            raise MissingExtra(missing, found=str(error), next=install_command(str(extra))) from error

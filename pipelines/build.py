@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Unpack
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
-from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied
+from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied, require_extra
 from kmip_data.files.changes import build_lock, refuse_links, remove_empty
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
@@ -32,7 +32,6 @@ from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
-from kmip_data.runtime.presence import require_extra
 
 
 def build_dataset(

@@ -23,7 +23,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, PublishedSplitParams, RawFolder, Unit
-from kmip_data.pipelines.formats.pyg import stream_graphs
+from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.shared.records import feature_column, units_of_parts
 
 RECORDS_PER_UNIT: Final = 10_000

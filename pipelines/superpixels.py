@@ -21,7 +21,7 @@ from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Unit
-from kmip_data.pipelines.images import graph, reading
+from kmip_data.pipelines.images import graph
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
@@ -43,7 +43,7 @@ class SuperpixelSource(Strict):
         return {
             f"{option}/{name}": path
             for option, folder in ((IMAGES, self.images), (MASKS, self.masks))
-            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items()
+            for name, path in files_below(folder, f"--{option}", graph.SUFFIXES).items()
         }
 
     @property
@@ -63,7 +63,7 @@ class OwnSuperpixelParams(OwnParams):
     )
     k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with edges=knn")
     classes: int = Field(
-        default=21, ge=2, le=reading.MAX_CLASSES, description="number of classes, background too"
+        default=21, ge=2, le=graph.MAX_CLASSES, description="number of classes, background too"
     )
     void: int = Field(default=255, ge=0, le=65_535, description="value of mask pixels that have no class")
 
@@ -130,9 +130,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         """Return the graph of one picture; raises ``DamagedInput`` where it or its mask is unusable."""
         if mask is None:
             raise _no_mask(picture)
-        pixels = reading.read_picture(folder / picture, picture)
+        pixels = graph.read_picture(folder / picture, picture)
         size = pixels.shape[:2]
-        classes = reading.read_mask(folder / mask, mask, classes=params.classes, void=params.void)
+        classes = graph.read_mask(folder / mask, mask, classes=params.classes, void=params.void)
         if classes.shape != size:
             sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *size)
             raise DamagedInput(f"{mask} has another size than its picture {picture}: {sizes}.")
@@ -156,7 +156,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             names = {key_of(picture): picture for picture, _ in pair(copy.members)}
             for key in names.keys() & keys:
                 with contextlib.suppress(DamagedInput):
-                    picture = reading.read_picture(copy.path / names[key], names[key])
+                    picture = graph.read_picture(copy.path / names[key], names[key])
                     segments = graph.superpixels(picture, card.parameters["superpixels"])
                     found[key] = graph.with_borders(picture, segments)
         return found
@@ -197,6 +197,4 @@ def key_of(picture: str) -> str:
 
 def _no_mask(picture: str) -> DamagedInput:
     stem = picture.partition("/")[2].rpartition(".")[0]
-    return DamagedInput(
-        f"{picture} has no mask: no {MASKS}/{stem} with one of {', '.join(reading.SUFFIXES)}."
-    )
+    return DamagedInput(f"{picture} has no mask: no {MASKS}/{stem} with one of {', '.join(graph.SUFFIXES)}.")

@@ -57,6 +57,31 @@ def _light() -> Iterator[dict[str, Any]]:
         yield whole
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once() -> Iterator[None]:
+    """Let one process of pytest-xdist compile a kernel; the others wait, and read its machine code."""
+    if "numba" not in sys.modules or "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    from filelock import FileLock
+    from numba.core import dispatcher
+
+    folder, compile_it = Path(os.environ["TRITON_CACHE_DIR"]).parent, dispatcher.Dispatcher.compile
+    folder.mkdir(parents=True, exist_ok=True)
+    locks: dict[str, FileLock] = {}  # one object each: a kernel may compile another of its name
+
+    def compile_alone(kernel: Any, signature: Any) -> Any:
+        name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
+        if not name.startswith("kmip_data."):
+            return compile_it(kernel, signature)
+        lock = locks.setdefault(name, FileLock(folder / f"{name}.lock"))
+        with dispatcher.global_compiler_lock, lock:  # in the order in which a kernel takes those it calls
+            return compile_it(kernel, signature)
+
+    with _patched({"numba.core.dispatcher.Dispatcher.compile": compile_alone}):
+        yield
+
+
 @contextlib.contextmanager
 def _patched(values: dict[str, Any]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:

@@ -67,7 +67,7 @@ def test_every_module_imports_and_has_a_docstring():
 
 
 def test_public_names_are_there():
-    assert set(kmip_data._names) <= set(kmip_data.__all__)
+    assert set(kmip_data.NAMES.findall(kmip_data._STUB)) <= set(kmip_data.__all__)
     for name in kmip_data.__all__:
         assert getattr(kmip_data, name) is not None
     assert set(kmip_data.__all__) <= set(dir(kmip_data))

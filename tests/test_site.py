@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from support import browser
 from support.cli import python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,6 +67,17 @@ def test_pictures_are_few_and_each_is_shown():
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md"))
     assert set(pictures) == set(re.findall(r"\(pictures/([^)]+)\)", pages))
     assert sum(pictures.values()) <= 300_000
+
+
+def test_the_first_page_keeps_its_picture_without_webgl_2(tmp_path, monkeypatch):
+    page = tmp_path / "index.html"
+    explorer = (ROOT / "docs" / "site" / "explorer.html").read_text("utf-8")
+    first = f'<p><a class="still" href="exploring.html">a picture</a></p>{explorer}'
+    page.write_text(f'<html><head></head><body data-state="ready">{first}</body></html>', "utf-8")
+    shown = "return ['.still', '.explorer'].map((each) => document.querySelector(each).checkVisibility());"
+    assert browser.act(page, shown, tmp_path) == [False, True]
+    monkeypatch.setattr(browser, "OPTIONS", (*browser.OPTIONS, "--disable-3d-apis"))
+    assert browser.act(page, shown, tmp_path) == [True, False]
 
 
 @pytest.mark.slow

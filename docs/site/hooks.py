@@ -49,14 +49,9 @@ MODULES = {
 }
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s:]+)((?:#[^)]*)?\))")
 TREE = tempfile.TemporaryDirectory()  # removed when Python ends
-#: On the landing page a forge shows a picture, and the site the page that a notebook made.
-PICTURE = re.compile(r"^\[!\[[^\]]*\]\(pictures/helsinki\.png\)\]\(exploring\.md\)$", re.MULTILINE)
-EXPLORER = """<div class="explorer">
-<input type="checkbox" id="explore"><label for="explore"><b>Press to explore</b></label>
-<iframe src="notebooks/explore.html" title="Two networks on the streets of Helsinki"></iframe>
-</div>
-
-[Open it in a page of its own](notebooks/explore.html)"""
+#: On the landing page a forge shows a picture; the site, where it can, the page that a notebook made.
+PICTURE = re.compile(r"^\[!\[[^\]]*\]\(pictures/influence\.svg\)\]\(exploring\.md\)$", re.MULTILINE)
+EXPLORER = Path(__file__).with_name("explorer.html")
 ROLE = re.compile(r":[a-z]+:<code>[~.]?([\w.]+)</code>")  # :class:`~a.b.C`, after Markdown saw it
 
 
@@ -97,7 +92,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
     """Turn links to files of the project into links to their pages; show the explorer on the first one."""
     if page.file.src_uri == "README.md" and (EXECUTED / "explore.html").exists():
-        markdown = PICTURE.sub(EXPLORER, markdown)
+        markdown = PICTURE.sub(r"\g<0>{.still}\n\n" + EXPLORER.read_text("utf-8"), markdown)
     here = posixpath.dirname(page.file.src_uri)
     inside = not page.file.generated_by or here == "notebooks"
     origin = (DOCS if inside else ROOT) / here

@@ -16,9 +16,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
 from kmip_data.builds.home import Home
-from kmip_data.drawing.colors import ramp
 from kmip_data.drawing.maps import ATTRIBUTION, CityMap, read_city_map
-from kmip_data.drawing.style import STYLES, chosen
+from kmip_data.drawing.style import STYLES, chosen, ramp
 from kmip_data.models.analysis.answers import influence_of
 from kmip_data.models.training.run.evaluate import open_run
 

@@ -254,7 +254,7 @@ class BuildOptions:
         if options.engine not in get_args(EngineName):
             raise UsageError(f"There is no engine {options.engine!r}.", expected="processes or dask")
         if options.engine == "dask":
-            from kmip_data.runtime.presence import require_extra
+            from kmip_data.errors import require_extra
 
             require_extra("distributed", "The engine dask")
         elif options.scheduler is not None:

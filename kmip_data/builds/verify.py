@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections import Counter
@@ -21,6 +22,7 @@ from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.graphs.encoding import Encoding, parse_encoding
+from kmip_data.manifest import read_shipped, shipped_names
 from kmip_data.runtime.threads import for_ranges
 
 
@@ -39,7 +41,6 @@ class Problem:
 
 
 def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
-    """Yield problems of a file's presence and bytes."""
     if not (path / entry.file).is_file():  # a device or a pipe may have no end
         yield Problem(entry.file, "is missing")
         return
@@ -309,3 +310,30 @@ def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iter
     wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
     if [entry.file for entry in card.files] != wanted:
         yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")
+
+
+@functools.cache
+def published_builds() -> dict[str, dict[str, str]]:
+    """Return the table of each published build by its key."""
+    files = (read_shipped("digests", name) for name in shipped_names("digests"))
+    return {key: table for tables in files for key, table in tables.items()}
+
+
+def unlike_published(card: Card) -> list[str]:
+    """Return the files of a build whose digest is not the published one; its further splits are not compared.
+
+    Raises ``UsageError`` where no digests are published for the build's key.
+    """
+    table = published_builds().get(card.key)
+    if table is None:
+        known = [f"{key} ({each['about']})" for key, each in published_builds().items()]
+        raise UsageError(
+            f"No digests are published for the build {card.key} of {card.dataset}.",
+            expected="".join(f"\n    {each}" for each in known if card.dataset in each)
+            or "none of this dataset",
+            next=f"kmip-data verify {card.dataset}",
+        )
+    found = card.digests
+    other = {file for file in found.keys() & table.keys() if found[file] != table[file]}
+    one_sided = {file for file in found.keys() ^ table.keys() if file.startswith("shards/")}
+    return sorted(other | one_sided)

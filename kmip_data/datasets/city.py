@@ -149,12 +149,10 @@ class GraphLandDataset(BuiltDataset):
 
 
 def _names(dataset_class: type[BuiltDataset]) -> list[str]:
-    """Return the names of the shipped datasets of a class."""
     return [name for name in dataset_names() if load_manifest(name).dataset_class == dataset_class.__name__]
 
 
 def _check_city(name: str, build: Build) -> None:
-    """Raise UsageError unless a build is of a city."""
     if not is_city(build.card):
         raise _not_a_city(name, f"the build {build.path}")
 

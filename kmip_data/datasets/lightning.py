@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from kmip_data.datasets.base import open as open_build
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, require_extra
 from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.runtime.presence import require_extra
 
 require_extra("lightning", "GraphDataModule")
 from lightning.pytorch import LightningDataModule  # noqa: E402 -- without it, the error above

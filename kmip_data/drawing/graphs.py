@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64, U8
 from kmip_data.builds.home import Build
-from kmip_data.drawing.colors import class_colors, element_colors, on_grounds, ramp
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
@@ -28,6 +27,7 @@ from kmip_data.drawing.maps import (
     right_wrong,
 )
 from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
+from kmip_data.drawing.style import class_colors, element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import NODE_PARTS
 from kmip_data.wording import as_values, counted

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.drawing.colors import CPK, element_colors
-from kmip_data.drawing.style import look
+from kmip_data.drawing.style import CPK, element_colors, look
 from kmip_data.errors import UsageError
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 

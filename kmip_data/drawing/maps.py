@@ -13,9 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
-from kmip_data.drawing.colors import Paint, class_colors, ramp, readable, strong_and_pale
 from kmip_data.drawing.pictures import broken_line
-from kmip_data.drawing.style import NOTE, look, new_figure, save, styled
+from kmip_data.drawing.style import (
+    NOTE,
+    Paint,
+    class_colors,
+    look,
+    new_figure,
+    ramp,
+    readable,
+    save,
+    strong_and_pale,
+    styled,
+)
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import content_faults, refuse_faults

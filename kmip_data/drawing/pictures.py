@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64, U8
-from kmip_data.drawing.colors import class_colors
-from kmip_data.drawing.style import NOTE, look, new_figure, save, styled
+from kmip_data.drawing.style import NOTE, class_colors, look, new_figure, save, styled
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest

@@ -18,10 +18,12 @@ from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.runtime.memory import require_memory
 from kmip_data.wording import as_values
 
 SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
+NODE_BYTES: Final = 2_000  #: memory of the map of a city for each intersection, measured on a million
 Pictures = Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]]
 
 
@@ -39,6 +41,10 @@ def view_of(
     if is_city(build.card):
         if records is not None or part is not None:
             raise UsageError("A city is one graph, drawn whole.", next="leave out --records and --split")
+        nodes = build.card.counts["nodes"]
+        require_memory(
+            nodes * NODE_BYTES, f"A map of {nodes:,} intersections", "a build of a part: --set bbox="
+        )
         city = read_city_map(build)
         layers = city_layers(city)
         about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}

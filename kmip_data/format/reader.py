@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, str)
 #: Contiguous data cannot exceed the file; this bounds what a compressed shard may declare.
 MAX_DECLARED_BYTES: Final = 2**36
+LARGE: Final = 2**30  #: bytes of a map whose pages are worth giving back
 
 
 class Shard:
@@ -177,6 +178,12 @@ class Shard:
         except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
             refuse(self.path, f"is damaged in {key}", str(error), error)
 
+    def release(self) -> None:
+        """Give the pages of a large map back to the system, which brings them again on use."""
+        if self._buffer is not None and self._size > LARGE:
+            address = np.frombuffer(self._buffer, np.uint8).ctypes.data
+            _library().madvise(address, self._size, mmap.MADV_DONTNEED)
+
     def _entry(self, key: str) -> Expected:
         try:
             return self.layout[key]
@@ -252,6 +259,7 @@ def _library() -> Any:
     off_t = ctypes.c_long
     library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, off_t]
     library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return library
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -22,6 +27,11 @@ if TYPE_CHECKING:
 
 
 ALIGNMENT: Final = 64  #: contiguous data start at multiples of this
+_OPTIONS: Final[Any] = {
+    "libver": "earliest",
+    "alignment_threshold": 1,
+    "alignment_interval": ALIGNMENT,
+}
 _MAX_TEXT: Final = 64_000  #: an attribute lies in its object's header, which HDF5 limits to 64 KiB
 
 
@@ -34,9 +44,7 @@ def memory_file() -> Iterator[h5py.File]:
     """
     import h5py
 
-    options = {"driver": "core", "backing_store": False, "libver": "earliest"}
-    options |= {"alignment_threshold": 1, "alignment_interval": ALIGNMENT}
-    with h5py.File("memory.h5", "w", **options) as file:
+    with h5py.File("memory.h5", "w", driver="core", backing_store=False, **_OPTIONS) as file:
         yield file
 
 
@@ -91,8 +99,27 @@ class GraphRecord:
         return 0 if self.edge_index is None else int(self.edge_index.shape[1])
 
 
+@dataclass(frozen=True)
+class ComputedRows:
+    """A column whose rows are computed where they are written, so that never all are in memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    rows: Callable[[int, int], NDArray[Any]]  #: returns rows ``start:stop``
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return self.rows(*rows.indices(self.shape[0])[:2])
+
+    def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
+        return self[:]
+
+
 MAX_SHARD_BYTES: Final = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
+_OPEN: Final = 20  #: byte of the superblock where four say that a file is open; an image has zeros there
+STREAMED_BYTES: Final = 2**28  #: an uncompressed shard above this is written in pieces, not made in memory
+PIECE_BYTES: Final = 2**22  #: of a shard that is written in pieces
+COUNTED: Final = ("graphs", "nodes", "edges")  #: facts of a shard
 
 Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: contiguous, to be mapped
 
@@ -121,27 +148,135 @@ def encode_shard(
     versions of the compression libraries). Raises ``DamagedInput``, with the key of the record, if a record
     does not follow the schema; ``UsageError`` if the schema cannot be stored or the compression is unknown.
     """
-    if compression not in {None, "gzip", "zstd"}:
-        raise UsageError(f"There is no compression {compression!r}.", expected="gzip, zstd or none")
-    layout = expected_datasets(schema)
-    graphs = list(records)
-    for record in graphs:
-        _check_record(record, schema, layout)
-    node_ptr = _pointers([record.num_nodes for record in graphs])
-    edge_ptr = _pointers([record.num_edges for record in graphs])
-    counts = {"graphs": len(graphs), "nodes": int(node_ptr[-1]), "edges": int(edge_ptr[-1])}
+    return _encoded(_Parts.of(records, schema, dataset, build_key, compression))
+
+
+def write_shard(
+    path: Path, records: Iterable[GraphRecord], schema: Schema, *, root: Path, **how: Any
+) -> dict[str, Any]:
+    """Write the bytes of :func:`encode_shard`, whose other arguments are ``how``, and return their facts.
+
+    Those of a large uncompressed shard go to the file in pieces and are never all in memory. Raises what
+    :func:`~kmip_data.files.changes.write_file` does, too.
+    """
+    from kmip_data.files.changes import write_file
+
+    parts = _Parts.of(records, schema, **how)
+    if parts.compression is not None or np.dot(names.bytes_per(schema), parts.totals) <= STREAMED_BYTES:
+        shard = _encoded(parts)
+        write_file(path, shard.data, root=root)
+        return shard.facts
+    digest, size = hashlib.sha256(), 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for piece in _pieces(parts):
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+
+    write_file(path, counted(), root=root)
+    return parts.facts(digest.hexdigest(), size)
+
+
+def _encoded(parts: _Parts) -> EncodedShard:
     with memory_file() as file:
-        put_text(file, "format", names.FORMAT)
-        file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
-        put_text(file, "dataset", dataset)
-        put_text(file, "build_key", build_key)
-        put_text(file, "counts", canonical_json(counts))
-        put_text(file, "schema", schema.to_json())
-        for entry in layout.values():
-            array = _assemble(entry, graphs, node_ptr, edge_ptr, entry.shape(*counts.values()))
-            _put(file, entry, array, compression)
+        _lay_out(file, parts)
         data = file_bytes(file)
-    return EncodedShard(data, {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), **counts})
+    return EncodedShard(data, parts.facts(hashlib.sha256(data).hexdigest(), len(data)))
+
+
+def _lay_out(file: h5py.File, parts: _Parts, *, left_out: dict[int, Expected] | None = None) -> None:
+    """Store attributes and datasets; with ``left_out`` it gets data of nodes and edges instead, by offset."""
+    put_text(file, "format", names.FORMAT)
+    file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
+    for name, text in parts.texts.items():
+        put_text(file, name, text)
+    for entry in parts.layout.values():
+        shape = entry.shape(*parts.totals)
+        if left_out is None or entry.per not in {"node", "edge"} or 0 in shape:
+            _put(file, entry, _assemble(entry, parts), parts.compression)
+            continue
+        dataset = file.create_dataset(entry.key, shape, entry.dtype, track_times=False)
+        dataset[(0,) * len(shape)] = 0  # a contiguous dataset is allocated at its first write
+        left_out[dataset.id.get_offset()] = entry
+
+
+def _pieces(parts: _Parts) -> Iterator[bytes]:
+    """Yield the bytes of an uncompressed shard in order.
+
+    HDF5 lays out a sparse file without the data of nodes and edges; they come from the records instead.
+    """
+    import h5py
+
+    # By its name: for an open file HDF5 does not gather small data, and other bytes come out.
+    with tempfile.NamedTemporaryFile(buffering=0) as sparse, h5py.File(sparse.name, "w", **_OPTIONS) as file:
+        left_out: dict[int, Expected] = {}
+        _lay_out(file, parts, left_out=left_out)
+        file.flush()  # and read before it is closed, which gives room at the end up
+        os.pwrite(sparse.fileno(), bytes(4), _OPEN)
+        done = sparse.seek(0)
+        for offset, entry in sorted(left_out.items(), key=itemgetter(0)):
+            yield sparse.read(offset - done)
+            yield from _data(entry, parts)
+            done = sparse.seek(offset + entry.row_bytes * entry.shape(*parts.totals)[entry.axis])
+        yield sparse.read()
+
+
+def _data(entry: Expected, parts: _Parts) -> Iterator[bytes]:
+    """Yield the bytes of node or edge data: rows of all records; of ``edge/index`` sources, then targets."""
+    step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
+    for row in range(2) if entry.axis else (slice(None),):
+        for record in parts.records:
+            rows = parts.rows(record, entry.key)
+            rows = rows[row] if entry.axis else rows
+            for start in range(0, rows.shape[0], step):
+                yield np.ascontiguousarray(rows[start : start + step], entry.dtype).tobytes()
+
+
+class _Parts(NamedTuple):
+    """Checked records and what else a shard is made of."""
+
+    records: list[GraphRecord]
+    layout: dict[str, Expected]
+    pointers: dict[str, I64]  #: first row of each record, and one more, by what has a row
+    texts: dict[str, str]  #: attributes of the file
+    totals: tuple[int, int, int]  #: graphs, nodes, edges
+    compression: Compression
+
+    @classmethod
+    def of(
+        cls,
+        records: Iterable[GraphRecord],
+        schema: Schema,
+        dataset: str,
+        build_key: str,
+        compression: Compression = None,
+    ) -> _Parts:
+        if compression not in {None, "gzip", "zstd"}:
+            raise UsageError(f"There is no compression {compression!r}.", expected="gzip, zstd or none")
+        layout = expected_datasets(schema)
+        graphs = list(records)
+        for record in graphs:
+            _check_record(record, schema, layout)
+        pointers = {
+            "graph": np.arange(len(graphs) + 1),
+            "node": _pointers([record.num_nodes for record in graphs]),
+            "edge": _pointers([record.num_edges for record in graphs]),
+        }
+        totals = len(graphs), int(pointers["node"][-1]), int(pointers["edge"][-1])
+        counts = canonical_json(dict(zip(COUNTED, totals, strict=True)))
+        texts = {"dataset": dataset, "build_key": build_key, "counts": counts, "schema": schema.to_json()}
+        return cls(graphs, layout, pointers, texts, totals, compression)
+
+    def facts(self, digest: str, size: int) -> dict[str, Any]:
+        """Return the facts of :class:`EncodedShard`."""
+        return {"sha256": digest, "bytes": size, **dict(zip(COUNTED, self.totals, strict=True))}
+
+    def rows(self, record: GraphRecord, key: str) -> Any:
+        """Return what a record has in a dataset."""
+        stored = {names.EDGE_INDEX: record.edge_index, names.NEIGHBOR: record.neighbor}
+        return stored[key] if key in stored else record.columns[key]
 
 
 def _pointers(counts: Sequence[int]) -> I64:
@@ -150,22 +285,17 @@ def _pointers(counts: Sequence[int]) -> I64:
     return pointers
 
 
-def _assemble(
-    entry: Expected, records: Sequence[GraphRecord], node_ptr: I64, edge_ptr: I64, shape: tuple[int, ...]
-) -> NDArray[Any]:
-    """Join the rows of all records, checked by :func:`_check_record`, into the array of one dataset."""
+def _assemble(entry: Expected, parts: _Parts) -> NDArray[Any]:
+    """Join the rows of all records into the array of one dataset."""
     if entry.per == "pointer":
-        return node_ptr if entry.key == names.NODE_PTR else edge_ptr
-    joined = np.empty(shape, dtype=entry.dtype)
+        return parts.pointers["node" if entry.key == names.NODE_PTR else "edge"]
+    joined = np.empty(entry.shape(*parts.totals), dtype=entry.dtype)
     if entry.key == names.KEY:
-        joined[:] = [record.key.encode("ascii") for record in records]
+        joined[:] = [record.key.encode("ascii") for record in parts.records]
         return joined
-    pointers = {"graph": np.arange(len(records) + 1), "node": node_ptr, "edge": edge_ptr}[entry.per]
-    for record, start, stop in zip(records, pointers[:-1], pointers[1:], strict=True):
-        if entry.key == names.EDGE_INDEX:
-            joined[:, start:stop] = record.edge_index
-        else:
-            joined[start:stop] = record.neighbor if entry.key == names.NEIGHBOR else record.columns[entry.key]
+    for record, (start, stop) in zip(parts.records, pairwise(parts.pointers[entry.per]), strict=True):
+        rows = joined[:, start:stop] if entry.axis else joined[start:stop]
+        rows[...] = parts.rows(record, entry.key)
     return joined
 
 

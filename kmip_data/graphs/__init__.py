@@ -5,6 +5,11 @@ Public names are imported on first use (PEP 562), as those of :mod:`kmip_data`.
 
 from __future__ import annotations
 
-from kmip_data import public_names
+from functools import partial
+from pathlib import Path
 
-__all__, __getattr__ = public_names(__name__, __file__)
+from kmip_data import NAMES, public_name
+
+_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
+__all__ = NAMES.findall(_STUB)  # noqa: PLE0605 -- a list
+__getattr__ = partial(public_name, __name__, _STUB)

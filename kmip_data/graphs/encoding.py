@@ -49,6 +49,7 @@ class Encoding(ABC):
     metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
     seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
+    bytes_a_node: ClassVar[int] = 250  #: peak memory, measured on streets (2.8 edges a node), for a forecast
     names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph
 
     parameter: Any

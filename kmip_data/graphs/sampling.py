@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +25,27 @@ class Sampled(NamedTuple):
 class Neighborhoods:
     """Incoming edges of every node, to draw from.
 
-    ``edge_index`` (2, E) int64 are sources and targets among ``num_nodes``.
+    ``edge_index`` (2, E), of whole numbers, are sources and targets among ``num_nodes``. The sources are not
+    copied, so that those of a mapped shard stay there.
     """
 
-    def __init__(self, edge_index: Ids, num_nodes: int) -> None:
+    def __init__(self, edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
         self._source, target = edge_index
         self._nodes = num_nodes
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
-        self._edges = np.argsort(target, kind="stable")
+        dtype = np.int32 if len(target) < 2**31 else np.int64
+        self._edges = np.argsort(target, kind="stable").astype(dtype)
         self._start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=num_nodes))])
+        self._places: list[Ids] = []  # of draws that have ended, −1 for every node
+
+    def most(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
+        """Return upper bounds of the nodes and the edges of a draw around so many seeds."""
+        degree = np.sort(np.diff(self._start))[::-1]
+        nodes, edges, reached = seeds, 0, seeds
+        for fanout in fanouts:
+            reached = int(np.minimum(degree[:reached], fanout).sum())
+            nodes, edges = nodes + reached, edges + reached
+        return min(nodes, self._nodes), min(edges, len(self._edges))
 
     def around(
         self,
@@ -49,7 +61,8 @@ class Neighborhoods:
         ``replace`` draws each of them from all edges of the node. ``induced`` takes, in the end, all edges
         between the nodes that were met; ``hop_edges`` is empty then.
         """
-        place = np.full(self._nodes, -1, np.int64)
+        # Used again: filling one for 10⁷ nodes takes longer than a draw around a thousand of them.
+        place = self._places.pop() if self._places else np.full(self._nodes, -1, np.int64)
         place[seeds] = np.arange(len(seeds))
         nodes, frontier, count = [seeds], seeds, len(seeds)
         edges, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -57,7 +70,7 @@ class Neighborhoods:
             sampled, owner = self._drawn(frontier, fanout, generator, replace)
             edges.append(sampled)
             targets.append(owner + (count - len(frontier)))
-            sources = self._source[sampled]
+            sources = self._source[sampled].astype(np.int64, copy=False)
             # In the order in which they are met, each once.
             met, first = np.unique(sources[place[sources] < 0], return_index=True)
             frontier = met[np.argsort(first)]
@@ -71,6 +84,8 @@ class Neighborhoods:
             edges, targets, hops = [found[inside]], [owner[inside]], []
         taken = np.concatenate(edges)
         ends = place[self._source[taken]], np.concatenate(targets)
+        place[met] = -1
+        self._places.append(place)
         return Sampled(met, taken, *ends, [len(each) for each in nodes], hops)
 
     def _drawn(
@@ -81,7 +96,7 @@ class Neighborhoods:
         degree = self._start[nodes + 1] - start
         if replace and fanout >= 0:
             owner = np.repeat(np.flatnonzero(degree), fanout)
-            return self._edges[start[owner] + generator.integers(degree[owner])], owner
+            return self._edges[start[owner] + generator.integers(degree[owner])].astype(np.int64), owner
         owner = np.repeat(np.arange(len(nodes)), degree)
         first = np.cumsum(degree) - degree
         within = np.arange(len(owner)) - first[owner]
@@ -90,4 +105,4 @@ class Neighborhoods:
             order = np.lexsort((generator.random(len(owner)), owner))
             taken = order[within < fanout]
             owner, within = owner[taken], within[taken]
-        return self._edges[start[owner] + within], owner
+        return self._edges[start[owner] + within].astype(np.int64), owner

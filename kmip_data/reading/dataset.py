@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -198,6 +199,25 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         for name, mask in self._masks.items():
             data[name] = mask.clone()
         return data
+
+    @property
+    def masks(self) -> dict[str, torch.Tensor]:
+        """``train_mask``, ``val_mask`` and ``test_mask`` of one graph, bool (N,); others have none."""
+        return dict(self._masks)
+
+    def mapped_edges(self, idx: int) -> NDArray[Any] | None:
+        """Return the edge index of a record as stored, (2, E), in the map; ``None`` if :meth:`cut` fails."""
+        return self._assembler.mapped_edges(int(self.records[idx]))
+
+    def cut(self, idx: int, nodes: NDArray[np.int64], edges: NDArray[np.int64]) -> Data:
+        """Return a record with only so many of its nodes and edges, read from the map, without edge index.
+
+        The transform is applied, which must be one that takes each row by itself.
+        """
+        data = Data(**self._assembler.cut(int(self.records[idx]), nodes, edges))
+        for name, mask in self._masks.items():
+            data[name] = mask[torch.from_numpy(nodes)]
+        return data if self.transform is None else self.transform(data)
 
     @property
     def num_node_features(self) -> int:

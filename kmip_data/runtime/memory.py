@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import OutOfResources
+from kmip_data.errors import OutOfResources, human_bytes
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
 _NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
@@ -33,11 +33,10 @@ _WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_
 
 def is_out_of_memory(error: BaseException | None) -> bool:
     """True if ``error`` is a failed allocation of a GPU, PyTorch, KeOps, Python or one of ours."""
-    import torch
-
     if isinstance(error, OutOfResources):
         return is_out_of_memory(error.__cause__)
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+    torch: Any = sys.modules.get("torch")  # where it is not loaded, no error is of it
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.cuda.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
 
@@ -58,6 +57,14 @@ def free_host_memory() -> int:
 
     available = int(psutil.virtual_memory().available)
     return max(0, min([available, *(limit - used for limit, used in _limits())]))
+
+
+def require_memory(needed: int, purpose: str, then: str) -> None:
+    """Raise OutOfResources if an estimate of ``needed`` bytes is more than this process can get."""
+    with suppress(ImportError):  # without psutil nothing is known
+        if needed > (free := free_host_memory()):
+            what = f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free."
+            raise OutOfResources(what, next=then)
 
 
 def _limits() -> Iterator[tuple[int, int]]:

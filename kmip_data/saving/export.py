@@ -3,21 +3,217 @@
 from __future__ import annotations
 
 import glob
+import itertools
+import math
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch_geometric.data import Data, InMemoryDataset
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Build
-from kmip_data.errors import UsageError, writing
+from kmip_data.errors import KmipDataError, UsageError, require_extra, writing
 from kmip_data.files import changes as files
+from kmip_data.files.reading import readable_json, sha256_file
+from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant
+from kmip_data.format.splits import NODE_PARTS
+from kmip_data.reading import gather
+from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.runtime.progress import Progress
-from kmip_data.saving.parquet import parts_of, write_parquet
+from kmip_data.reading.store import open_store
+from kmip_data.runtime.progress import Progress, say
+from kmip_data.sharing.push import PARQUET, dataset_page
+
+_GROUP_BYTES: Final = 2**26  #: arrays in memory at a time: a row group, or one larger graph
+_KEY, _SPLIT = "key", "split"
+
+
+def parts_of(build: Build) -> dict[str, I64]:
+    """Return the records of each part of the default split, in its order, leaving out empty parts.
+
+    Records of no part are ``unassigned``. Without a split of records all are ``graphs``: a single graph has
+    masks of its nodes instead.
+    """
+    store, name = open_store(build), build.card.default_split
+    split = store.read_split(build.card.splits[name]) if name else None
+    parts = dict(split.parts or {}) if split is not None else {}
+    rest = "unassigned" if parts else "graphs"
+    while rest in parts:
+        rest += "_"
+    taken = np.concatenate([np.empty(0, np.int64), *parts.values()])
+    parts[rest] = np.setdiff1d(np.arange(len(store)), taken)
+    return {part: records for part, records in parts.items() if len(records)}
+
+
+class _Tables:
+    """Arrow tables of records of a build."""
+
+    def __init__(self, build: Build) -> None:
+        import pyarrow as pa
+
+        self._arrow, self._store = pa, open_store(build)
+        fields, edges = item_fields(self._store.schema)
+        self._assembler = Assembler(self._store, fields, edges=edges, lengths=False)
+        self._fields = {field.attribute: field for field in fields}
+        self._keys, self._masks = self._store.keys(), {}
+        if name := build.card.default_split:
+            code = self._store.read_split(build.card.splits[name]).node_code
+            if code is not None:
+                self._masks = {f"{part}_mask": code == value for part, value in NODE_PARTS.items()}
+        types = {_KEY: pa.string(), _SPLIT: pa.string(), **{n: self._type(n) for n in self._assembler.names}}
+        types |= {"num_nodes": pa.int64()} if self._assembler.adds_num_nodes else {}
+        self.schema = pa.schema(types | dict.fromkeys(self._masks, pa.list_(pa.bool_())))
+
+    def _type(self, name: str) -> Any:
+        pa, field = self._arrow, self._fields.get(name)
+        if field is None:
+            return pa.list_(pa.list_(pa.int64()))
+        if field.form == "text":
+            return pa.string()
+        kind = pa.from_numpy_dtype(field.presented)
+        for size in reversed(field.shape):
+            kind = pa.list_(kind, size or -1)  # pyarrow divides by a fixed size of zero, and the process dies
+        return kind if field.level == "graph" else pa.list_(kind)
+
+    def groups(self, records: I64) -> Iterator[I64]:
+        """Divide records into those of one row group each."""
+        rows = np.zeros(3, np.int64)
+        for field in self._fields.values():
+            rows[gather.LEVELS[field.level]] += field.presented.itemsize * math.prod(field.shape)
+        rows[gather.EDGE] += 16 * self._assembler.edges
+        size = np.cumsum(rows @ self._store.count[:, records])
+        yield from np.split(records, np.flatnonzero(np.diff(size // _GROUP_BYTES)) + 1)
+
+    def table(self, part: str, records: I64) -> Any:
+        """Return the rows of records of a part."""
+        values, pointers = self._assembler.gather(records)
+        arrays: dict[str, Any] = {name: self._column(name, values[name].numpy(), pointers) for name in values}
+        if self._assembler.adds_num_nodes:
+            arrays["num_nodes"] = np.diff(pointers[gather.NODE])
+        arrays |= {name: [mask] for name, mask in self._masks.items()}
+        own = {_KEY: [self._keys[record] for record in records.tolist()], _SPLIT: [part] * len(records)}
+        return self._arrow.table({**own, **arrays}, schema=self.schema)
+
+    def _column(self, name: str, values: NDArray[Any], pointers: I64) -> Any:
+        pa, field = self._arrow, self._fields.get(name)
+        if field is None:
+            return self._edges(values, pointers)
+        if field.form == "text":
+            return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in values]
+        array = pa.array(values.reshape(-1))
+        for axis, size in reversed(list(enumerate(field.shape, start=1))):
+            none = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
+            array = pa.FixedSizeListArray.from_arrays(array, size) if size else self._lists(array, none)
+        return array if field.level == "graph" else self._lists(array, pointers[gather.LEVELS[field.level]])
+
+    def _edges(self, index: NDArray[Any], pointers: I64) -> Any:
+        """Two lists a graph, of nodes numbered within it."""
+        edges, counts = pointers[gather.EDGE], np.diff(pointers[gather.EDGE])
+        index = index - np.repeat(pointers[gather.NODE, :-1], counts)
+        pairs = [index[:, start:stop].reshape(-1) for start, stop in itertools.pairwise(edges)]
+        inner = np.concatenate([[0], np.cumsum(np.repeat(counts, 2))])
+        lists = self._lists(self._arrow.array(np.concatenate(pairs)), inner)
+        return self._lists(lists, np.arange(0, len(inner), 2))
+
+    def _lists(self, array: Any, offsets: I64) -> Any:
+        pa = self._arrow
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), array)
+
+
+def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
+    """Write ``PART.parquet`` of each part into an existing folder, and return the paths by part.
+
+    Memory holds one row group: 64 MiB of arrays, or one larger graph. Raises ``UsageError`` where pyarrow is
+    not installed, or an attribute cannot be a column.
+    """
+    require_extra("parquet", "Parquet")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    found, parts = {}, parts_of(build)
+    with Progress(f"parquet {build.path.name}", build.card.counts["graphs"], quiet=quiet) as progress:
+        try:
+            tables = _Tables(build)
+            for part, records in parts.items():
+                path = found[part] = folder / f"{part}.parquet"
+                with writing(path), parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer:
+                    for group in tables.groups(records):
+                        writer.write_table(tables.table(part, group))
+                        progress.update(len(group))
+        except (pa.ArrowException, OverflowError) as error:
+            what = f"{build.path} cannot be written as Parquet."
+            raise UsageError(what, found=f"{type(error).__name__}: {str(error)[:300]}") from error
+    return found
+
+
+def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping[str, Path | bytes]:
+    """Write the Parquet view of a push into ``scratch``; return its files, with the page and Croissant of it.
+
+    Nothing, and one line on stderr, where pyarrow is not installed or the view cannot be written.
+    """
+    try:
+        files = write_parquet(build, scratch, quiet=quiet)
+    except KmipDataError as error:
+        reason = " ".join(filter(None, [error.what, error.parts["found"], error.parts["next"]]))
+        say(f"Pushed without the Parquet view: {' '.join(reason.split())}", quiet=quiet)
+        return {}
+    names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
+    croissant = readable_json(_with_records(build, files, names)).encode()
+    page = dataset_page(build.card, names)
+    return {**{names[part]: files[part] for part in files}, CROISSANT_NAME: croissant, PAGE_NAME: page}
+
+
+def _with_records(build: Build, files: Mapping[str, Path], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the Croissant of a build with its Parquet files, and a record set for each."""
+    found = build_croissant(build.card)
+    schema, fields = _Tables(build).schema, {f.attribute: f for f in item_fields(build.card.schema_)[0]}
+    meaning = {column.attribute: column.doc for column in build.card.schema_.columns}
+    kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-parquet"}
+    found["distribution"] += [
+        {**kind, "@id": names[part], "name": names[part], "contentUrl": names[part]}
+        | {"sha256": sha256_file(path)[0], "contentSize": f"{path.stat().st_size} B"}
+        for part, path in files.items()
+    ]
+    found["recordSet"] = [
+        {
+            "@type": "cr:RecordSet",
+            "@id": part,
+            "name": part,
+            "description": f"Graphs of {part}, one a record.",
+            "field": [
+                {
+                    "@type": "cr:Field",
+                    "@id": f"{part}/{column.name}",
+                    "name": column.name,
+                    "description": meaning.get(column.name) or column.name,
+                    "source": {"fileObject": {"@id": names[part]}, "extract": {"column": column.name}},
+                    **_data_type(column, fields.get(column.name)),
+                }
+                for column in schema
+            ],
+        }
+        for part in files
+    ]
+    return found
+
+
+def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
+    """Return type and shape of a column in the words of Croissant."""
+    kind = column.type
+    while hasattr(kind, "value_type"):
+        kind = kind.value_type
+    name = str(kind.to_pandas_dtype().__name__) if kind != "string" else "str"
+    name = f"UI{name[2:]}" if name.startswith("u") else name.capitalize()
+    known = {"dataType": {"Str": "sc:Text", "Bool": "sc:Boolean"}.get(name.rstrip("_"), f"cr:{name}")}
+    listed = [-1] * (field is None or field.level != "graph") * (column.type != kind)
+    shape = [2, -1] if column.name == "edge_index" else [*listed, *(field.shape if field else ())]
+    return known | ({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {})
+
 
 Format = Literal["parquet", "pt", "litdata"]
 _CHUNK_BYTES: Final = 2**26  #: litData's chunks, of which one is in memory
@@ -28,10 +224,10 @@ _NOT_IN_LITDATA: Final = {"uint32", "uint64"}
 def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
     """Write a build in another format into a new folder; return the path of each part.
 
-    ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.parquet`. ``pt``: ``PART.pt``, read by
+    ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.export`. ``pt``: ``PART.pt``, read by
     ``InMemoryDataset.load``; all graphs of a part are in memory. ``litdata``: folders ``PART``, read by
     ``litdata.StreamingDataset``, with items of :class:`torch_geometric.data.Data`. Parts are those of
-    :func:`~kmip_data.saving.parquet.parts_of`.
+    :func:`~kmip_data.saving.export.parts_of`.
 
     A hidden folder next to ``folder`` is written and renamed at the end; the next call removes that of one
     that was killed.

@@ -301,7 +301,8 @@ class KMIPAttention(nn.Module):
 def _of_all_nodes(keys: Tensor, values: Tensor, part: Partition) -> tuple[Tensor, Tensor]:
     """Keys and values of every process by one exchange: (H, n, d) → (H, N, d) each."""
     found = part.gathered(torch.cat([keys, values], 2).transpose(0, 1)).transpose(0, 1)
-    return found[..., : keys.shape[2]].contiguous(), found[..., keys.shape[2] :].contiguous()
+    keys, values = torch.split(found, [keys.shape[2], values.shape[2]], 2)
+    return keys.contiguous(), values.contiguous()
 
 
 def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:

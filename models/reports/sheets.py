@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 
-from kmip_data.drawing.colors import class_colors, on_grounds
 from kmip_data.drawing.page import asset, filled
-from kmip_data.drawing.style import KINDS, STYLES, look, new_figure, styled
+from kmip_data.drawing.style import KINDS, STYLES, class_colors, look, new_figure, on_grounds, styled
 from kmip_data.models.reports.tables import MOST, Row, Run, Table
 from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of, value_text
 from kmip_data.wording import rough_time
@@ -173,10 +172,7 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
 
 @styled
 def draw_curves(table: Table, file: io.StringIO) -> None:
-    """Write the metric on val over epochs as SVG: a line of its own colour for each row, its mean over seeds.
-
-    A band is as wide as the standard deviation.
-    """
+    """Write the metric on val over epochs as SVG: means over seeds, in bands of the standard deviation."""
     import matplotlib as mpl
 
     metric = table.rows[0]["metric"]
@@ -188,6 +184,7 @@ def draw_curves(table: Table, file: io.StringIO) -> None:
         low, high = ([m + side * s for m, s in zip(mean, spread, strict=True)] for side in (-1, 1))
         axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
+    axes.locator_params("x", integer=True)
     axes.grid()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters

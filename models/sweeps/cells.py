@@ -183,7 +183,6 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
 
 
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
-    """Yield one cell for each seed."""
     target = str(folder_of(dataset) or dataset)
     variant, of = change.variant or plan.variant, plan.set_of
     settings = plan.set + of.get(dataset, ()) + of.get(model, ()) + change.set

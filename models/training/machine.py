@@ -21,8 +21,9 @@ from typing import Any, Literal
 import torch
 from torch import distributed
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 
@@ -79,7 +80,7 @@ def check_precision(precision: str, device: Device) -> None:
 
 
 LOOK = 1.0  #: seconds between looks at the other processes
-GRACE = 10.0  #: seconds in which a terminated process may end by itself
+GRACE = 10.0  #: seconds in which an exchange with a process that has ended fails by itself
 
 
 def join(config: RunConfig, kind: str) -> torch.device:
@@ -136,21 +137,35 @@ def _start_others(config: RunConfig) -> None:
 
 
 def _watch(others: list[subprocess.Popen[bytes]]) -> None:
-    """End this process when another one fails: an exchange would wait for it until its time limit."""
-    while any(process.poll() is None for process in others):
-        if failed := next((process for process in others if process.poll()), None):
-            time.sleep(GRACE)  # most often this process meets the same error, and prints it itself
-            _end(others)
-            os._exit(abs(failed.returncode) or 1)
+    """End this process when another one fails: an exchange may wait for it until its time limit."""
+    while not any(process.poll() for process in others):
         time.sleep(LOOK)
+    time.sleep(GRACE)  # most often an exchange fails meanwhile, or this process meets the same error
+    say(f"Error: {lost()}")
+    _end(others)
+    os._exit(OutOfResources.exit_code)
+
+
+def lost() -> OutOfResources:
+    """Return the error of a process that cannot go on without another one."""
+    return OutOfResources(
+        "Another process of this run no longer answers.",
+        next="see its error; a process without one was killed, most often for want of memory",
+    )
+
+
+def other_is_lost(error: BaseException) -> bool:
+    """True if an exchange failed because another process has ended; gloo and NCCL say so in words alone."""
+    words = "gloo/transport", "remote process exited"
+    return isinstance(error, RuntimeError) and any(each in str(error) for each in words)
 
 
 def _end(others: list[subprocess.Popen[bytes]]) -> None:
-    """Wait for processes that are about to end, then terminate, then kill them."""
-    for patience, act in ((LOOK, "terminate"), (GRACE, "kill")):
+    """Wait for processes that are about to end, then terminate, then kill them: only the first one writes."""
+    for act in ("terminate", "kill"):
         for process in others:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(patience)
+                process.wait(LOOK)
         for process in others:
             getattr(process, act)()
 

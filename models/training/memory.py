@@ -7,6 +7,7 @@ when its memory ends, so its steps are tried.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources, human_bytes
 from kmip_data.models.context import autocast
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -64,10 +66,40 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     raise OutOfResources(f"{what} {human_bytes(free)} are free.", next=ways_out(config, data))
 
 
-def step_bytes(config: RunConfig, data: RunData, *, recompute: bool) -> int:
-    """Measure the bytes of a step on the largest batch, beyond those of the process."""
+def plan_evaluation(
+    config: RunConfig, data: RunData, device: Device, log: Callable[[str], None]
+) -> RunConfig:
+    """Return ``config``; of a sampled graph that does not fit into free memory, with sampled evaluations.
+
+    ``data`` then makes them, and ``log`` says so. Nothing changes on a GPU, or with
+    ``training.eval_neighbors``.
+    """
+    training = config.training
+    if data.unit != "nodes" or not training.neighbors or training.eval_neighbors or device.kind == "cuda":
+        return config
+    counts, free = data.build.card.counts, free_host_memory()
+    whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
+    cut = _cut_of(config, data, whole)
+    columns = (value.nbytes for value in cut.to_dict().values() if isinstance(value, Tensor))
+    graph = sum(columns) * whole.nodes // cut.num_nodes
+    # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the graph.
+    need = max(4 * graph, graph + step_bytes(config, data, recompute=False, whole=whole))
+    if need <= free:
+        return config
+    room = f"the whole graph takes about {human_bytes(need)}, {human_bytes(free)} are free"
+    log(f"evaluation: sampled like training, because {room} (training.eval_neighbors)")
+    training = training.model_copy(update={"eval_neighbors": training.neighbors})
+    data.config = data.config.model_copy(update={"training": training})
+    return config.model_copy(update={"training": training})
+
+
+def step_bytes(config: RunConfig, data: RunData, *, recompute: bool, whole: BatchSize | None = None) -> int:
+    """Measure the bytes of a step on the largest batch, beyond those of the process.
+
+    With the size of the ``whole`` graph, those of a forward pass over it.
+    """
     # Nothing reads the edges of a last layer, which is lighter: both networks have another one.
-    two, three = (_on_a_cut(config, data, layers, recompute=recompute) for layers in (2, 3))
+    two, three = (_on_a_cut(config, data, layers, recompute=recompute, whole=whole) for layers in (2, 3))
     layers = config.model.layers - 2
     both = sum(less + layers * max(0.0, more - less) for less, more in zip(two, three, strict=True))
     copies = COPIES + (2 if config.training.ema is not None else 0)
@@ -79,9 +111,12 @@ def step_bytes(config: RunConfig, data: RunData, *, recompute: bool) -> int:
     return need
 
 
-def _on_a_cut(config: RunConfig, data: RunData, layers: int, *, recompute: bool) -> tuple[float, float]:
+def _on_a_cut(
+    config: RunConfig, data: RunData, layers: int, *, recompute: bool, whole: BatchSize | None = None
+) -> tuple[float, float]:
     """Peaks of a network of few layers on a cut, scaled to a batch: bytes by nodes, and by pairs of nodes."""
-    size, cut = data.largest_batch, _cut_of(config, data)
+    size = whole or data.largest_batch
+    cut = _cut_of(config, data, size)
     with torch.random.fork_rng(devices=[]):
         changes: dict[str, Any] = {"layers": layers, "checkpoint_layers": recompute}
         if ks := getattr(config.model.attention, "k", None):  # the most of all layers and epochs
@@ -94,18 +129,21 @@ def _on_a_cut(config: RunConfig, data: RunData, layers: int, *, recompute: bool)
         columns = (value for value in cut.to_dict().values() if isinstance(value, Tensor))
         live = _Live(cut.num_nodes, [*model.parameters(), *model.buffers(), *columns])
         keeping = torch.autograd.graph.saved_tensors_hooks(live.note, lambda tensor: tensor)
-        with live, keeping, autocast(config.training.precision, "cpu"):
-            model.train()(cut).float().log_softmax(-1).sum().backward()
+        grad = torch.set_grad_enabled(whole is None)
+        with live, keeping, grad, autocast(config.training.precision, "cpu"):
+            loss = model.train(whole is None)(cut).float().log_softmax(-1).sum()
+            if whole is None:
+                loss.backward()
     by_nodes, by_pairs = live.most
     return by_nodes * size.nodes / cut.num_nodes, by_pairs * size.squares / cut.num_nodes**2
 
 
-def _cut_of(config: RunConfig, data: RunData) -> Data:
+def _cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
     """Return a graph of :data:`CUT` nodes with the columns of the data and edges in their ratio.
 
     Rows are repeated where the example has fewer, and edges connect arbitrary nodes.
     """
-    batch, size = data.example, data.largest_batch
+    batch = data.example
     named = (encoding.columns() for encoding in config.model.encodings if encoding.names_nodes)
     numbers = {column.attribute for columns in named for column in columns}
     n = min(CUT, max(1, size.nodes))
@@ -169,6 +207,8 @@ def ways_out(config: RunConfig, data: RunData) -> str:
         tips.append(f"--set training.batch_size={size} --set training.accumulate={2 * training.accumulate}")
     elif data.unit == "nodes" and not training.neighbors:
         tips.append("--neighbor-sampling 10,10 --set training.batch_size=1024 (parts of the graph at a time)")
+    elif data.unit == "nodes" and not training.eval_neighbors:
+        tips.append("--set training.eval_neighbors=10,10 (parts of the graph in evaluations, too)")
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
     return "\n    ".join([*tips, "--precision bf16-mixed", "a machine with more memory"])

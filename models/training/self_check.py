@@ -36,7 +36,7 @@ from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu.launch import nvrtc_version
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.trial import LATE, ended
-from kmip_data.models.training.capture import graphs, padding, steps
+from kmip_data.models.training.capture import graphs, steps
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.tasks import PADDING
 
@@ -172,7 +172,7 @@ def layers(part: str, device: torch.device, sizes: dict[str, int]) -> None:
     for dropout, table in itertools.product((0.0, 0.5), (True, False)):
         model, plain = _network(sizes, device, dropout), _batch(sizes["k"], device, table=table)
         exact = run(plain, torch.float64)
-        for dtype, batch in itertools.product(PRECISIONS, (plain, padding.padded(plain))):
+        for dtype, batch in itertools.product(PRECISIONS, (plain, graphs.padded(plain))):
             found, name = run(batch, dtype), f"{part}, {dtype}"
             if dropout:  # of which PyTorch draws other chances
                 _same(f"{name}: a repetition", run(batch, dtype), found)

@@ -121,7 +121,8 @@ def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
     degrees = lon_lat.astype(np.float64)
     scale = np.array([METRES_A_DEGREE * np.cos(np.radians(degrees[:, 1].mean())), METRES_A_DEGREE])
     cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
-    _, block, sizes = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
+    number = cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]  # sorts as the pairs do, in a tenth of the time
+    _, block, sizes = np.unique(number, return_inverse=True, return_counts=True)
     return block.reshape(-1), sizes
 
 

@@ -14,14 +14,13 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, install_command
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
 from kmip_data.pipelines.engine.pool import Executor, R, T, worker_died
 from kmip_data.runtime import signals
-from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
 
 CONNECT_SECONDS: Final = 30

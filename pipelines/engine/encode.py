@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Unpack
@@ -13,22 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, read_columns, shards_digest
-from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions
-from kmip_data.errors import DamagedInput, UsageError, writing
+from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError, require_extra, writing
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
-from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
 from kmip_data.format.reader import Shard, check_edges
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
+from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.encoding import Encoding, Graphs
-from kmip_data.pipelines.engine.finish import versions_of_bytes
+from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
+from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
+from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal, UnitResult
-from kmip_data.pipelines.engine.pool import count_jobs
-from kmip_data.pipelines.engine.run import open_executor, run_units
-from kmip_data.pipelines.engine.workers import StopRequestedError, explained
+from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
+from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
+from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.progress import say
 
@@ -82,7 +85,12 @@ def encode_build(
 
 def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
     """Compute the files, then write the cards; the caller holds the lock."""
-    jobs = count_jobs(options.jobs)
+    from kmip_data.runtime.memory import require_memory  # not with every build
+
+    jobs, counts = count_jobs(options.jobs), build.card.counts
+    for encoding in missing if counts["graphs"] == 1 else ():  # before any work
+        what = f"{encoding.name} of {counts['nodes']:,} nodes"
+        require_memory(counts["nodes"] * encoding.bytes_a_node, what, "free some, or add another encoding")
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
     with writing(work):
@@ -161,7 +169,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
 
     BLAS has one thread here, whatever the worker was started with: its sums depend on their number. Errors
-    are those of :func:`~kmip_data.pipelines.engine.workers.build_unit`.
+    are those of :func:`~kmip_data.pipelines.engine.pool.build_unit`.
     """
     from threadpoolctl import threadpool_limits
 
@@ -185,6 +193,91 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 rows = {n: array[g] if levels[n] == "graph" else array[a:b] for n, array in arrays.items()}
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
-        done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
-        files.write_file(task.build / task.file, done.data, root=task.build)
-    return UnitResult(name=task.name, file=task.file, statistics={}, **done.facts)
+        how: Any = {"dataset": task.dataset, "build_key": task.key}
+        facts = writer.write_shard(task.build / task.file, records(), schema, root=task.build, **how)
+    return UnitResult(name=task.name, file=task.file, statistics={}, **facts)
+
+
+def repair_build(path: Path, *, home: Home | None = None, **options: Unpack[BuildArguments]) -> list[str]:
+    """Build again what ``verify`` finds broken: all of the build for a card, shard or split, else the column.
+
+    Needs the raw files the build was made from. They give the same bytes, in the same folder, and only files
+    that the build names are replaced. The card is replaced last, so that a repair that was stopped resumes
+    with the shards it has finished.
+
+    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the raw files
+    are others; ``DamagedInput`` where the card cannot be read, or has parameters that no build can have;
+    ``UsageError`` where the build was not made by this version of a pipeline.
+    """
+    path, chosen = Path(path).absolute(), BuildOptions.of("", options)
+    broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
+    columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
+    if any(not file.startswith(f"{COLUMNS}/") for file in broken):
+        _build_again(path, home or Home.locate(), chosen)
+    if columns:  # they need no raw files: they are computed from the shards, which are sound by now
+        build, encodings = Build(path, read_card(path)), [parse_encoding(name) for name in columns]
+        encode_build(build, encodings, jobs=chosen.jobs, quiet=chosen.quiet, again=True)
+    return broken
+
+
+def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
+    """Build every shard and split on the card, and then the card."""
+    card = read_card(path)
+    pipeline = _pipeline_of(card, path)
+    recorded = dict(card.parameters)
+    options = replace(options, compression=recorded.pop("compression", None), output=path)
+    params = _recorded_params(pipeline.Params, recorded, path)
+    names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
+    fields = pipeline.SplitParams.model_fields
+    asked = [
+        {key: value for key, value in card.splits[name].parameters.items() if key in fields} for name in names
+    ]
+    splits = [_recorded_params(pipeline.SplitParams, one, path) for one in asked]
+    require_extra(pipeline.extra, card.dataset)
+    with signals.terminable():
+        raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
+        params = pipeline.resolve(params, raw)
+        plan = BuildPlan.of(pipeline, params, raw, home, options)
+        if plan.key != _stored_key(path, card):
+            raise CheckFailed(
+                f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
+                next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
+            )
+        with build_lock(path, quiet=options.quiet):
+            Build(path, card).read_again()
+            built = run_build(plan, splits, again=True)
+    if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+        say(f"{path} has other bytes than before: it was built with {versions}", quiet=options.quiet)
+
+
+def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) -> M:
+    try:
+        return check_params(model, recorded, path.name)
+    except UsageError as error:
+        raise DamagedInput(
+            f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
+            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
+        ) from error
+
+
+def _stored_key(path: Path, card: Card) -> str:
+    """Return the build key that the shards themselves carry; the card's where none can be read."""
+    for entry in card.shards:
+        with contextlib.suppress(DamagedInput):
+            return Shard(path / entry.file).build_key
+    return card.key
+
+
+def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
+    pipeline = pipeline_of(card)
+    if pipeline is None:
+        what = f"{path} was saved from memory; no pipeline can build it again."
+        raise UsageError(what, next="save it again from its source")
+    if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
+        raise UsageError(
+            f"{path} was made by version {card.pipeline_version} of the pipeline and format "
+            f"{card.format_version}; today's are {pipeline.version} and {FORMAT_VERSION}.",
+            next=f"kmip-data build {card.dataset} (a new build next to it)",
+        )
+    return pipeline

@@ -124,7 +124,10 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
 
     def read_column(key: str) -> NDArray[Any]:
         count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
-        return np.concatenate([s.read(key, 0, getattr(s, count)) for s in map(Shard, paths)])
+        shards = list(map(Shard, paths))
+        if len(shards) == 1 and (rows := shards[0].mapped(key)) is not None:
+            return rows  # of a country 1.5 GB, of which a split reads two columns
+        return np.concatenate([shard.read(key, 0, getattr(shard, count)) for shard in shards])
 
     one_graph = len(keys) == 1 and label is not None and label.level == "node" and len(labels) > 0
     return Records(

@@ -29,8 +29,17 @@ from kmip_data.pipelines.engine.journal import (
     remove_half_done,
     remove_work,
 )
-from kmip_data.pipelines.engine.pool import Executor, InProcess, T, Workers, count_jobs, worker_died
-from kmip_data.pipelines.engine.workers import BuildTask, build_unit, prepare
+from kmip_data.pipelines.engine.pool import (
+    BuildTask,
+    Executor,
+    InProcess,
+    T,
+    Workers,
+    build_unit,
+    count_jobs,
+    prepare,
+    worker_died,
+)
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import counted
 

@@ -308,7 +308,6 @@ class _Machine:
         self._stack.append(found)
 
     def _since_mark(self) -> list[Any]:
-        """Take off the stack what lies above the last mark, and the mark."""
         at = len(self._stack) - 1
         while self._stack[at] is not _MARKER:
             at -= 1

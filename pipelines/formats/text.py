@@ -72,7 +72,6 @@ def read_columns(
 
 
 def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
-    """Yield lines of at most ``most`` bytes in all."""
     left = most
     while line := file.readline(left + 1):
         left -= len(line)

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import stream_list
-from kmip_data.pipelines.formats.pyg import PYG, PickledData
-from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, read_torch_file
+from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, PYG, PickledData, read_torch_file
 
 FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2

@@ -18,7 +18,7 @@ from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import CityPipeline, check_tensors, chunk_labels, store_city
 from kmip_data.pipelines.openstreetmap.parameters import CitySource, OpenStreetMapParams, check_source
 from kmip_data.pipelines.raw.copies import RawCopy
-from kmip_data.pipelines.raw.license import show_license
+from kmip_data.pipelines.raw.obtain import show_license
 
 
 class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):

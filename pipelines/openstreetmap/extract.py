@@ -1,28 +1,29 @@
 """Read the streets and land-use areas of an OpenStreetMap file: PBF, XML, or either compressed.
 
-pyosmium (the C++ library libosmium) decodes the file, keeps the locations of its nodes and hands over
-only ways and relations tagged ``highway`` or ``landuse``, so that the Python part sees each street once.
+The C++ library libosmium (pyosmium) decodes the file. In one pass it writes two temporary files: the location
+of every node, 16 bytes each, and the ways and relations tagged ``highway`` or ``landuse``. Compiled kernels
+join them to arrays of 4 bytes a reference, so that a country takes tens of seconds and few gigabytes.
 """
 
 from __future__ import annotations
 
+import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import DamagedInput
+from kmip_data.arrays import F64, I32, I64
+from kmip_data.errors import DamagedInput, UsageError, require_room
 from kmip_data.files.reading import first_fault
+from kmip_data.pipelines.openstreetmap.blocks import FORMAT, WayBlock, positions, read_blocks
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
-from kmip_data.pipelines.openstreetmap.streets import direction, is_street
-
-if TYPE_CHECKING:
-    import osmium
+from kmip_data.pipelines.openstreetmap.streets import LEFT_OUT, direction, is_street
 
 #: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see below.
 _BEGINNINGS: Final = {
@@ -32,7 +33,8 @@ _BEGINNINGS: Final = {
 UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
 _UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
-Value = TypeVar("Value", str, tuple[str, ...])
+Values = tuple[str, ...]
+Value = TypeVar("Value", str, Values)
 
 #: Tags whose values become features, in the order of ``Ways.tags``.
 VALUES: Final = ("highway", "lanes", "maxspeed")
@@ -40,24 +42,44 @@ VALUES: Final = ("highway", "lanes", "maxspeed")
 
 @dataclass(frozen=True, kw_only=True)
 class Ways:
-    """The streets of a file, ordered by way number: W ways with R node references."""
+    """Streets that are not simplified yet, ordered by way number: W ways with R references to n nodes."""
 
-    owner: NDArray[np.int64]  #: (R,) way of each reference, ascending
-    ref: NDArray[np.int64]  #: (R,) node numbers
-    x: NDArray[np.int32]  #: (R,) longitude in 1e-7 degrees
-    y: NDArray[np.int32]  #: (R,) latitude
-    known: NDArray[np.bool_]  #: (R,) whether the node is in the file
+    start: I64  #: (W + 1,) position of each way's first reference
+    node: I32  #: (R,) positions of nodes; -1 for one that is not in the file or was left out
+    node_id: I64  #: (n,) OpenStreetMap's numbers, ascending
+    x: I32  #: (n,) longitude in 1e-7 degrees
+    y: I32  #: (n,) latitude
     direction: NDArray[np.int8]  #: (W,) of :func:`~kmip_data.pipelines.openstreetmap.streets.direction`
-    tags: Mapping[str, NDArray[np.int32]]  #: (W,) position of the way's value in ``values``, -1 without one
-    values: Mapping[str, list[str]]  #: of each tag of :data:`VALUES`, sorted
+    tags: Mapping[str, I32]  #: (W,) position of the way's value in ``values``, -1 without one
+    values: Mapping[str, list[Values]]  #: of each tag of :data:`VALUES`, sorted
 
     def __len__(self) -> int:
         return len(self.direction)
 
     @property
+    def num_nodes(self) -> int:
+        """Number of nodes, including those that no way refers to any more."""
+        return len(self.node_id)
+
+    @property
+    def lon(self) -> F64:
+        """Longitude of each node in degrees."""
+        return self.x / UNITS_A_DEGREE
+
+    @property
+    def lat(self) -> F64:
+        """Latitude of each node in degrees."""
+        return self.y / UNITS_A_DEGREE
+
+    @property
     def cut(self) -> int:
         """Number of ways with a node that is not in the file."""
-        return len(np.unique(self.owner[~self.known]))
+        return len(np.unique(np.searchsorted(self.start, np.flatnonzero(self.node < 0), "right")))
+
+    def nodes(self, kept: NDArray[np.bool_]) -> Ways:
+        """Return the ways cut at all other nodes."""
+        number = np.append(np.where(kept, np.arange(len(kept), dtype=np.int32), np.int32(-1)), np.int32(-1))
+        return replace(self, node=number[self.node])
 
 
 class Extract(NamedTuple):
@@ -87,186 +109,212 @@ def file_format(path: Path) -> str:
 def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | None = None) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
-    ``workdir`` takes a sorted copy of a file in which ways come before their nodes, or elements twice.
+    ``workdir`` takes temporary files; of a file with elements that come twice also a sorted copy.
     Elements that were never uploaded, which editors number from -1 downwards, are refused.
     """
     import osmium
 
     name = name or path.name
-    with _explained(name):
-        collected = _collect(path, network_type, name)
-        if collected.repeated or _lacks_in_vain(path, collected):
+    with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
+        folder = Path(temporary)
+        found = _Map(path, network_type, folder, name)
+        ways = found.ways()
+        if found.repeated:
             # The newest version of each element: nodes, ways, relations, each by number.
             reader = osmium.MergeInputReader()
             reader.add_file(str(path))
-            path = workdir / "sorted.osm.pbf"
-            with osmium.SimpleWriter(str(path), overwrite=True) as writer:
+            with osmium.SimpleWriter(str(folder / "sorted.osm.pbf")) as writer:
                 reader.apply(writer, simplify=True)
-            collected = _collect(path, network_type, name)
-        rings = _member_rings(path, collected)
-        ways = collected.ways()
-        lon, lat = (axis / UNITS_A_DEGREE for axis in (ways.x, ways.y))
-        outside = ways.known & ((np.abs(lon) > 180) | (np.abs(lat) > 90))
-        if outside.any():
-            at = int(outside.argmax())
-            raise DamagedInput(
-                f"{name}: node {ways.ref[at]} is not on the map, at {lon[at]}, {lat[at]} degrees.",
-                next="give an undamaged extract",
-            )
-        return Extract(ways, assemble(collected.closed, collected.relations, rings, collected.open_areas))
+            found = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
+            ways = found.ways()
+        rings = found.member_rings()
+        return Extract(ways, assemble(found.closed, found.relations, rings, found.open_areas))
 
 
-class _Collected:
-    """Result of one pass over a file, in the file's order."""
+class _Map:
+    """Streets and areas of a file."""
 
-    def __init__(self, locations: osmium.index.LocationTable) -> None:
-        self.locations = locations
-        self.locations_before: int | None = None  #: bytes of ``locations`` at the first way or relation
-        self.way, self.size, self.ref = array("q"), array("q"), array("q")
-        self.x, self.y, self.direction = array("i"), array("i"), array("b")
-        self.tags: dict[str, list[str]] = {key: [] for key in VALUES}
-        self.closed: dict[int, tuple[str, NDArray[np.float64]]] = {}
+    def __init__(self, path: Path, network_type: str, folder: Path, name: str) -> None:
+        self.path, self.network_type, self.folder, self.name = path, network_type, folder, name
+        self.keys = sorted({*VALUES, "oneway", "junction", "landuse", "area", *LEFT_OUT[network_type]})
+        self.closed: dict[int, tuple[str, F64]] = {}
         self.open_areas = 0
         self.relations: dict[int, tuple[str, list[int]]] = {}
-        self.repeated = False
+        self.repeated = False  #: whether an element comes twice
+        self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
+        self.street = array("b")  #: of each kind: 1 if it belongs to the network
+        self.node_id, self.x, self.y = self._read()
 
-    def add_street(self, way: osmium.osm.Way, tags: Mapping[str, str], network_type: str) -> None:
-        """Keep a way's nodes, direction and values."""
-        before = len(self.ref)
-        for node in way.nodes:
-            self.ref.append(node.ref)
-            self.x.append(node.x)
-            self.y.append(node.y)
-        self.way.append(way.id)
-        self.size.append(len(self.ref) - before)
-        self.direction.append(direction(tags, network_type))
-        for key, values in self.tags.items():
-            values.append(tags.get(key, ""))
+    def _read(self) -> tuple[I64, I32, I32]:
+        """Copy ways and relations, and return number, longitude and latitude of all nodes, by number."""
+        import osmium
 
-    def add_area(self, way: osmium.osm.Way, tags: Mapping[str, str]) -> None:
-        """Keep a closed way as an area."""
-        ring = _ring(way)
-        if tags.get("area") == "no" or way.nodes[0].ref != way.nodes[-1].ref or len(ring) < 4:
-            self.open_areas += 1
-        else:
-            self.repeated |= way.id in self.closed
-            self.closed[way.id] = tags["landuse"], ring
+        file = osmium.io.File(str(self.path), file_format(self.path))
+        if osmium.FileProcessor(file).header.has_multiple_object_versions:
+            raise DamagedInput(
+                f"{self.name} is a history or change file, not a map of one point in time.",
+                next="osmium time-filter makes a map of a history file",
+            )
+        # Of large extracts it took up to twice their size; a mapped file that finds no room ends the process.
+        require_room(self.folder, 3 * self.path.stat().st_size, "A copy of the streets")
+        kinds = osmium.osm.WAY | osmium.osm.RELATION
+        filters = osmium.filter.EntityFilter(kinds), osmium.filter.KeyFilter("highway", "landuse")
+        with tempfile.TemporaryFile(dir=self.folder) as nodes:
+            # Not by its name, as a comma in it would end it.
+            locations = osmium.index.create_map(f"sparse_file_array,/dev/fd/{nodes.fileno()}")
+            keep = osmium.NodeLocationsForWays(locations)
+            keep.apply_nodes_to_ways = False
+            self.copy = self._copied(osmium.osm.NODE | kinds, keep, *filters)
+            size = locations.used_memory() // 16
+            table = np.memmap(nodes, np.int32, "r", shape=(size, 4)) if size else np.empty((0, 4), np.int32)
+            table = table.view(np.ndarray)
+        if size >= 2**31:
+            raise UsageError(f"{self.name} has {size:,} nodes.", next="give an extract of a part of it")
+        # Each row: a number of 8 bytes, longitude, latitude.
+        number, x, y = table.view(np.int64)[:, 0], table[:, 2], table[:, 3]
+        if not (number[1:] > number[:-1]).all() or (x == _UNDEFINED).any():
+            order = np.argsort(number, kind="stable")
+            order = order[x[order] != _UNDEFINED]
+            number, x, y = number[order], x[order], y[order]
+            self.repeated = bool((number[1:] == number[:-1]).any())
+        return number, x, y
+
+    def _copied(self, kinds: Any, *handlers: Any) -> Path:
+        """Write the elements of these kinds that pass the handlers, as :func:`read_blocks` needs them."""
+        import osmium
+
+        copy = self.folder / "copy.osm.pbf"
+        with (
+            osmium.SimpleWriter(osmium.io.File(str(copy), FORMAT), overwrite=True) as writer,
+            osmium.io.Reader(osmium.io.File(str(self.path), file_format(self.path)), kinds) as reader,
+        ):
+            osmium.apply(reader, *handlers, writer)
+        return copy
 
     def ways(self) -> Ways:
-        """Return the streets, ordered by number, without consecutive repetitions of a node."""
-        order = np.argsort(np.frombuffer(self.way, np.int64), kind="stable")
-        place = np.argsort(order)  # of each way among the ordered ones
-        owner = np.repeat(place, np.frombuffer(self.size, np.int64))
-        rows = np.argsort(owner, kind="stable")
-        owner, ref = owner[rows], np.frombuffer(self.ref, np.int64)[rows]
-        new = np.ones(len(ref), np.bool_)
-        new[1:] = (ref[1:] != ref[:-1]) | (owner[1:] != owner[:-1])
-        x, y = (np.frombuffer(axis, np.int32)[rows[new]] for axis in (self.x, self.y))
-        tags = {key: coded([values[i] for i in order], "") for key, values in self.tags.items()}
+        """Return the streets, without consecutive repetitions of a node; keep areas and relations."""
+        self._add_relations()
+        used = np.zeros(len(self.node_id), np.bool_)
+        rows: list[tuple[NDArray[Any], ...]] = [tuple(np.empty(0, code) for code in "qqii")]
+        for block in read_blocks(self.copy, self.keys):
+            several, kind = block.size > 1, self._kinds(block)
+            owner = np.repeat(np.arange(len(several)), block.size)
+            self._refuse(block.number[several].min(initial=1), block.ref[several[owner]].min(initial=1))
+            self._add_areas(block, kind, owner)
+            street = several & np.frombuffer(self.street, np.bool_)[kind]
+            new = street[owner]
+            new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
+            node = positions(self.node_id, block.ref[new])
+            used[node[node >= 0]] = True
+            size = np.bincount(owner[new], minlength=len(street))
+            rows.append((block.number[street], size[street], kind[street], node))
+        number, size, kind, node = map(np.concatenate, zip(*rows, strict=True))
+        del rows
+        start = np.append(0, np.cumsum(size))
+        if not (number[1:] > number[:-1]).all():
+            order = np.argsort(number, kind="stable")
+            self.repeated |= bool((np.diff(number[order]) == 0).any())
+            size, kind, first = size[order], kind[order], start[order]
+            start = np.append(0, np.cumsum(size))
+            node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
+        node = np.where(node < 0, -1, np.cumsum(used, dtype=np.int32)[node] - 1).astype(np.int32, copy=False)
+        node_id, x, y = self.node_id[used], self.x[used], self.y[used]
+        self._check_places(node_id, x, y)
+        distinct, place = np.unique(kind, return_inverse=True)
+        every = [*self.kinds]
+        tags = [dict(every[number]) for number in distinct.tolist()]
+        of_tags = {key: coded([found.get(key, "") for found in tags], "") for key in VALUES}
+        directions = np.array([direction(found, self.network_type) for found in tags], np.int8)
         return Ways(
-            owner=owner[new],
-            ref=ref[new],
+            start=start,
+            node=node,
+            node_id=node_id,
             x=x,
             y=y,
-            known=(x != _UNDEFINED) & (y != _UNDEFINED),
-            direction=np.frombuffer(self.direction, np.int8)[order],
-            tags={key: codes for key, (codes, _) in tags.items()},
-            values={key: values for key, (_, values) in tags.items()},
+            direction=directions[place],
+            tags={key: codes[place] for key, (codes, _) in of_tags.items()},
+            values={key: [(value,) for value in values] for key, (_, values) in of_tags.items()},
         )
 
+    def _kinds(self, block: WayBlock) -> I32:
+        """Return the combination of tags of each way."""
+        rows = block.tags.view(f"V{block.tags.itemsize * len(self.keys)}").ravel().tolist()
+        known: dict[bytes, int] = {}
+        for row in set(rows):
+            at = zip(self.keys, np.frombuffer(row, np.int32).tolist(), strict=True)
+            tags = {key: block.texts[text].decode() for key, text in at if text >= 0}
+            known[row] = self.kinds.setdefault(tuple(tags.items()), len(self.kinds))
+            if len(self.kinds) > len(self.street):
+                self.street.append(is_street(tags, self.network_type))
+        return np.array([known[row] for row in rows], np.int32)
 
-def _collect(path: Path, network_type: str, name: str) -> _Collected:
-    import osmium
-
-    processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path))).with_locations()
-    if processor.header.has_multiple_object_versions:
-        raise DamagedInput(
-            f"{name} is a history or change file, not a map of one point in time.",
-            next="osmium time-filter makes a map of a history file",
-        )
-    processor.with_filter(osmium.filter.EntityFilter(osmium.osm.WAY | osmium.osm.RELATION))
-    processor.with_filter(osmium.filter.KeyFilter("highway", "landuse"))
-    assert processor.node_location_storage is not None  # with_locations() made it
-    found = _Collected(processor.node_location_storage)
-    seen: set[int] = set()
-    for element in processor:
-        if found.locations_before is None:
-            found.locations_before = found.locations.used_memory()
-        tags = dict(element.tags)
-        if isinstance(element, osmium.osm.Way):
-            refs = [node.ref for node in element.nodes]
-            wanted = len(refs) > 1
-        else:
-            assert isinstance(element, osmium.osm.Relation)
-            refs = [member.ref for member in element.members if member.type == "w"]
-            wanted = "landuse" in tags and tags.get("type") in {"multipolygon", "boundary"}
-        if not wanted:
-            continue
-        if (number := min([element.id, *refs])) < 1:
+    def _refuse(self, *numbers: int) -> None:
+        if (number := min(numbers)) < 1:
             raise DamagedInput(
-                f"{name} has elements that were never uploaded to OpenStreetMap, such as number {number}.",
-                next=f"osmium renumber {name} -o renumbered.osm.pbf",
+                f"{self.name} has elements that were never uploaded to OpenStreetMap, "
+                f"such as number {number}.",
+                next=f"osmium renumber {self.name} -o renumbered.osm.pbf",
             )
-        if isinstance(element, osmium.osm.Relation):
-            found.repeated |= element.id in found.relations
-            found.relations[element.id] = tags["landuse"], refs
-            continue
-        if is_street(tags, network_type):
-            found.repeated |= element.id in seen
-            seen.add(element.id)
-            found.add_street(element, tags, network_type)
-        if "landuse" in tags:
-            found.add_area(element, tags)
-    return found
 
+    def _check_places(self, node_id: I64, x: I32, y: I32) -> None:
+        lon, lat = (UNITS_A_DEGREE * limit for limit in (180, 90))
+        outside = (x < -lon) | (x > lon) | (y < -lat) | (y > lat)
+        if outside.any():
+            at = int(outside.argmax())
+            lon, lat = x[at] / UNITS_A_DEGREE, y[at] / UNITS_A_DEGREE
+            raise DamagedInput(
+                f"{self.name}: node {node_id[at]} is not on the map, at {lon}, {lat} degrees.",
+                next="give an undamaged extract",
+            )
 
-def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.float64]]:
-    """Return the lines of the ways that relations are made of; ways that are not in the file are left out."""
-    import osmium
+    def _add_areas(self, block: WayBlock, kind: I32, owner: I64) -> None:
+        """Keep closed ways with a land use as areas."""
+        every = [*self.kinds]
+        use = {number: dict(every[number]) for number in np.unique(kind).tolist()}
+        use = {number: tags for number, tags in use.items() if "landuse" in tags}
+        area = np.isin(kind, [*use]) & (block.size > 1)
+        ref = block.ref[area[owner]]
+        lines, first = self._lines(ref), 0
+        for number, size, way in zip(block.number[area].tolist(), block.size[area], kind[area], strict=True):
+            last, tags = first + size - 1, use[way]
+            if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
+                self.open_areas += 1
+            else:
+                self.repeated |= number in self.closed
+                self.closed[number] = tags["landuse"], lines[first : last + 1]
+            first = last + 1
 
-    wanted = {member for _, members in collected.relations.values() for member in members}
-    if not wanted:
-        return {}
-    processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.WAY)
-    lines = {}
-    for way in processor.with_filter(osmium.filter.IdFilter(wanted)):
-        assert isinstance(way, osmium.osm.Way)
-        places = [_found(collected.locations, node.ref) or (np.nan, np.nan) for node in way.nodes]
-        lines[way.id] = np.array(places, np.float64).reshape(-1, 2)
-    return lines
+    def _add_relations(self) -> None:
+        import osmium
 
+        processor = osmium.FileProcessor(str(self.copy), osmium.osm.RELATION)
+        for relation in processor.with_filter(osmium.filter.KeyFilter("landuse")):
+            assert isinstance(relation, osmium.osm.Relation)
+            if relation.tags.get("type") in {"multipolygon", "boundary"}:
+                refs = [member.ref for member in relation.members if member.type == "w"]
+                self._refuse(relation.id, *refs)
+                self.repeated |= relation.id in self.relations
+                self.relations[relation.id] = relation.tags["landuse"], refs
 
-def _lacks_in_vain(path: Path, collected: _Collected) -> bool:
-    """True if a node that a street lacked is in the file all the same, after the street."""
-    import osmium
+    def member_rings(self) -> dict[int, F64]:
+        """Return the lines of the ways of which relations are made; ways that the file lacks are left out."""
+        import osmium
 
-    undefined = np.frombuffer(collected.x, np.int32) == _UNDEFINED
-    lacking = np.frombuffer(collected.ref, np.int64)[undefined].tolist()
-    if any(_found(collected.locations, number) for number in lacking):
-        return True
-    # Else the table of locations is to be believed, unless it grew after the first street: what was added
-    # in no order is not found. The filter takes 4 MiB for each 33 million numbers, so it comes last.
-    if not lacking or collected.locations.used_memory() == collected.locations_before:
-        return False
-    processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.NODE)
-    nodes = processor.with_filter(osmium.filter.IdFilter(lacking))
-    return next(iter(nodes), None) is not None
+        wanted = {member for _, members in self.relations.values() for member in members}
+        if not wanted:
+            return {}
+        lines: dict[int, F64] = {}
+        for block in read_blocks(self._copied(osmium.osm.WAY, osmium.filter.IdFilter(wanted)), ()):
+            parts = np.split(self._lines(block.ref), np.cumsum(block.size)[:-1])
+            lines |= zip(block.number.tolist(), parts, strict=True)
+        return lines
 
-
-def _found(locations: osmium.index.LocationTable, node: int) -> tuple[float, float] | None:
-    try:
-        place = locations.get(node)
-    except (KeyError, TypeError):  # the table has no numbers below 0
-        return None
-    return (place.x / UNITS_A_DEGREE, place.y / UNITS_A_DEGREE) if place.x != _UNDEFINED else None
-
-
-def _ring(way: osmium.osm.Way) -> NDArray[np.float64]:
-    """Return longitude and latitude of the nodes of a way, (n, 2); NaN where a node is not in the file."""
-    places = np.array([(node.x, node.y) for node in way.nodes], np.int64)
-    ring = places / UNITS_A_DEGREE
-    ring[(places == _UNDEFINED).any(axis=1)] = np.nan
-    return ring
+    def _lines(self, refs: I64) -> F64:
+        """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
+        at = positions(self.node_id, refs)
+        line = np.full((len(refs), 2), np.nan)
+        line[at >= 0] = np.stack([self.x[at[at >= 0]], self.y[at[at >= 0]]], axis=1) / UNITS_A_DEGREE
+        return line
 
 
 def coded(values: Sequence[Value], missing: Value) -> tuple[NDArray[np.int32], list[Value]]:

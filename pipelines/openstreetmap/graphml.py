@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.openstreetmap.extract import VALUES, coded
-from kmip_data.pipelines.openstreetmap.network import BOTH, StreetGraph, Values, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.extract import VALUES, Values, coded
+from kmip_data.pipelines.openstreetmap.network import BOTH, StreetGraph, largest_component, simplify
 
 _FLAGS: Final = {"False": 0, "True": 1, "0": 0, "1": 1}
 _LONGEST_LIST: Final = 10_000  #: characters of a list that is read as a literal
@@ -68,7 +68,7 @@ def _street_graph(graph: Any) -> StreetGraph:
     values: dict[str, list[Values]] = {}
     for key in VALUES:
         tags[key], values[key] = coded([_values(data.get(key)) for data in rows], ())
-    source, target = np.searchsorted(ids, np.array(ends, np.int64))
+    source, target = np.searchsorted(ids, np.array(ends, np.int64)).astype(np.int32)
     counts = [str(data.get("street_count", "")) for _, data in nodes]
     return StreetGraph(
         node_id=ids,

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_json
+from kmip_data.runtime.threads import for_ranges
 
 if TYPE_CHECKING:
     from shapely import Geometry
 
+_POINTS: Final = 2**16  #: of shapely that are made at a time: one takes 200 bytes
 _MAX_BYTES: Final = 2**29  #: of the GeoJSON file; a city has tens of MB
 
 
@@ -81,10 +83,21 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     """
     import shapely
 
-    tree = shapely.STRtree(land_use.area)
-    point, area = tree.query_nearest(shapely.points(lon, lat), all_matches=True)
-    nearest = np.full(len(lon), len(land_use.value), np.int64)
-    np.minimum.at(nearest, point, area)
+    tree, missing = shapely.STRtree(land_use.area), len(land_use.value)
+    nearest = np.full(len(lon), missing, np.int64)
+
+    def search(start: int, stop: int) -> None:
+        # Inside an area the distance is 0: a test takes 0.3 µs, a search for the nearest area 10 µs.
+        points, found = shapely.points(lon[start:stop], lat[start:stop]), nearest[start:stop]
+        point, area = tree.query(points)
+        at = shapely.distance(points[point], land_use.area[area]) == 0
+        np.minimum.at(found, point[at], area[at])
+        outside = np.flatnonzero(found == missing)
+        point, area = tree.query_nearest(points[outside], all_matches=True)
+        np.minimum.at(found, outside[point], area)
+
+    search(0, 1)  # builds the tree, which threads must not
+    for_ranges(search, len(lon), grain=_POINTS // 16, most=_POINTS)
     return nearest
 
 

@@ -4,21 +4,22 @@ Built step by step as ``osmnx.graph_from_xml`` and ``graph_from_polygon`` do, an
 (``tests/pipelines/openstreetmap``), but for what depends there on the hash of strings or the order
 of the file: several values of a tag on one street are kept sorted, and all is ordered by
 OpenStreetMap's numbers.
+
+A country has 10^8 directed parts of ways. They are never all there at once: :func:`parts` makes them anew for
+each pass, a million references at a time, and what a pass keeps is arrays of a few bytes per node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
 
 from kmip_data.arrays import F64, I32, I64
-from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Ways
+from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
 from kmip_data.runtime.threads import njit_nogil
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 EARTH_RADIUS: Final = 6_371_009.0  #: metres, as OSMnx has it
 BOTH: Final = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some are not
 _OF_EDGES: Final = ("source", "target", "length", "oneway", "reversed")
-
-Values = tuple[str, ...]
+_AT_ONCE: Final = 1 << 20  #: references of ways that are worked on together
+_STREETS_AT_ONCE: Final = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,8 @@ class StreetGraph:
     node_id: I64  #: (N,) ascending
     lon: F64  #: (N,) degrees
     lat: F64
-    source: I64  #: (E,) positions of nodes
-    target: I64
+    source: I32  #: (E,) positions of nodes
+    target: I32
     length: F64  #: (E,) metres
     oneway: NDArray[np.int8]  #: (E,) 0 no, 1 yes, :data:`BOTH`
     reversed: NDArray[np.int8]
@@ -64,7 +65,7 @@ class StreetGraph:
 
     def nodes(self, kept: NDArray[np.bool_]) -> StreetGraph:
         """Return the graph induced by the marked nodes."""
-        number = np.cumsum(kept) - 1
+        number = np.cumsum(kept, dtype=np.int32) - 1
         graph = self.edges(np.flatnonzero(kept[self.source] & kept[self.target]))
         return replace(
             graph,
@@ -77,37 +78,42 @@ class StreetGraph:
         )
 
 
-def from_ways(ways: Ways) -> StreetGraph:
-    """Return each part of a way between two nodes as an edge, and where it may be, one back.
+Part = tuple[I32, I32, I32]  #: source, target, and ``2 * row + 1`` if it is a way backwards, else ``2 * row``
+Network = TypeVar("Network", Ways, StreetGraph)
 
-    A part with a node that is not in the file is left out: there the way is cut.
+
+def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
+    """Yield all directed edges, in their order; of ways each part between two nodes is one.
+
+    Where it may be, a part has one back. As OSMnx adds them: way by way, first all parts in one direction,
+    then all in the other. A part with a node that is not there is left out: there the way is cut.
     """
-    owner = ways.owner
-    node_id, place = np.unique(ways.ref[ways.known], return_index=True)
-    lon, lat = (axis[ways.known][place] / UNITS_A_DEGREE for axis in (ways.x, ways.y))
-    node = np.searchsorted(node_id, ways.ref)
-    part = np.flatnonzero((owner[1:] == owner[:-1]) & ways.known[1:] & ways.known[:-1])
-    ends = np.stack([node[part], node[part + 1]])
-    against, both = (ways.direction[owner[part]] == sign for sign in (-1, 0))
-    ends[:, against] = ends[::-1, against]
-    # As OSMnx adds them: way by way, first all parts in one direction, then all in the other.
-    ends = np.concatenate([ends, ends[::-1, both]], axis=1)
-    way = np.concatenate([owner[part], owner[part[both]]])
-    back = np.arange(len(way)) >= len(part)
-    order = np.lexsort((back, way))
-    way, (source, target) = way[order], ends[:, order]
-    return StreetGraph(
-        node_id=node_id,
-        lon=lon,
-        lat=lat,
-        source=source,
-        target=target,
-        length=great_circle(lat[source], lon[source], lat[target], lon[target]),
-        oneway=(ways.direction[way] != 0).astype(np.int8),
-        reversed=back[order].astype(np.int8),
-        tags={key: ways.tags[key][way] for key in VALUES},
-        values={key: [(value,) for value in ways.values[key]] for key in VALUES},
-    )
+    if isinstance(graph, StreetGraph):
+        yield graph.source, graph.target, 2 * np.arange(graph.num_edges, dtype=np.int32)
+        return
+    first = 0
+    while first < len(graph):
+        stop = int(np.searchsorted(graph.start, graph.start[first] + _AT_ONCE))
+        stop = min(max(stop, first + 1), len(graph))
+        edges = np.empty((3, 2 * (graph.start[stop] - graph.start[first])), np.int32)
+        size = _expand(graph.start, graph.node, graph.direction, first, stop, edges)
+        yield edges[0, :size], edges[1, :size], edges[2, :size]
+        first = stop
+
+
+@njit_nogil()
+def _expand(start: I64, node: I32, direction: NDArray[np.int8], first: int, stop: int, edges: I32) -> int:
+    size = 0
+    for way in range(first, stop):
+        for back in range(1 if direction[way] else 2):
+            swapped = 1 if back or direction[way] < 0 else 0
+            for at in range(start[way], start[way + 1] - 1):
+                if node[at] >= 0 and node[at + 1] >= 0:
+                    edges[swapped, size] = node[at]
+                    edges[1 - swapped, size] = node[at + 1]
+                    edges[2, size] = 2 * way + back
+                    size += 1
+    return size
 
 
 def great_circle(lat1: F64, lon1: F64, lat2: F64, lon2: F64) -> F64:
@@ -118,7 +124,7 @@ def great_circle(lat1: F64, lon1: F64, lat2: F64, lon2: F64) -> F64:
     return distance
 
 
-def largest_component(graph: StreetGraph) -> StreetGraph:
+def largest_component(graph: Network) -> Network:
     """Return the largest weakly connected component; of equally large ones that of the least node number."""
     if not graph.num_nodes:
         return graph
@@ -127,20 +133,29 @@ def largest_component(graph: StreetGraph) -> StreetGraph:
     return graph if kept.all() else graph.nodes(kept)
 
 
-def components(graph: StreetGraph) -> NDArray[np.int32]:
-    """Return the weakly connected component of each node, (N,), numbered by their least nodes."""
-    found: NDArray[np.int32] = connected_components(adjacency(graph), directed=False)[1]
-    return found
+def components(graph: Ways | StreetGraph) -> I32:
+    """Return the weakly connected component of each node, (N,), as the position of its least node."""
+    least = np.arange(graph.num_nodes, dtype=np.int32)
+    for source, target, _ in parts(graph):
+        _unite(least, source, target)
+    while (least[least] != least).any():
+        least = least[least]
+    return least
 
 
-def adjacency(graph: StreetGraph) -> csr_array:
-    """Return how many edges lead from each node to each other, (N, N)."""
-    ends, n = (graph.source, graph.target), graph.num_nodes
-    # Duplicates are added up; int64, as a product of them may be.
-    return coo_array((np.ones(graph.num_edges, np.int64), ends), shape=(n, n)).tocsr()
+@njit_nogil()
+def _unite(least: I32, source: I32, target: I32) -> None:
+    """Join sets of nodes, each a tree whose root is its least node."""
+    for i in range(len(source)):
+        a, b = source[i], target[i]
+        while least[a] != a:
+            least[a] = a = least[least[a]]
+        while least[b] != b:
+            least[b] = b = least[least[b]]
+        least[max(a, b)] = min(a, b)
 
 
-def inside(graph: StreetGraph, polygon: Geometry) -> StreetGraph:
+def inside(graph: Network, polygon: Geometry) -> Network:
     """Return the graph of the nodes inside ``polygon`` or on its border; streets are cut there."""
     import shapely
 
@@ -153,48 +168,142 @@ def count_streets(graph: StreetGraph) -> I64:
 
     Between two nodes there are as many streets as parallel edges in the direction that has more.
     """
-    edges = adjacency(graph)
-    streets = edges.maximum(edges.T)
-    loops = streets.diagonal()
-    count: I64 = streets.sum(axis=1) + np.where(loops > 0, 2 - loops, 0)
-    return count
+    low, high = np.minimum(graph.source, graph.target), np.maximum(graph.source, graph.target)
+    # Pairs of nodes, each direction of one next to the other.
+    pair = 2 * (low.astype(np.int64) * graph.num_nodes + high) + (graph.source > graph.target)
+    pair, streets = np.unique(pair, return_counts=True)
+    first = np.flatnonzero(np.diff(pair >> 1, prepend=-1))
+    streets = np.maximum.reduceat(streets, first) if len(first) else streets
+    low, high = np.divmod(pair[first] >> 1, max(graph.num_nodes, 1))
+    streets = np.where(low == high, 1, streets)  # counted at both ends
+    counts = [np.bincount(end, streets, graph.num_nodes) for end in (low, high)]
+    return (counts[0] + counts[1]).astype(np.int64)
 
 
-def simplify(graph: StreetGraph) -> StreetGraph:
+def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     """Join the edges between intersections and dead ends to one street each: ``osmnx.simplify_graph``.
 
     Nodes in between and components that are one ring without an intersection are gone afterwards.
     """
-    n = graph.num_nodes
-    pair = graph.source * n + graph.target
-    order = np.argsort(pair, kind="stable")
-    first = np.flatnonzero(np.diff(pair[order], prepend=-1))
-    ptr = np.searchsorted(graph.source[order[first]], np.arange(n + 1))
-    path_ptr, steps, last, passed = follow_streets(ptr, graph.target[order[first]], endpoints(graph))
-    streets = _join(graph, path_ptr, order[first][steps], last)
-    straight = np.flatnonzero(~(passed[graph.source] | passed[graph.target]))
-    graph = graph.edges(straight)
-    # The values of the streets begin with those of the graph.
-    tags = {key: np.concatenate([codes, streets.tags[key]]) for key, codes in graph.tags.items()}
-    both = (graph, streets)
-    joined: dict[str, Any] = {key: np.concatenate([getattr(g, key) for g in both]) for key in _OF_EDGES}
-    graph = replace(streets, tags=tags, **joined).nodes(~passed)
-    component = components(graph)
-    return graph.nodes(np.isin(component, component[endpoints(graph)]))
+    near, onward, endpoint, linked = neighbours(graph)
+    # 1. Streets begin with the first part from an endpoint to each neighbour that is none.
+    begins = [np.stack(part)[:, endpoint[part[0]] & ~endpoint[part[1]]] for part in parts(graph)]
+    source, target, edge = np.concatenate([np.empty((3, 0), np.int32), *begins], axis=1)
+    del begins
+    first = np.unique(source.astype(np.int64) * graph.num_nodes + target, return_index=True)[1]
+    # 2. Follow them, a batch at a time.
+    passed = np.zeros(graph.num_nodes, np.bool_)
+    known = {key: {value: code for code, value in enumerate(found)} for key, found in graph.values.items()}
+    streets = []
+    for batch in np.array_split(first, len(first) // _STREETS_AT_ONCE + 1):
+        ptr, steps = follow_streets(source[batch], target[batch], edge[batch], near, onward, endpoint, passed)
+        if len(batch):
+            streets.append(_join(_columns(graph, *steps), ptr, graph.values, known))
+    del near, onward, source, target, edge, first
+    # 3. Parts between nodes that no street passed are streets already; they come first.
+    straight = [_columns(graph, *np.empty((3, 0), np.int32))]
+    for part in parts(graph):
+        at = np.flatnonzero(~(passed[part[0]] | passed[part[1]]))
+        straight.append(_columns(graph, *(column[at] for column in part)))
+    pieces = straight + streets
+    del straight, streets
+    joined = {key: np.concatenate([piece.pop(key) for piece in pieces]) for key in (*_OF_EDGES, *VALUES)}
+    # 4. Number the nodes that are left anew.
+    kept = linked & ~passed
+    lasting = kept[joined["source"]] & kept[joined["target"]]
+    number = np.cumsum(kept, dtype=np.int32) - 1
+    joined |= {end: number[joined[end]] for end in ("source", "target")}
+    simple = StreetGraph(
+        node_id=graph.node_id[kept],
+        lon=graph.lon[kept],
+        lat=graph.lat[kept],
+        tags={key: joined.pop(key) for key in VALUES},
+        values={key: [*values] for key, values in known.items()},
+        **joined,
+    )
+    simple = simple if lasting.all() else simple.edges(np.flatnonzero(lasting))
+    # 5. Of a component at least one node is an endpoint, else it is a ring.
+    component, crossing = components(simple), np.zeros(simple.num_nodes, np.bool_)
+    crossing[component[neighbours(simple)[2]]] = True
+    return simple if crossing[component].all() else simple.nodes(crossing[component])
 
 
-def endpoints(graph: StreetGraph) -> NDArray[np.bool_]:
-    """Mark intersections and dead ends, (N,) bool: where simplified streets begin and end.
+def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return of each node what following streets takes: ``near, onward, endpoint, linked``.
 
-    A node is one unless it has exactly two neighbours, other than itself, and either two or four edges,
-    of which at least one comes in and one goes out.
+    ``endpoint`` marks intersections and dead ends, (N,) bool. A node is one unless it has exactly two
+    neighbours, other than itself, and either two or four edges, of which at least one comes in and one goes
+    out. ``near`` are the first two neighbours, (N, 2), and ``onward`` is the first part to each, -1 without
+    one. ``linked`` marks nodes with an edge.
     """
-    edges = adjacency(graph)
-    neighbours = np.diff((edges + edges.T).tocsr().indptr)
-    out, into, loops = edges.sum(axis=1), edges.sum(axis=0), edges.diagonal()
-    between = (neighbours == 2) & np.isin(out + into, (2, 4)) & (out > 0) & (into > 0) & (loops == 0)
-    marked: NDArray[np.bool_] = ~between
-    return marked
+    near, onward = (np.full((graph.num_nodes, 2), -1, np.int32) for _ in range(2))
+    out, into = (np.zeros(graph.num_nodes, np.uint8) for _ in range(2))
+    for part in parts(graph):
+        _note_neighbours(*part, near, onward, out, into)
+    edges = out + into
+    between = (near[:, 1] >= 0) & ((edges == 2) | (edges == 4)) & (out > 0) & (into > 0)
+    return near, onward, ~between, edges > 0
+
+
+@njit_nogil()
+def _note_neighbours(
+    source: I32,
+    target: I32,
+    edge: I32,
+    near: I32,
+    onward: I32,
+    out: NDArray[np.uint8],
+    into: NDArray[np.uint8],
+) -> None:
+    """Count edges, up to 5; as 5 out of a node counts all else that makes it an endpoint."""
+    for i in range(len(source)):
+        out[source[i]] = 5 if source[i] == target[i] else min(out[source[i]] + 1, 5)
+        into[target[i]] = min(into[target[i]] + 1, 5)
+        for end in range(2 if source[i] != target[i] else 0):
+            here, there = (target[i], source[i]) if end else (source[i], target[i])
+            slot = 0 if near[here, 0] < 0 or near[here, 0] == there else 1
+            if near[here, slot] < 0 or near[here, slot] == there:
+                near[here, slot] = there
+                if end == 0 and onward[here, slot] < 0:
+                    onward[here, slot] = edge[i]
+            else:  # a third neighbour
+                out[here] = 5
+
+
+def _columns(graph: Ways | StreetGraph, source: I32, target: I32, edge: I32) -> dict[str, NDArray[Any]]:
+    """Return ends, length, flags and tags of edges."""
+    row = edge >> 1
+    tags = {key: codes[row] for key, codes in graph.tags.items()}
+    if isinstance(graph, StreetGraph):
+        return {**{name: getattr(graph, name)[row] for name in _OF_EDGES}, **tags}
+    places = (axis[end] / UNITS_A_DEGREE for end in (source, target) for axis in (graph.y, graph.x))
+    return {
+        "source": source,
+        "target": target,
+        "length": great_circle(*places),
+        "oneway": (graph.direction[row] != 0).astype(np.int8),
+        "reversed": (edge & 1).astype(np.int8),
+        **tags,
+    }
+
+
+def _join(
+    steps: dict[str, NDArray[Any]],
+    ptr: I64,
+    values: Mapping[str, list[Values]],
+    known: dict[str, dict[Values, int]],
+) -> dict[str, NDArray[Any]]:
+    """Return one edge a street: lengths added up, values collected; new ones are added to ``known``."""
+    street, starts = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), ptr[:-1]
+    tags = {key: _collected(steps[key], starts, street, values[key], known[key]) for key in VALUES}
+    return {
+        "source": steps["source"][starts],
+        "target": steps["target"][ptr[1:] - 1],
+        "length": np.bincount(street, weights=steps["length"]),
+        "oneway": _either(steps["oneway"], starts),
+        "reversed": _either(steps["reversed"], starts),
+        **tags,
+    }
 
 
 def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
@@ -202,85 +311,60 @@ def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
     return np.where(low == high, low, np.int8(BOTH))
 
 
-def _join(graph: StreetGraph, ptr: I64, edges: I64, last: I64) -> StreetGraph:
-    """Return one edge a path: lengths added up, values collected."""
-    if not len(last):
-        return graph.edges(np.empty(0, np.int64))
-    path, starts = np.repeat(np.arange(len(last)), np.diff(ptr)), ptr[:-1]
-    tags, values = {}, {}
-    for key, codes in graph.tags.items():
-        tags[key], values[key] = _collected(codes[edges], starts, path, graph.values[key])
-    return replace(
-        graph,
-        source=graph.source[edges[starts]],
-        target=last,
-        length=np.bincount(path, weights=graph.length[edges]).astype(np.float64),
-        oneway=_either(graph.oneway[edges], starts),
-        reversed=_either(graph.reversed[edges], starts),
-        tags=tags,
-        values=values,
-    )
-
-
-def _collected(codes: I32, starts: I64, path: I64, values: list[Values]) -> tuple[I32, list[Values]]:
-    """Return one code a path: that of its value, or of the tuple of its sorted distinct values."""
+def _collected(codes: I32, starts: I64, street: I64, values: list[Values], known: dict[Values, int]) -> I32:
+    """Return one code a street: that of its value, or of the tuple of its sorted distinct values."""
     joined = np.maximum.reduceat(codes, starts)
     low = np.minimum.reduceat(np.where(codes < 0, np.int32(2**31 - 1), codes), starts)
     mixed = (joined >= 0) & (low < joined)
-    known: dict[Values, int] = {value: code for code, value in enumerate(values)}
-    parts: dict[int, set[str]] = {int(p): set() for p in np.flatnonzero(mixed)}
-    for edge in np.flatnonzero(mixed[path] & (codes >= 0)):
-        parts[int(path[edge])].update(values[codes[edge]])
-    for number, found in parts.items():
-        joined[number] = known.setdefault(tuple(sorted(found)), len(known))
-    return joined, list(known)
+    at = np.flatnonzero(mixed[street] & (codes >= 0))
+    # The distinct values of each of these streets, one street after the other.
+    pair = np.unique(street[at] * len(values) + codes[at])
+    of, code = np.divmod(pair, max(len(values), 1))
+    bounds = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(pair)]
+    found: dict[Values, int] = {}
+    several, codes_of = of[bounds[:-1]].tolist(), code.tolist()
+    for number, first, stop in zip(several, bounds, bounds[1:], strict=False):
+        these = tuple(codes_of[first:stop])
+        if these not in found:
+            every = {value for one in these for value in values[one]}
+            found[these] = known.setdefault(tuple(sorted(every)), len(known))
+        joined[number] = found[these]
+    return joined
 
 
 @njit_nogil()
 def follow_streets(
-    ptr: I64, target: I64, endpoint: NDArray[np.bool_]
-) -> tuple[I64, I64, I64, NDArray[np.bool_]]:
-    """Follow each street from an endpoint over other nodes to the next endpoint.
+    source: I32,
+    target: I32,
+    edge: I32,
+    near: I32,
+    onward: I32,
+    endpoint: NDArray[np.bool_],
+    passed: NDArray[np.bool_],
+) -> tuple[I64, I32]:
+    """Follow each street from its first part over other nodes to the next endpoint.
 
-    ``target[ptr[u]:ptr[u + 1]]`` are the distinct successors of u. A node that is not an endpoint has
-    exactly two neighbours, so of its successors at most one is neither the node before nor the first.
-
-    Gives ``path_ptr, steps, last, passed``: street p goes over the positions
-    ``steps[path_ptr[p]:path_ptr[p + 1]]`` of ``target`` to the node ``last[p]``, mostly an endpoint;
-    ``passed`` marks the nodes between.
+    Gives ``ptr, steps``: street s goes over the parts ``steps[:, ptr[s]:ptr[s + 1]]``, each with source,
+    target and edge. It mostly ends at an endpoint; the nodes between are marked in ``passed``.
     """
-    num_nodes = len(ptr) - 1
-    steps = np.empty(len(target), np.int64)
-    path_ptr = np.empty(len(target) + 1, np.int64)
-    last = np.empty(len(target), np.int64)
-    passed = np.zeros(num_nodes, np.bool_)
-    paths = size = 0
-    path_ptr[0] = 0
-    for first in range(num_nodes):
-        if not endpoint[first]:
-            continue
-        for start in range(ptr[first], ptr[first + 1]):
-            if endpoint[target[start]]:
-                continue
-            before, here = first, target[start]
-            steps[size] = start
+    ptr = np.zeros(len(source) + 1, np.int64)
+    steps = np.empty((3, 4 * len(source) + 1), np.int32)
+    size = 0
+    for street in range(len(source)):
+        before, here, part = source[street], target[street], edge[street]
+        while True:
+            if size == steps.shape[1]:
+                steps = np.concatenate((steps, np.empty_like(steps)), axis=1)
+            steps[0, size], steps[1, size], steps[2, size] = before, here, part
             size += 1
-            while not endpoint[here]:
-                onward = back = -1
-                for step in range(ptr[here], ptr[here + 1]):
-                    if target[step] == first:
-                        back = step
-                    elif target[step] != before:
-                        onward = step
-                if onward < 0 and before != first:
-                    onward = back  # a loop: the street ends where it began
-                if onward < 0:
-                    break  # one-way streets that meet head-on
-                passed[here] = True
-                before, here = here, target[onward]
-                steps[size] = onward
-                size += 1
-            last[paths] = here
-            paths += 1
-            path_ptr[paths] = size
-    return path_ptr[: paths + 1], steps[:size], last[:paths], passed
+            if endpoint[here]:
+                break
+            # It has two neighbours, so the other one is next, also where the street returns to its begin.
+            slot = 1 if near[here, 0] == before else 0
+            part = onward[here, slot]
+            if part < 0:
+                break  # one-way streets that meet head-on
+            passed[here] = True
+            before, here = here, near[here, slot]
+        ptr[street + 1] = size
+    return ptr, steps[:, :size].copy()

@@ -14,13 +14,12 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.cities.graph import CityTensors
-from kmip_data.pipelines.openstreetmap.extract import read_extract
+from kmip_data.pipelines.openstreetmap.extract import Ways, read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, read_land_use
 from kmip_data.pipelines.openstreetmap.network import (
     StreetGraph,
     count_streets,
-    from_ways,
     inside,
     largest_component,
     simplify,
@@ -118,7 +117,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
     cut, ways = facts.get("ways_cut"), facts.get("ways", 0)
     warnings = (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
-    return city_tensors(graph, land_use, vocabulary=vocabulary, facts=facts, warnings=warnings)
+    return city_tensors(graph, land_use, workdir, vocabulary=vocabulary, facts=facts, warnings=warnings)
 
 
 def _from_extract(
@@ -127,22 +126,25 @@ def _from_extract(
     """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
     name = raw.receipts[0].origin
     ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
-    everything = graph = from_ways(ways)
-    if area is not None and graph.num_edges:
+    count, cut = len(ways), ways.cut
+    everything = ways if area is not None and ways.num_nodes else None
+    if everything is not None and area is not None:
         land_use = land_use.inside(area)
-        graph = inside(graph, with_margin(area))
-    graph = simplify(largest_component(graph))
+        ways = inside(ways, with_margin(area))
+    ways = largest_component(ways)
+    graph = simplify(ways)
+    del ways  # of a country a gigabyte
     graph = replace(graph, street_count=count_streets(graph))
-    if area is not None and everything.num_edges:
+    if everything is not None and area is not None:
         graph = _part(graph, area, everything)
     if not graph.num_edges:
         raise DamagedInput(
-            f"{name} has no connected streets: {len(ways)} ways of network type {params.network_type!r}.",
+            f"{name} has no connected streets: {count} ways of network type {params.network_type!r}.",
             next="give an extract with streets, or another network_type",
         )
     facts = {
-        "ways": len(ways),
-        "ways_cut": ways.cut,
+        "ways": count,
+        "ways_cut": cut,
         "land_use_areas": len(land_use.value),
         "land_use_incomplete": land_use.incomplete,
         "land_use_lines": land_use.lines,
@@ -150,7 +152,7 @@ def _from_extract(
     return graph, land_use, facts
 
 
-def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph) -> StreetGraph:
+def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) -> StreetGraph:
     """Return the largest component of the part inside the area."""
     part = largest_component(inside(graph, area))
     if not part.num_edges:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -10,17 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import Strict
-from kmip_data.pipelines.cities.graph import FEATURES, CityTensors, mean_over_streets, symmetrise
+from kmip_data.pipelines.cities.graph import (
+    CityTensors,
+    Streets,
+    join_streets,
+    mean_over_streets,
+    store_features,
+)
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, nearest_land_use
 from kmip_data.pipelines.openstreetmap.network import StreetGraph, count_streets
 from kmip_data.pipelines.openstreetmap.streets import street_speeds
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
-LAND_USE: Final = 3  #: first of its columns
+EDGE_BYTES: Final = 150  #: memory for each directed edge besides the street graph, measured on 2.5 million
 WIDTH: Final = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in the published cities
 
 #: Of ``oneway`` (the first two) and ``reversed``: in all published cities the same, and here fixed.
@@ -72,20 +79,18 @@ class _Coded(NamedTuple):
     def counts(self) -> dict[str, int]:
         return {self.names[i]: n for i, n in enumerate(np.bincount(self.code).tolist()) if n}
 
-    def one_hot(self, vocabulary: tuple[str, ...], width: int) -> tuple[NDArray[np.float32], int]:
-        """Return (n, width) float32 and how many have a category without a column (nor ``others``)."""
+    def column_of(self, vocabulary: tuple[str, ...]) -> NDArray[np.int8]:
+        """Return the number of each one's category in the vocabulary, -1 without it (nor ``others``)."""
         position = {name: number for number, name in enumerate(vocabulary)}
         rest = position.get(OTHERS, -1)
-        column = np.array([position.get(name, rest) for name in self.names], np.int64)[self.code]
-        hot = np.zeros((len(column), width), np.float32)
-        placed = np.flatnonzero(column >= 0)
-        hot[placed, column[placed]] = 1
-        return hot, len(column) - len(placed)
+        column = np.array([position.get(name, rest) for name in self.names], np.int8)
+        return np.asarray(column[self.code])
 
 
 def city_tensors(
     graph: StreetGraph,
     land_use: LandUse | None,
+    workdir: Path,
     *,
     vocabulary: Vocabulary | None = None,
     facts: dict[str, Any],
@@ -94,39 +99,49 @@ def city_tensors(
     """Return the city of a simplified street graph; its vocabulary and counts are added to ``facts``.
 
     Without ``land_use``, or areas in it, its nine columns stay zero, with a warning. The ``vocabulary`` is
-    another build's; by default the city's own, by frequency.
+    another build's; by default the city's own, by frequency. The features are written into ``workdir``.
+    Raises ``OutOfResources`` where memory is forecast not to be enough.
     """
-    coded = {key: _tagged(graph, key) for key in ("lanes", "highway")}
+    n, needed = graph.num_nodes, graph.num_edges * EDGE_BYTES
+    if needed > 2**28:
+        from kmip_data.runtime.memory import require_memory
+
+        then = "free some, or build a part of the map: --set bbox=W,S,E,N"
+        require_memory(needed, f"A city of {n:,} intersections", then)
     uses = _land_uses(graph, land_use)
+    coded = {
+        "oneway": _Coded(graph.oneway, [*FLAGS]),
+        "lanes": _tagged(graph, "lanes"),
+        "reversed": _Coded(graph.reversed, [*FLAGS]),
+        "highway": _tagged(graph, "highway"),
+        **({"landuse": uses} if uses else {}),
+    }
     if vocabulary is None:
         vocabulary = Vocabulary(
             landuse=by_frequency(uses.counts()) if uses else (),
             lanes=lanes_by_frequency(coded["lanes"].counts()),
             highway=by_frequency(coded["highway"].counts()),
         )
+    words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
+    column = {name: each.column_of(words[name]) for name, each in coded.items()}
+    without = {name: int((of < 0).sum()) for name, of in column.items()}
     speed = street_speeds(graph.tags, graph.values)
-    edge_features, without = _street_features(graph, speed, coded, vocabulary)
-    n = graph.num_nodes
-    edge_index, street_features = symmetrise(np.stack([graph.source, graph.target]), edge_features, n)
-    features = np.zeros((n, len(FEATURES)), np.float32)
-    features[:, 0], features[:, 1] = graph.lon, graph.lat
-    features[:, 2] = count_streets(graph) if graph.street_count is None else graph.street_count
-    features[:, LAND_USE + WIDTH :] = mean_over_streets(edge_index, street_features, n)
-    if uses:
-        hot, without["landuse"] = uses.one_hot(vocabulary.landuse, WIDTH)
-        features[:, LAND_USE : LAND_USE + WIDTH] = hot
-    else:
-        warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
     no_speed = not np.isfinite(speed).any()
+    kmh = np.nan_to_num(speed).astype(np.float32)
+    streets = join_streets(graph.source, graph.target, n)
+    length, speed_mean = (streets.mean(of[streets.member]) for of in (graph.length.astype(np.float32), kmh))
+
+    if not uses:
+        warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
     if no_speed:
         warnings += ("No street has a maxspeed: the speed column is zero.",)
     if counted := ", ".join(f"{count:,} values of {name}" for name, count in without.items() if count):
         warnings += (f"{counted} are not in the vocabulary and were dropped.",)
     return CityTensors(
-        features=features,
-        edge_index=edge_index,
-        edge_length=np.ascontiguousarray(street_features[:, 0]),
-        edge_speed=None if no_speed else np.ascontiguousarray(street_features[:, 1]),
+        features=store_features(_columns(graph, streets, (length, speed_mean), column), n, workdir),
+        edge_index=streets.edge_index,
+        edge_length=length,
+        edge_speed=None if no_speed else speed_mean,
         node_ids=graph.node_id,
         facts={
             **facts,
@@ -139,21 +154,25 @@ def city_tensors(
     )
 
 
-def _street_features(
-    graph: StreetGraph, speed: NDArray[np.float64], coded: Mapping[str, _Coded], vocabulary: Vocabulary
-) -> tuple[NDArray[np.float32], dict[str, int]]:
-    """Return length, speed and one-hot columns of each edge, (E, 25), and how many categories have none."""
-    columns: list[NDArray[Any]] = [graph.length[:, None], np.nan_to_num(speed)[:, None]]
-    without: dict[str, int] = {}
-    for name, categories, words, width in (
-        ("oneway", _Coded(graph.oneway, [*FLAGS]), FLAGS[:2], 2),
-        ("lanes", coded["lanes"], vocabulary.lanes, WIDTH),
-        ("reversed", _Coded(graph.reversed, [*FLAGS]), FLAGS, 3),
-        ("highway", coded["highway"], vocabulary.highway, WIDTH),
-    ):
-        hot, without[name] = categories.one_hot(words, width)
-        columns.append(hot)
-    return np.hstack(columns, dtype=np.float32), without
+def _columns(
+    graph: StreetGraph, streets: Streets, means: tuple[F32, F32], column: Mapping[str, NDArray[np.int8]]
+) -> Iterator[NDArray[Any]]:
+    """Yield the columns of the features, (N,) each: all of the streets of a country would take 5 GB at once.
+
+    ``means`` are length and speed of each street, ``column`` the category of each edge (``landuse``: node).
+    """
+    n = graph.num_nodes
+    yield graph.lon
+    yield graph.lat
+    yield count_streets(graph) if graph.street_count is None else graph.street_count
+    for number in range(WIDTH):
+        yield column["landuse"] == number if "landuse" in column else np.zeros(n)
+    for mean in means:
+        yield mean_over_streets(streets.edge_index, mean, n)
+    for name, width in (("oneway", 2), ("lanes", WIDTH), ("reversed", 3), ("highway", WIDTH)):
+        of = column[name][streets.member]
+        for number in range(width):
+            yield mean_over_streets(streets.edge_index, streets.mean(of == number), n)
 
 
 def _land_uses(graph: StreetGraph, land_use: LandUse | None) -> _Coded | None:

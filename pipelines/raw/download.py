@@ -272,7 +272,6 @@ class _Download:
         return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
 
     def _discard(self) -> None:
-        """Remove the unfinished part."""
         with writing(self.path):
             files.remove_file(self.path)
             files.remove_file(self.state_path)

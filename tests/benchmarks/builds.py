@@ -24,7 +24,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.engine.workers import BuildTask, build_unit
+from kmip_data.pipelines.engine.pool import BuildTask, build_unit
 
 PICTURES = 200  #: that are made; the files of COCO-SP repeat them
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}

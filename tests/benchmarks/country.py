@@ -43,7 +43,7 @@ SAMPLED: Final = ("--set", "training.neighbors=[10, 10]", "--set", f"training.ba
 COMMANDS: Final = {
     "verify": ("verify", "country"),
     "info": ("info", "country", "--json"),
-    "train on batches": ("bench", "train", "country", "--device", "cpu", "--json", *SAMPLED),
+    "training batch": ("bench", "train", "country", "--device", "cpu", "--json", *SAMPLED),
 }
 
 
@@ -59,15 +59,15 @@ class Cost(NamedTuple):
 
 
 class Country(NamedTuple):
-    """One size: nodes, costs by stage and command, and seconds of a training batch."""
+    """One size: nodes, and costs by stage and command."""
 
     nodes: int
     costs: dict[str, Cost]
-    batch: float | None = None
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Build countries of as many edges as the targets name."""
+    measured(1_000, commands=False)  # compiles what no earlier run has compiled
     for edges, (target, published) in {10_000: (8, "none")} if quick else TARGETS.items():
         found = measured(round(edges / EDGES), commands=False)
         build = found.costs["build"]
@@ -96,19 +96,18 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
             return Country(intersections, costs)
         inside = sum(costs[stage].seconds for stage in STAGES)
         costs["copy, split, card"] = Cost(build.seconds - inside)
-        nodes, batch = json.loads(printed)["counts"]["nodes"], None
+        nodes = json.loads(printed)["counts"]["nodes"]
         for command, rest in COMMANDS.items() if commands else ():
             costs[command], printed = _run("kmip_data", (*rest, *home))
-            if command == "train on batches" and not costs[command].reason:
+            if command == "training batch" and not costs[command].reason:
                 (pace,) = json.loads(printed)["models"]
-                batch = pace["seconds"]
-                costs[command] = costs[command]._replace(reason=pace["note"])
-        return Country(nodes, costs, batch)
+                costs[command] = costs[command]._replace(seconds=pace["seconds"] or 0, reason=pace["note"])
+        return Country(nodes, costs)
 
 
 def _run(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Cost, str]:
     """Run a command; its memory is that of all its processes at one moment, the highest of 20 a second."""
-    environment = {**os.environ, LOG: str(log)}
+    environment = {**os.environ, LOG: str(log), "PYTHONPATH": str(ROOT / "tests")}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         start, peak = time.perf_counter(), 0
         command = [sys.executable, "-m", module, *words]
@@ -122,9 +121,11 @@ def _run(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Co
             time.sleep(0.05)
         seconds = time.perf_counter() - start
         texts = [file.seek(0) or file.read() for file in (out, err)]
-    last = (texts[1].strip().splitlines() or ["without a word"])[-1]
+    lines = texts[1].strip().splitlines() or ["without a word"]
+    said = next((line for line in lines if line.startswith("Error: ")), lines[-1])
     code = child.returncode
-    reason = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"refused: {last}" if code else ""
+    said = said.removeprefix("Error: ")
+    reason = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"refused: {said}" if code else ""
     return Cost(seconds, peak, reason), texts[0]
 
 
@@ -168,20 +169,20 @@ def _within(stage: str, function: Callable[..., Any], after: str | None) -> Call
 
 def prepare(*given: Any) -> Any:
     """Prepare a build as a worker does, with a log of the stages."""
-    from kmip_data.pipelines.engine import workers
+    from kmip_data.pipelines.engine import pool
     from kmip_data.pipelines.openstreetmap import reading
 
     reading.city_tensors = _within("features", reading.city_tensors, "features")
-    return _within("read and simplify", workers.prepare, None)(*given)
+    return _within("read and simplify", pool.prepare, None)(*given)
 
 
 def build_unit(task: Any) -> Any:
     """Build a unit as a worker does, with a log of the stages."""
     from kmip_data.graphs import eccentricity
-    from kmip_data.pipelines.engine import workers
+    from kmip_data.pipelines.engine import pool
 
     eccentricity.local_eccentricity = _within("eccentricity", eccentricity.local_eccentricity, "write")
-    return _within("write", workers.build_unit, None)(task)
+    return _within("write", pool.build_unit, None)(task)
 
 
 def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:
@@ -191,7 +192,8 @@ def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, floa
     """
     found = [(each.nodes, getattr(each.costs.get(stage, Cost()), field)) for each in sizes]
     found = [pair for pair in found if pair[1] > 0]
-    found = [pair for pair in found if pair[0] >= FITTED] or found
+    large = [pair for pair in found if pair[0] >= FITTED]
+    found = large if len(large) > 1 else found
     if len(found) < 2:
         return float("nan"), float("nan")
     slope = float(np.polyfit(*np.log(np.array(found).T), 1)[0])
@@ -208,18 +210,19 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
     for stage in (*STAGES, "copy, split, card", "build", *COMMANDS):
         cells = [str(found.costs.get(stage, "–")) for found in sizes]
         (pace, seconds), (power, memory) = (grown(ended, stage, field) for field in ("seconds", "memory"))
-        if power > 0.1:  # else it does not grow
+        if power > 0.1 and stage != "build":  # else it does not grow, or is the sum of others
             limits[stage] = PAPER * (psutil.virtual_memory().total / memory) ** (1 / power)
         cells += [f"{pace:.2f}, {power:.2f}", f"{seconds / 3600:,.1f} h, {memory / 2**30:,.0f} GiB"]
-        yield f"| {stage} | {' | '.join(cells)} |"
+        yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
     if limits:
         first, memory = min(limits, key=lambda stage: limits[stage]), psutil.virtual_memory().total / 2**30
         yield f"\nOn paper {first} breaks first: {limits[first]:,.0f} intersections fill {memory:.0f} GiB."
     yield f"A city has {load_manifest('city').max_nodes:,} intersections at most."
     for found in ended:
-        if found.batch:
-            speed = f"{quantity(found.batch, 's')} a batch, {SEEDS / found.batch:,.0f} seeds a second"
-            yield f"{found.nodes:,} nodes, sampled 10 and 10 neighbours: {speed}"
+        batch = found.costs.get("training batch", Cost())
+        if batch.seconds and not batch.reason:
+            speed = f"{SEEDS / batch.seconds:,.0f} seeds a second"
+            yield f"{found.nodes:,} nodes, batches of {SEEDS:,} seeds, 10 and 10 neighbours: {speed}"
     yield f"Machine: {machine_line()}."
 
 
@@ -229,11 +232,11 @@ def draw(sizes: Sequence[Country], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     mpl.use("svg")
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.sans-serif": "sans-serif"})
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.sans-serif": "DejaVu Sans"})
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
     kinds = (("seconds", "seconds", 1), ("GiB at the peak", "memory", 2**30))
     for axis, (label, field, unit) in zip(axes, kinds, strict=True):
-        for stage in (*STAGES, "build", "train on batches"):
+        for stage in (*STAGES, "build", "training batch"):
             costs = [(found.nodes, found.costs.get(stage, Cost())) for found in sizes]
             points = [(nodes, getattr(cost, field) / unit) for nodes, cost in costs if not cost.reason]
             axis.plot(*np.array(points).reshape(-1, 2).T, label=stage)
@@ -241,7 +244,7 @@ def draw(sizes: Sequence[Country], path: Path) -> None:
         axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
-    axes[0].legend(frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     short = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", path.read_text())
     path.write_text(re.sub(r"\s*\n\s*", "\n", short))  # all pictures together have a limit
@@ -258,6 +261,7 @@ if __name__ == "__main__":
         run.prepare, run.build_unit = here.prepare, here.build_unit  # type: ignore[assignment]
         main()
     else:
+        measured(1_000, commands=False)  # compiles what no earlier run has compiled
         done = list[Country]()
         for size in sys.argv[1:]:
             done.append(measured(round(float(size))))

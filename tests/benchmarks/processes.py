@@ -1,6 +1,7 @@
-"""One generated city on one process and on two: seconds of an epoch, peak memory, bytes exchanged.
+"""One generated city of London's size on one process and on two: seconds of a step, peak memory, bytes.
 
-One thread a process; the second epoch of two is measured.
+One thread a process; of two steps the second is timed, and nothing is evaluated. Three layers of half the
+preset's width, so that both processes together, and the one alone, stay within 16 GB.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -23,28 +25,34 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.train import configuration
 from kmip_data.models.layers import partition
+from kmip_data.models.training import machine
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.train import train
+from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.runtime.memory import peak_host_memory
 
 LAYERS: Final = 3
-EPOCHS: Final = 2
+STEPS: Final = 2
 
 
-def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Train the same epochs on one process and on two."""
+def rows(*, quick: bool = False, side: int = SIDE) -> Iterator[Row]:
+    """Train the same steps on one process and on two, of a city of ``side``² nodes."""
     with tempfile.TemporaryDirectory() as folder:
-        city = _city(100 if quick else SIDE)
+        city = _city(100 if quick else side)
         build = kmip_data.save(city, Path(folder) / "grid")
-        one, two = (_measured(str(build.path), Home(Path(folder) / str(n)), n) for n in (1, 2))
-        what = f"epoch of {LAYERS} GPS layers with k-MIP, {city.num_nodes:,} nodes: 2 processes"
-        note = f"train loss of epoch {EPOCHS}: {one['loss']:.7f} on one process, {two['loss']:.7f} on two."
+        keys = [f"model.layers={LAYERS}", "model.hidden_dim=28", "model.attention.key_dim=5"]
+        config = configuration(str(build.path), {}, {}, model="gps-kmip", variant="code", overrides=keys)
+        paper = _on_paper(city, config.model.model_dump())
+        what = f"step of {LAYERS} GPS layers with k-MIP, {city.num_nodes:,} nodes: 2 processes"
+        del city  # forks would begin with it
+        one, two = (_measured(config, Home(Path(folder)), processes) for processes in (1, 2))
+        note = f"Loss of step {STEPS}: {one['loss']:.7f} on one process, {two['loss']:.7f} on two."
         yield Row.of(what, "1 process", two["seconds"], one["seconds"], "s", note=note)
-        what = "its peak memory, each process"
-        yield Row.of(
-            what, "1 process", two["memory"], one["memory"], "B", target=round(1 / 0.6, 2), note=note
-        )
-        what, sent, paper = "bytes that a process sends in a step", two["sent"], _on_paper(city, two["model"])
-        yield Row.of(what, "on paper", sent, paper, "B", note=note)
+        target, what = round(1 / 0.6, 2), "its peak memory, each process"
+        memory = (each["memory"] / 2**20 for each in (two, one))
+        yield Row.of(what, "1 process", *memory, "MiB", target=target, note=note)
+        yield Row.of("bytes that a process sends in it", "on paper", two["sent"], paper, "B", note=note)
 
 
 def _city(side: int) -> Data:
@@ -62,45 +70,42 @@ def _city(side: int) -> Data:
     )
 
 
-def _measured(build: str, home: Home, processes: int) -> dict[str, Any]:
-    """Train in processes of their own."""
-    keys = [f"model.layers={LAYERS}", "training.eval_every=100", f"system.devices={processes}"]
-    config = configuration(
-        build, {}, {}, model="gps-kmip", variant="code", epochs=EPOCHS, device="cpu", overrides=keys
-    )
-    found = home.root / "found.json"
+def _measured(config: RunConfig, home: Home, processes: int) -> dict[str, Any]:
+    """Train in processes of their own; return the loss, seconds and bytes of the last step."""
+    system = config.system.model_copy(update={"device": "cpu", "devices": processes})
+    asked = config.model_copy(update={"system": system})
+    found = home.root / f"{processes}.json"
 
     def act(rank: int) -> None:
         sent = _counting()
-        result = train(config, home=home, quiet=True, name="run").results[0]
+        data = open_data(asked, home=home, quiet=True)
+        own = data.pinned(asked)
+        device = machine.join(own, "cpu")
+        data.divide(rank, processes)
+        torch.manual_seed(0)
+        loop = Loop(TrainingModule(own, data), data, device)
+        for step in range(STEPS):
+            loop.epoch, loop.batch, sent[0] = step, 0, 0.0
+            begun = time.perf_counter()
+            loop.train_epoch()
+            seconds = time.perf_counter() - begun
+        values = {"seconds": seconds, "sent": sent[0], "loss": float(loop.module.meter.values[0, 0])}
+        memory = max(machine.gathered(peak_host_memory()))
         if rank == 0:
-            (folder,) = home.runs.glob("*/*/run")
-            lines = [line.split(",") for line in (folder / "metrics.csv").read_text().splitlines()]
-            last = dict(zip(lines[0], lines[-1], strict=True))
-            values = {"seconds": float(last["seconds_train"]), "loss": float(last["train_loss"])}
-            values |= {"memory": result.memory.host, "sent": sent[0], "model": result.config["model"]}
-            found.write_text(json.dumps(values))
+            found.write_text(json.dumps(values | {"memory": memory}))
 
-    home.root.mkdir(parents=True)
     on_processes(processes, act)
     return json.loads(found.read_text())  # type: ignore[no-any-return]
 
 
 def _counting() -> list[float]:
-    """Count the bytes that exchanges send in each training step, of a scatter without the own half."""
-    sent, step = [0.0], Loop.plain_step
+    """Count the bytes that exchanges send, of a scatter without the own half."""
+    sent = [0.0]
 
     def counted(exchange: Callable[..., Any], share: float, *given: Any) -> Any:
-        sent[-1] += given[1].nbytes * share
+        sent[0] += given[1].nbytes * share
         return exchange(*given)
 
-    def counted_step(*given: Any, **options: Any) -> Any:
-        sent[-1] = 0.0  # of an evaluation before it
-        learned = step(*given, **options)
-        sent.insert(0, sent[-1])
-        return learned
-
-    Loop.plain_step = counted_step  # type: ignore[method-assign]
     partition._all_gather = functools.partial(counted, partition._all_gather, 1)
     partition._reduce_scatter = functools.partial(counted, partition._reduce_scatter, 1 / 2)
     exchange = partition.distributed.all_to_all_single
@@ -117,4 +122,4 @@ def _on_paper(city: Data, model: dict[str, Any]) -> float:
         + (attention["value_dim"] or dim // attention["heads"]) * attention["heads"]
     )
     borders = 2 * dim * (len(part.sent) + part.halo)
-    return 4.0 * LAYERS * (width * part.nodes.total + borders)
+    return 4.0 * LAYERS * (width * 2 * max(part.sizes) + borders)

@@ -84,11 +84,15 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_pat
         costs["build"] = country.Cost(9.0 if nodes < 10**6 else 0, 5, "refused: no room" * (nodes > 10**5))
         sizes.append(country.Country(nodes, costs))
     assert country.grown(sizes, "features", "seconds") == pytest.approx((1.5, 1e-6 * 10**13.5))
-    lines = "\n".join(country.report([sizes[0], sizes[1]._replace(batch=0.5), sizes[2]]))
-    assert "On paper features breaks first" not in lines  # one size alone has no exponent
+    sizes[1].costs["training batch"] = country.Cost(0.5, 5)
+    lines = "\n".join(country.report(sizes))
+    assert "On paper features breaks first" in lines
     assert "refused: no room, 0.00 GiB" in lines
     assert "2,000 seeds a second" in lines
-    sizes[2].costs["build"] = sizes[1].costs["build"]
-    assert "On paper features breaks first" in "\n".join(country.report(sizes))
     country.draw(sizes, tmp_path / "growth.svg")
     assert (tmp_path / "growth.svg").stat().st_size < 14_000
+
+
+def test_the_stages_of_a_build_are_measured_where_they_run():
+    found = country.measured(1_000, commands=False)
+    assert not [(stage, cost) for stage, cost in found.costs.items() if cost.reason or not cost.seconds]

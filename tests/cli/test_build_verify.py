@@ -55,7 +55,7 @@ def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
     report = kmip("verify", path, "--json").json
     assert (report["broken_shards"], report["ok"]) == (["shards/00000.h5"], False)
     with monkeypatch.context() as patch:  # a disk that returns other bytes than it was given, for one
-        patch.setattr("kmip_data.pipelines.engine.repair.repair_build", lambda *_, **__: ["shards/00000.h5"])
+        patch.setattr("kmip_data.pipelines.engine.encode.repair_build", lambda *_, **__: ["shards/00000.h5"])
         message = refused("verify", path, "--repair", code=1)
     assert "still broken after the repair: shards/00000.h5" in message
     assert "shards/00000.h5" in done("verify", path, "--repair", "--quiet").out

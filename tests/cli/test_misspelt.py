@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from support.cases import check_each
 
-from kmip_data.runtime.presence import install_command
+from kmip_data.errors import install_command
 
 #: Line -> words of its error.
 CASES = {

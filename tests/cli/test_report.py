@@ -17,7 +17,7 @@ from support.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.models.reports import sheets as page
 from kmip_data.models.reports.tables import read_runs, tables_of
-from kmip_data.models.sweeps.state import folders_of
+from kmip_data.models.sweeps.running import folders_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

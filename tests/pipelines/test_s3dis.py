@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
-from kmip_data.pipelines.engine.workers import explained
+from kmip_data.pipelines.engine.pool import explained
 
 PIPELINE = load_pipeline(load_manifest("s3dis"))
 

@@ -19,7 +19,6 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.images import graph as ours
-from kmip_data.pipelines.images import reading
 from kmip_data.pipelines.images.graph import superpixels
 
 SMALL = {"superpixels": 40, "classes": 3}
@@ -111,13 +110,13 @@ def slow(picture: np.ndarray, mask: np.ndarray, most: int, rule: str):
     [("2011_002098", "rag-boundary"), pytest.param("2010_006035", "knn", marks=pytest.mark.torture)],
 )
 def test_real_pictures_equal_the_slow_construction(name, rule):
-    picture = reading.read_picture(shared_data("voc", "JPEGImages", f"{name}.jpg"), name)
+    picture = ours.read_picture(shared_data("voc", "JPEGImages", f"{name}.jpg"), name)
     path = shared_data("voc", "SegmentationClass", f"{name}.png")
-    mask = reading.read_mask(path, name, classes=21, void=255)
+    mask = ours.read_mask(path, name, classes=21, void=255)
     x, y, edges = slow(picture, mask, 500, rule)
     segments = superpixels(picture, 500)
     np.testing.assert_allclose(ours.features(picture, segments), x, atol=1e-9)
-    known = y != reading.VOID
+    known = y != ours.VOID
     np.testing.assert_array_equal(ours.labels(mask, segments)[known], y[known])
     edge_index, attr = ours.connect(picture, segments, rule, 8)
     assert list(map(tuple, edge_index.T.tolist())) == list(edges)
@@ -126,7 +125,7 @@ def test_real_pictures_equal_the_slow_construction(name, rule):
 
 @pytest.mark.parametrize("most", [1, 7, 40, 300])
 def test_one_slic_for_each_grid_gives_what_the_loop_gives(pictures, most):
-    picture = reading.read_picture(pictures / "images" / "picture_000.png", "p")
+    picture = ours.read_picture(pictures / "images" / "picture_000.png", "p")
     x, _, edges = slow(picture, np.zeros(picture.shape[:2]), most, "rag-boundary")
     segments = superpixels(picture, most)
     assert segments.max() + 1 == len(x)
@@ -169,7 +168,7 @@ def test_grey_alpha_deep_and_palette_pictures_are_read(tmp_path):
     }
     for mode, image in kinds.items():
         image.save(tmp_path / f"{mode[0]}.png")
-        found = reading.read_picture(tmp_path / f"{mode[0]}.png", mode)
+        found = ours.read_picture(tmp_path / f"{mode[0]}.png", mode)
         expected = {"RGBA": rgb, "1": np.repeat(((grey > 100) * 255)[..., None], 3, 2)}.get(mode)
         expected = np.repeat(grey[..., None], 3, 2) if expected is None else expected
         np.testing.assert_array_equal(found, expected, err_msg=mode)
@@ -177,7 +176,7 @@ def test_grey_alpha_deep_and_palette_pictures_are_read(tmp_path):
 
 def test_colour_index_and_palette_masks_are_one(tmp_path):
     classes = np.array([[0, 1, 2], [20, 255, 0]], np.uint8)
-    colours = reading.voc_palette()
+    colours = ours.voc_palette()
     assert colours[[1, 2, 20, 255]].tolist() == [[128, 0, 0], [0, 128, 0], [0, 64, 128], [224, 224, 192]]
     indexed = Image.fromarray(classes)
     indexed.save(tmp_path / "index.png")
@@ -186,13 +185,13 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     indexed.save(tmp_path / "palette.png")
     Image.fromarray(classes.astype(np.uint16)).save(tmp_path / "deep.png")
     for name in ("index", "colour", "palette", "deep"):
-        found = reading.read_mask(tmp_path / f"{name}.png", name, classes=21, void=255)
+        found = ours.read_mask(tmp_path / f"{name}.png", name, classes=21, void=255)
         np.testing.assert_array_equal(found, classes, err_msg=name)
     with pytest.raises(DamagedInput, match="row 1, column 0 is 20, which is no class"):
-        reading.read_mask(tmp_path / "index.png", "m", classes=20, void=255)
+        ours.read_mask(tmp_path / "index.png", "m", classes=20, void=255)
     Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
     with pytest.raises(DamagedInput, match=r"\(7, 7, 7\), which is none"):
-        reading.read_mask(tmp_path / "other.png", "m", classes=21, void=255)
+        ours.read_mask(tmp_path / "other.png", "m", classes=21, void=255)
 
 
 # --- builds --------------------------------------------------------------------------------------

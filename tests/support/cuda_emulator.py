@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from kmip_data.models.search.gpu.launch import KERNELS
@@ -37,13 +38,14 @@ class EmulatedDevice:
         if program not in self._libraries:
             macros = program.macros() | {"EMULATED": 1}
             target = self.folder / ("_".join(map(str, macros.values())) + ".so")
-            if not target.exists():
-                command = [
-                    *(str(COMPILER), "-std=c++20", "-O1", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"),
-                    *(f"-D{name}={value}" for name, value in macros.items()),
-                    *(f"-I{Path(__file__).parent}", f"-I{self.kernels}", "-x", "c++"),
-                    *(str(self.kernels / "search.cu"), "-o", str(target)),
-                ]
-                subprocess.run(command, check=True)
+            with FileLock(target.with_suffix(".lock")):  # of several processes one compiles
+                if not target.exists():
+                    command = [
+                        *(str(COMPILER), "-std=c++20", "-O1", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"),
+                        *(f"-D{name}={value}" for name, value in macros.items()),
+                        *(f"-I{Path(__file__).parent}", f"-I{self.kernels}", "-x", "c++"),
+                        *(str(self.kernels / "search.cu"), "-o", str(target)),
+                    ]
+                    subprocess.run(command, check=True)
             self._libraries[program] = ctypes.CDLL(str(target))
         return self._libraries[program]

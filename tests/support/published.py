@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.reports.ours import our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
-from kmip_data.models.sweeps.state import folders_of
+from kmip_data.models.sweeps.running import folders_of
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import is_share, title_of
 from kmip_data.wording import rough_time

@@ -84,7 +84,7 @@ const FRAGMENT = `#version 300 es
 function makeDrawing(canvas, { count, pairs, deep, clear }) {
   // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
   const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: clear });
-  if (!gl) throw new Error("This browser has no WebGL 2: the map cannot be drawn.");
+  if (!gl) throw new Error("This browser has no WebGL 2, which the map needs; kmip-data preview draws a picture.");
   const program = compiled(gl);
   gl.useProgram(program);
   const at = (name) => gl.getUniformLocation(program, name);

@@ -27,5 +27,7 @@ const keyed = (color, textContent) => element("span", { className: "key" }, swat
 function written(value, range = Infinity) {
   if (!Number.isFinite(value)) return "none";
   const more = Math.min(Math.max(Math.floor(Math.log10(Math.abs(value) / range)), 0), 9) || 0;
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3 + more)));
+  if (Number.isInteger(value)) return String(value);
+  const short = Number(value.toPrecision(3 + more));
+  return Math.abs(short) < 1000 ? String(short) : short.toLocaleString("en", { maximumFractionDigits: 9 });
 }

@@ -54,16 +54,18 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${aThing()}, or press Enter on the one in the middle.`] : [];
   if (levels) lines.push(`Ringed: the ${influence[0].known.length} ${header.thing}s with influences in this page; a click holds the nearest.`);
+  const predicted = influence.length > 1 ? `${shortName(influence[0].name)} predicts` : "predicted"; // of two, whose it is
   const [truth, said] = ["class", "predicted class"].map((name) => layers.find((layer) => layer.name === name));
   if (node >= 0 && truth) {
     const [a, b] = [truth, said || truth].map(({ codes }) => codes[node]);
     const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
-    lines.push(`${truth.labels[a].startsWith("class") ? "" : "Class "}${truth.labels[a]}${said ? `, predicted ${said.labels[b]}${a === b ? ": right" : off}` : ""}.`);
+    const label = (code) => truth.labels[code].replace(/^class /, ""); // where a class has no other name
+    lines.push(`Class ${label(a)}${said ? `, ${predicted} ${label(b)}${a === b ? ": right" : off}` : ""}.`);
   }
   const [target, value] = ["target", "prediction"].map((name) => layers.find((layer) => layer.name === name));
   if (node >= 0 && target) {
     const off = value && columns.get("absolute error")(node);
-    lines.push(`Target ${shown(target, node)}${value ? `, predicted ${shown(value, node)}: off by ${written(off)}` : ""}.`);
+    lines.push(`Target ${shown(target, node)}${value ? `, ${predicted} ${shown(value, node)}: off by ${written(off)}` : ""}.`);
   }
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;

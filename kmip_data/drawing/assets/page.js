@@ -124,7 +124,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, edge: plain ? "pale" : "line" };
+  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, edge: plain && state.node < 0 ? "pale" : "line" };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (header.metres) drawScale();
   if (header.picture) placePicture();
@@ -177,7 +177,7 @@ const brief = (name, value) => ((header.degrees || []).includes(name) ? value.to
 function describe(node) {
   const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
   $("chosen").textContent = node < 0 ? `Point at ${aThing()}` : `${thing} ${node}${node === state.node ? " (held)" : ""}`;
-  if (node < 0) return;
+  if (node < 0) return $("details").tBodies[0].replaceChildren(); // what was pointed at before is named no more
   const named = new Set(layers.map((layer) => layer.name));
   const others = [...columns].filter(([name]) => !named.has(name));
   const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");

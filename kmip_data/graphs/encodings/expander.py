@@ -76,6 +76,7 @@ class Expander(Encoding):
 
     stem = "expander"
     metavar = "D"
+    bytes_a_node = 750
     help = "Edges of a random 2D-regular expander, as D permutations of the nodes."
     seeded = True
     names_nodes = True

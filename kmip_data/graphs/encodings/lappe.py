@@ -27,6 +27,7 @@ class Laplacian(Encoding):
 
     stem = "lappe"
     metavar = "K"
+    bytes_a_node = 1_500
     help = "The K smallest eigenpairs of the Laplacian."
     about = (
         "{parameter} smallest eigenpairs of D - A of the simple, undirected graph, "

@@ -117,5 +117,4 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int, int]:
 
 
 def _bytes(keep: Tensor | None) -> Tensor | None:
-    """Return the mask as bytes."""
     return None if keep is None else keep.contiguous().view(torch.uint8)

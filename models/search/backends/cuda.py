@@ -8,10 +8,10 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from kmip_data.errors import install_command
 from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
-from kmip_data.runtime.presence import install_command
 
 NAME = "cuda"
 AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"

@@ -20,8 +20,7 @@ from torch.optim import Optimizer
 from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.search.topk import get_backend
-from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
-from kmip_data.models.training.capture.padding import padded, without_padding
+from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work, padded, without_padding
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -45,7 +44,7 @@ class CapturedSteps:
     report
         Called with the reason where capturing fails; steps then run operation by operation.
     pad
-        Pad batches to few sizes, as :func:`~.padding.padded` does.
+        Pad batches to few sizes, as :func:`~.graphs.padded` does.
     """
 
     def __init__(self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False) -> None:

@@ -137,7 +137,6 @@ def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConf
 
 
 def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool) -> dict[str, Any]:
-    """Return ``model`` with its parts."""
     preset, stack = base.model, kind in {"gnn", "custom_gnn"}
     part, width = ("gnn", "gnn.dim_inner") if stack else ("gt", "gt.dim_hidden")
     found: dict[str, Any] = {
@@ -187,7 +186,6 @@ def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any
 
 
 def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``model.attention``."""
     kind = base.model.attention.kind
     found: dict[str, Any] = {"heads": file.get("gt.n_heads", 8)}
     dropout = file.get("gt.attn_dropout", 0.0)
@@ -218,7 +216,6 @@ def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict
 
 
 def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
-    """Return the encoders of ``model`` and the positional encoding."""
     file.require("dataset.node_encoder", True, False)
     file.require("dataset.edge_encoder", True, False)
     file.require("dataset.edge_encoder_bn", False, True)
@@ -245,7 +242,6 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
 
 
 def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
-    """Return the head of ``model``."""
     task, head = file.get("dataset.task", "node"), file.get("gnn.head", "default")
     level = _NAMES["heads"].get(task if head == "default" else head)
     if level == "graph" and head == "default":
@@ -266,7 +262,6 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
 
 
 def _training(file: _File, base: RunConfig) -> dict[str, Any]:
-    """Return ``optimiser``, ``schedule`` and ``training``."""
     optimiser: dict[str, Any] = {
         "name": file.pick("optim.optimizer", {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}, "adam"),
         "lr": file.get("optim.base_lr", 0.01),

@@ -140,6 +140,9 @@ class TrainingConfig(Strict):
         description="one large graph: train on batch_size nodes with at most this many sampled neighbours"
         " per hop, such as [10, 10]; empty: whole graph",
     )
+    eval_neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(), description="as neighbors, in evaluations; none: whole graph, if it fits into memory"
+    )
     k_schedule: str = Field(
         default="",
         description="k from the first epoch to the last, such as cosine:50:5 or linear:50:5; it ends at"

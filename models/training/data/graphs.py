@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Unpack
 
+import numpy as np
 import torch
+from torch_geometric.data import Data
 
+from kmip_data.arrays import I64
 from kmip_data.builds.home import Build, BuildArguments, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS, read_split
+from kmip_data.graphs.city_columns import family
+from kmip_data.graphs.sampling import Neighborhoods
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
@@ -128,19 +133,53 @@ class OneGraph(RunData):
                 f"{build.card.dataset} is one graph with one target: there is nothing to learn from.",
                 next=f"kmip-data info {build.path}",
             )
-        if config.training.neighbors and any(encoding.names_nodes for encoding in config.model.encodings):
+        sampled = config.training.neighbors or config.training.eval_neighbors
+        if sampled and any(encoding.names_nodes for encoding in config.model.encodings):
             raise UsageError(
                 "A sampled part of a graph has no expander: its edges reach across the whole graph.",
                 next="leave out --neighbor-sampling, or --set model.attention.expander=0",
             )
-        if config.processes > 1:
-            _check_divides(config)
 
     def _open(self, config: RunConfig) -> None:
-        self._whole = self.graph = self._records(config)[0]
+        self._dataset, self._sampled = self._records(config), bool(config.training.neighbors)
+        # A degree profile reads neighbours; every other transform takes each row by itself.
+        by_row = self._sampled and self.inputs.attributes
+        self._mapped = self._dataset.mapped_edges(0) if by_row else None
+        self._whole = self.example
+
+    @cached_property
+    def graph(self) -> Any:
+        """The graph, loaded; its share where several processes divide it."""
+        return self._dataset[0]
+
+    @cached_property
+    def _neighborhoods(self) -> Neighborhoods:
+        edges = self.graph.edge_index.numpy() if self._mapped is None else self._mapped
+        return Neighborhoods(edges, int(self._dataset.nodes[0]))
+
+    def _around(self, part: str, seeds: I64, fanouts: Sequence[int], generator: np.random.Generator) -> Data:
+        """Return a draw around ``seeds``, which come first and make up the mask of the part.
+
+        Rows come from the memory map until the graph is loaded, bit for bit the same.
+        """
+        sampled = self._neighborhoods.around(seeds, fanouts, generator)
+        rows, columns = torch.from_numpy(sampled.nodes), torch.from_numpy(sampled.edges)
+        values: dict[str, Any]
+        if self._mapped is not None and "graph" not in self.__dict__:
+            values = self._dataset.cut(0, sampled.nodes, sampled.edges).to_dict()
+        else:
+            values = self.graph.to_dict()  # what encodings add, too
+            for name, value in values.items():
+                if self.graph.is_node_attr(name):
+                    values[name] = value[rows]
+                elif self.graph.is_edge_attr(name) and name != "edge_index":
+                    values[name] = value[columns]
+        values["edge_index"] = torch.from_numpy(np.stack([sampled.source, sampled.target]))
+        values[f"{part}_mask"] = torch.arange(len(rows)) < len(seeds)
+        return Data(**values, n_id=rows)
 
     def _size(self, part: str) -> int:
-        return int(self.graph[f"{part}_mask"].sum())
+        return int(self._dataset.masks[f"{part}_mask"].sum())
 
     def divide(self, rank: int, processes: int) -> None:
         """Keep the nodes of this process, and the edges into them."""
@@ -152,21 +191,16 @@ class OneGraph(RunData):
     @property
     def largest_batch(self) -> BatchSize:
         """The graph; with sampling, as much of it as a batch may reach."""
+        if self._sampled:
+            training = self.config.training
+            nodes, edges = self._neighborhoods.most(training.batch_size, training.neighbors)
+            return BatchSize(1, nodes, edges, nodes**2)
         nodes, shares = int(self.graph.num_nodes), self.config.processes
         if shares > 1 and "partition" not in self.graph:
             return BatchSize(
                 1, -(-nodes // shares), -(-int(self.graph.num_edges) // shares), nodes**2 // shares
             )
-        size = BatchSize(1, nodes, int(self.graph.num_edges), nodes**2)
-        training = self.config.training
-        if not training.neighbors:
-            return size
-        reached, edges, nodes = training.batch_size, 0, training.batch_size
-        for fanout in training.neighbors:
-            reached = min(reached * fanout, size.edges)
-            edges, nodes = edges + reached, nodes + reached
-        nodes = min(nodes, size.nodes)
-        return BatchSize(1, nodes, min(edges, size.edges), nodes**2)
+        return BatchSize(1, nodes, int(self.graph.num_edges), nodes**2)
 
     @property
     def ragged(self) -> bool:
@@ -175,8 +209,11 @@ class OneGraph(RunData):
 
     @property
     def example(self) -> Any:
-        """The graph."""
-        return self.graph
+        """The graph; with sampling, what is around some of its nodes."""
+        if not self._sampled:
+            return self.graph
+        seeds = np.arange(min(512, int(self._dataset.nodes[0])))
+        return self._around("train", seeds, [10], np.random.default_rng(0))
 
     def record(self, part: str, position: int) -> Any:
         """The graph, whichever part."""
@@ -184,33 +221,41 @@ class OneGraph(RunData):
 
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
-        if not self.config.training.neighbors:
+        if not self._sampled:
             return [self.graph]
-        pinned = page_locked(self.config.system.device)
-        return NeighborBatches(self.graph, self.config.training, epoch, done, pin_memory=pinned)
+        if not self.config.training.eval_neighbors:
+            # An evaluation loads it anyway: a draw from there takes two thirds of one from the map.
+            _ = self.graph
+        return self._draws("train", epoch=epoch, done=done)
+
+    def _draws(self, part: str, **options: Any) -> NeighborBatches:
+        chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
+        options["pin_memory"] = page_locked(self.config.system.device)
+        return NeighborBatches(partial(self._around, part), chosen, self.config.training, **options)
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """All parts in one pass."""
+        """All parts in one pass; each in batches of its own where evaluations are sampled."""
+        if self.config.training.eval_neighbors:
+            return [((part,), self._draws(part, evaluated=True)) for part in parts]
         # To move it to a GPU changes the object: what is sampled from stays where it is.
-        graph = copy.copy(self.graph) if self.config.training.neighbors else self.graph
+        graph = copy.copy(self.graph) if self._sampled else self.graph
         return [(tuple(parts), [graph])] if parts else []
 
     @property
     def evaluated(self) -> tuple[str, ...]:
-        """All parts: one pass gives them."""
-        return self.parts
+        """All parts, which one pass gives; val, by which the best epoch is chosen, where draws give them."""
+        return ("val",) if self.config.training.eval_neighbors else self.parts
 
 
 def _check_divides(config: RunConfig) -> None:
-    """Raise ``UsageError`` where one graph cannot lie on several processes."""
-    for branch in ("attention", "local"):
-        part = getattr(config.model, branch)
-        if not part.divides:
+    """Raise ``UsageError`` where the run has several processes, and one graph cannot lie on them."""
+    for part in (config.model.attention, config.model.local):
+        if config.processes > 1 and not part.divides:
             raise UsageError(
-                f"{part.kind} needs a whole graph, so it cannot run on {config.processes} processes.",
-                next="leave out --devices, or a model with k-MIP attention or none",
+                f"{part.kind}, as it is set, cannot share one graph among {config.processes} processes.",
+                next="leave out --devices, or k-MIP attention, none, or Exphormer's without dropout",
             )
-    if config.training.neighbors:
+    if config.processes > 1 and (config.training.neighbors or config.training.eval_neighbors):
         raise UsageError(
             f"Sampled neighbourhoods are not dealt to {config.processes} processes.",
             next="leave out --devices or --neighbor-sampling",
@@ -236,13 +281,17 @@ def open_data(
     """
     data = config.data
     target = folder_of(data.dataset) or data.dataset
+    if family(data.dataset) == "city":  # one graph: refused before it is built
+        _check_divides(config)
     found = obtain(
         target, data.parameters, data.split, home=home, sample=data.sample, build=build, **build_options
     )
     name = split if split in found.card.splits else split_name(found, data.split)
     check_columns(found, config)
-    if build:
-        obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
     parts = read_split(found.path / found.card.splits[name].file, records=found.card.split_records)
     kind = ManyGraphs if parts.node_code is None else OneGraph
+    if kind is OneGraph:
+        _check_divides(config)
+    if build:
+        obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
     return kind(found, name, config, required)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from kmip_data.graphs.sampling import Neighborhoods
+from kmip_data.arrays import I64
 from kmip_data.models.training.config.keys import TrainingConfig
 
 
@@ -22,22 +19,27 @@ class NeighborBatches:
     without the compiled package that it needs; the draw is a function of seed and epoch alone, so that
     a resumed run continues with the same batches. A batch has ``training.batch_size`` of the train nodes and
     at most ``training.neighbors[hop]`` neighbours per node. ``epoch()`` gives the number of finished epochs,
-    ``done()`` that of the batches to leave out, which are drawn all the same.
+    ``done()`` that of the batches to leave out, which are drawn all the same. ``evaluated``: in the order of
+    ``chosen``, at most ``training.eval_neighbors[hop]`` neighbours per node, the same draw every time.
+
+    ``around(seeds, fanouts, generator)`` draws a batch.
     """
 
     def __init__(
         self,
-        graph: Data,
+        around: Callable[[I64, Sequence[int], np.random.Generator], Data],
+        chosen: I64,
         training: TrainingConfig,
-        epoch: Callable[[], int],
-        done: Callable[[], int],
         *,
+        epoch: Callable[[], int] = lambda: 0,
+        done: Callable[[], int] = lambda: 0,
+        evaluated: bool = False,
         pin_memory: bool,
     ) -> None:
-        self._graph, self._training, self._epoch, self._done = graph, training, epoch, done
-        self._pin = pin_memory
-        self._chosen = graph.train_mask.cpu().numpy().nonzero()[0]
-        self._neighborhoods = Neighborhoods(graph.edge_index.cpu().numpy(), int(graph.num_nodes or 0))
+        self._around, self._chosen, self._training = around, chosen, training
+        self._epoch, self._done, self._pin = epoch, done, pin_memory
+        self._shuffle = training.shuffle and not evaluated
+        self._fanouts = training.eval_neighbors if evaluated else training.neighbors
 
     def __len__(self) -> int:
         return math.ceil(len(self._chosen) / self._training.batch_size)
@@ -45,23 +47,8 @@ class NeighborBatches:
     def __iter__(self) -> Iterator[Data]:
         done, size = self._done(), self._training.batch_size
         generator = np.random.Generator(np.random.PCG64([self._training.seed, self._epoch()]))
-        order = generator.permutation(self._chosen) if self._training.shuffle else self._chosen
+        order = generator.permutation(self._chosen) if self._shuffle else self._chosen
         for number, start in enumerate(range(0, len(order), size)):
-            batch = self._around(order[start : start + size], generator)
+            batch = self._around(order[start : start + size], self._fanouts, generator)
             if number >= done:
                 yield batch.pin_memory() if self._pin else batch
-
-    def _around(self, seeds: NDArray[np.int64], generator: np.random.Generator) -> Data:
-        """Return the sampled graph around ``seeds``, which come first and make up its ``train_mask``."""
-        sampled = self._neighborhoods.around(seeds, self._training.neighbors, generator)
-        graph = self._graph
-        rows, columns = torch.from_numpy(sampled.nodes), torch.from_numpy(sampled.edges)
-        values: dict[str, Any] = graph.to_dict()  # what encodings add, too
-        for name, value in values.items():
-            if graph.is_node_attr(name):
-                values[name] = value[rows]
-            elif graph.is_edge_attr(name) and name != "edge_index":
-                values[name] = value[columns]
-        values["edge_index"] = torch.from_numpy(np.stack([sampled.source, sampled.target]))
-        values["train_mask"] = torch.arange(len(rows)) < len(seeds)
-        return Data(**values, n_id=rows)

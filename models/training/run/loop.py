@@ -232,7 +232,8 @@ class Loop:
                 share_buffers(model)
             measure = partial(evaluate_parts, self.module, self.data, self.data.evaluated, self.device)
             found = measure() if self.captured is None else self.captured.making_room(measure)
-            for part, values in found.items():
+            # The first process's figures decide for all of them which epoch is best and which the last.
+            for part, values in gathered(found)[0].items():
                 # The column "train" is measured while learning.
                 column = "train_eval" if part == "train" else part
                 row |= {f"{column}_{name}": value for name, value in values.items()}

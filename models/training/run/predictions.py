@@ -79,7 +79,8 @@ def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
     """Return ``key`` and ``ptr`` of the predictions of a part; raise UsageError where it is empty."""
     data.check_part(part)
     if data.unit == "nodes":
-        return data.example[f"{part}_mask"].numpy().nonzero()[0], None
+        whole = ShardedDataset(data.build, split_name=data.split_name, columns=[])
+        return whole.masks[f"{part}_mask"].numpy().nonzero()[0], None
     dataset = ShardedDataset(data.build, part, split_name=data.split_name, columns=[])
     keys = np.array(dataset.keys)
     if data.task.level == "graph":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,7 +31,7 @@ from kmip_data.models.training.config.presets import origin
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_memory
+from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_evaluation, plan_memory
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
@@ -109,7 +110,7 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        seeded, initial = data.pinned(seeded), {}
+        seeded, initial = plan_evaluation(data.pinned(seeded), data, device, log), {}
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
@@ -144,7 +145,7 @@ def resume(
     A run that was stopped before its first checkpoint begins anew. A finished run whose result cannot be
     read gets a new one, measured from its checkpoint. On a CPU the weights become the same, bit for bit, as
     those of a run that never stopped (with the same number of threads and versions). ``devices`` are by
-    default those that it began with.
+    default those that it began with, on as many machines; where given, this machine's or each of torchrun's.
 
     Raises
     ------
@@ -169,7 +170,8 @@ def resume(
     refuse_links(folder)
     config = run_folder.own_choices(config, folder, home)
     if devices is not None:
-        config = apply_overrides(config, [f"system.devices={devices}"])
+        machines = int(os.environ.get("WORLD_SIZE", devices)) // devices
+        config = apply_overrides(config, [f"system.devices={devices}", f"system.nodes={max(1, machines)}"])
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
@@ -198,9 +200,12 @@ def fit(run: Prepared) -> RunResult:
 
 
 def _fit(run: Prepared) -> RunResult:
-    config, data, folder, recompute = run.config, run.data, run.folder, run.memory.recompute
+    config, data, folder = run.config, run.data, run.folder
     with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
+        # Each process has measured memory. Recomputed layers exchange again, so all recompute or none.
+        recompute = any(machine.gathered(run.memory.recompute))
+        run = replace(run, memory=replace(run.memory, recompute=recompute))
         data.divide(machine.rank(), config.processes)
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
@@ -323,6 +328,8 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     fault = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if is_out_of_memory(error):
         return out_of_memory(error, loop.module, loop.data)
+    if machine.other_is_lost(error):
+        return machine.lost()
     ours = not isinstance(error, Exception) or isinstance(error, KmipDataError | OSError)
     if last is not None and not loop.proven and not ours:
         what = f"The run cannot be resumed from {last}: {type(error).__name__}: {fault}"

@@ -6,7 +6,7 @@ import pytest
 from support.cli import kmip
 
 from kmip_data.builds.home import Home
-from kmip_data.builds.published import published_builds, unlike_published
+from kmip_data.builds.verify import published_builds, unlike_published
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.build import build_dataset

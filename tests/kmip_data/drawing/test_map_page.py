@@ -83,7 +83,9 @@ def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, t
           const pen = document.getElementById("overlay").getContext("2d");
           const ring = pen.getImageData(at[0] + 9, at[1], 1, 1);
           const found = map.find(...at), title = text("chosen");
-          return {{ found, rows: rows(), tip: text("tip"), title, ring: [...ring.data] }};
+          const said = {{ found, rows: rows(), tip: text("tip"), title, ring: [...ring.data] }};
+          point("pointerleave", ...at);
+          return {{ ...said, left: rows() }};
         }});""",
         tmp_path,
     )
@@ -91,6 +93,7 @@ def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, t
         assert shown["found"] == node or (city.position[shown["found"]] == city.position[node]).all()
         node = shown["found"]  # noqa: PLW2901 -- one of two at the same place
         assert shown["title"] == f"Intersection {node}"
+        assert not shown["left"], "rows belong to no node once the pointer has left"
         assert shown["ring"][3] > 0, "it is marked"
         rows = shown["rows"]
         assert f"class: {city.classes[node]}: " in shown["tip"]
@@ -98,10 +101,10 @@ def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, t
             if hasattr(layer, "codes"):
                 assert rows[layer.name][0] == layer.labels[layer.codes[node]]
         short, exact = rows["eccentricity"]
-        assert float(short.removesuffix(" m")) == float(f"{city.eccentricity[node]:.3g}")
+        assert short == f"{float(f'{city.eccentricity[node]:.3g}'):,g} m"
         assert float(exact) == city.eccentricity[node]
         for name, values in city.columns.items():
-            short, exact = (float(text) for text in rows[name])
+            short, exact = (float(text.replace(",", "")) for text in rows[name])
             assert exact == float(values[node]), name
             assert short == pytest.approx(exact, rel=5e-3), name
 

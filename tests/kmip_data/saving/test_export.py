@@ -17,9 +17,8 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
 from kmip_data.saving import export as exporting
-from kmip_data.saving import parquet as table
-from kmip_data.saving.export import export
-from kmip_data.saving.parquet import parquet_view, parts_of
+from kmip_data.saving import export as table
+from kmip_data.saving.export import export, parquet_view, parts_of
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 

@@ -25,7 +25,7 @@ from kmip_data.models.analysis.study import (
     recording,
     run_study,
 )
-from kmip_data.models.profiling.results import Measurement, draw_sweep
+from kmip_data.models.profiling.measuring import Measurement, draw_sweep
 
 
 def slow_curves(queries, keys, values, ks):

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from kmip_data.models.profiling import measuring
-from kmip_data.models.profiling.measuring import Measurer, Protocol, measure
+from kmip_data.models.profiling.measuring import Measurement, Measurer, Protocol, growth_exponent, measure
 from kmip_data.models.profiling.methods import Shape, get_method
-from kmip_data.models.profiling.results import Measurement, growth_exponent
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

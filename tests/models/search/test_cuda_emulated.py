@@ -6,6 +6,7 @@ Emulation runs one thread after another: races, speed, and what a GPU's own arit
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -41,7 +42,10 @@ def long(*values: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def device(tmp_path_factory: pytest.TempPathFactory) -> EmulatedDevice:
-    return EmulatedDevice(tmp_path_factory.mktemp("kernels"))
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # one for all processes
+    return EmulatedDevice(folder)
 
 
 @pytest.fixture

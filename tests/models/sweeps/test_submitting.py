@@ -14,7 +14,7 @@ from support.sweeps import StandInSubmission, environment, events, wait_for, wri
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
-from kmip_data.models.sweeps.state import state_of
+from kmip_data.models.sweeps.running import state_of
 
 submitit = pytest.importorskip("submitit", reason="the extra slurm is not installed")
 

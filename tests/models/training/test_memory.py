@@ -121,6 +121,19 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         assert str(data.largest_batch) in str(caught.value)
 
 
+def test_evaluations_are_sampled_where_the_graph_does_not_fit(tmp_path: Path, monkeypatch) -> None:
+    training = {"neighbors": [3, 2], "batch_size": 16}
+    config = tiny_config(streets_build(tmp_path / "streets"), training=training)
+    data, lines = open_data(config, home=Home(tmp_path)), list[str]()
+    for free, device, sampled in ((GIB, CPU, ()), (1, GPU, ()), (1, CPU, (3, 2))):
+        monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
+        found = memory.plan_evaluation(data.config, data, device, lines.append)
+        assert found.training.eval_neighbors == data.config.training.eval_neighbors == sampled
+    assert len(lines) == 1
+    assert "evaluation: sampled like training, because the whole graph takes about" in lines[0]
+    assert [len(batches) > 1 for _, batches in data.passes(["val", "test"])] == [True, True]
+
+
 def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) -> None:
     """Where layers may be recomputed; then the error has the options."""
     tried: list[bool] = []

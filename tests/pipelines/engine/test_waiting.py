@@ -20,9 +20,8 @@ from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import ensure_split
 from kmip_data.pipelines.engine import encode as encode_module
-from kmip_data.pipelines.engine import repair as repair_module
-from kmip_data.pipelines.engine.encode import encode_build
-from kmip_data.pipelines.engine.repair import repair_build
+from kmip_data.pipelines.engine import encode as repair_module
+from kmip_data.pipelines.engine.encode import encode_build, repair_build
 
 
 def _wait_for(monkeypatch: pytest.MonkeyPatch, module: ModuleType, other: Callable[[Path], object]) -> None:
@@ -91,7 +90,7 @@ def test_repair_writes_no_shard_of_the_build_that_went(
     shard.chmod(0o644)
     shard.write_bytes(shard.read_bytes()[:-1])
     raw = raw_folder(tmp_path / "raw")
-    monkeypatch.setattr("kmip_data.pipelines.engine.repair.obtain_raw", lambda *_, **__: raw)
+    monkeypatch.setattr("kmip_data.pipelines.engine.encode.obtain_raw", lambda *_, **__: raw)
     monkeypatch.setattr(repair_module, "pipeline_of", lambda _: toy_pipeline())
     _wait_for(monkeypatch, repair_module, _replace(tmp_path))
     with pytest.raises(UsageError, match="another build than"):

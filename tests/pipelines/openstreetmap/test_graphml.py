@@ -14,7 +14,7 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
-from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.network import largest_component, simplify
 
 
 def test_trocadero_is_what_osmnx_loads():
@@ -30,7 +30,7 @@ def test_trocadero_is_what_osmnx_loads():
 def test_what_osmnx_saves_is_the_graph_of_the_file(tmp_path):
     write_streets(streets_of_helsinki(), tmp_path / "streets.osm")
     extract = read_extract(streets_of_helsinki(), "all", tmp_path)
-    expected = simplify(largest_component(from_ways(extract.ways)))
+    expected = simplify(largest_component(extract.ways))
     whole = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=False)
     for graph in (whole, osmnx.simplify_graph(whole)):
         osmnx.save_graphml(graph, tmp_path / "saved.graphml")

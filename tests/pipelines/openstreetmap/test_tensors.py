@@ -19,7 +19,7 @@ from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.network import largest_component, simplify
 from kmip_data.pipelines.openstreetmap.streets import IMPLICIT, read_speed
 from kmip_data.pipelines.openstreetmap.tensors import (
     Vocabulary,
@@ -30,8 +30,8 @@ from kmip_data.pipelines.openstreetmap.tensors import (
 @pytest.fixture(scope="module")
 def city(tmp_path_factory) -> CityTensors:
     extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
-    graph = simplify(largest_component(from_ways(extract.ways)))
-    return city_tensors(graph, extract.land_use, facts={})
+    graph = simplify(largest_component(extract.ways))
+    return city_tensors(graph, extract.land_use, tmp_path_factory.mktemp("tensors"), facts={})
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +109,18 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     ways = [(number, [number, number + 1], {"highway": "path"}) for number in (1, 2)]
     path = write_map(tmp_path / "map.osm", nodes, ways)
     extract = read_extract(path, "all", tmp_path)
-    city = city_tensors(from_ways(extract.ways), extract.land_use, facts={})
+    city = city_tensors(simplify(extract.ways), extract.land_use, tmp_path, facts={})
     assert not city.features[:, 3:12].any()
     assert not city.features[:, 13].any()
     assert city.edge_speed is None
     starts = ["The source has no land-use areas", "No street has a maxspeed"]
     assert [warning.split(":")[0] for warning in city.warnings] == starts
     words = Vocabulary(landuse=(), lanes=("nan",), highway=("steps",))
-    other = city_tensors(from_ways(extract.ways), None, vocabulary=words, facts={})
+    (tmp_path / "other").mkdir()
+    other = city_tensors(simplify(extract.ways), None, tmp_path / "other", vocabulary=words, facts={})
     assert not other.features[:, 28:].any()
     assert other.facts["vocabulary"] == words.model_dump(mode="json")
-    assert other.warnings[-1] == "4 values of highway are not in the vocabulary and were dropped."
+    assert other.warnings[-1] == "2 values of highway are not in the vocabulary and were dropped."
 
 
 SPEEDS = [*IMPLICIT, "walk", "none", "", "30 mph", "30mph", "5 knots", "1.2.3", "50|30", "9|30 mph"]

@@ -14,8 +14,9 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.network import build_model
-from kmip_data.models.training.capture import padding, steps
-from kmip_data.models.training.capture.padding import padded, rounded
+from kmip_data.models.training.capture import graphs as capture
+from kmip_data.models.training.capture import steps
+from kmip_data.models.training.capture.graphs import padded, rounded
 from kmip_data.models.training.tasks import LOSSES
 
 #: Gradients are not scaled by themselves: those of biases before a norm are rounding errors alone.
@@ -149,7 +150,7 @@ def test_losses_leave_padding_out(loss):
         target = target.float() if loss == "l1" else target
     larger = torch.cat([logits.detach(), torch.full((5, 4), 1e4)]).requires_grad_()
     plain = LOSSES[loss](logits, target)
-    other = LOSSES[loss].padded(larger, padding._without_targets(target, 14))
+    other = LOSSES[loss].padded(larger, capture._without_targets(target, 14))
     torch.testing.assert_close(plain, other)
     plain.backward(), other.backward()
     torch.testing.assert_close(logits.grad, larger.grad[:9])
@@ -168,7 +169,7 @@ def test_a_padded_batch_holds_the_batch():
     assert torch.equal(larger.edge_index[:, :16], batch.edge_index)
     assert larger.edge_index.shape == (2, 16)
     assert larger.kind.tolist() == [4, 5, 4]
-    assert larger.y[8:].tolist() == [padding.PADDING] * 8
+    assert larger.y[8:].tolist() == [capture.PADDING] * 8
     assert COUNTED not in batch
 
 
@@ -188,7 +189,7 @@ def test_few_sizes_and_no_node_with_most_edges_of_padding():
     assert all(size % 16 == 0 for size in sizes)
     larger = padded(batch_of((900,), table=False))
     loops = larger.edge_index[1][1800:].bincount()
-    assert loops.max() <= 1 + (rounded(1800) - 1800) // (900 // padding.SPARE)
+    assert loops.max() <= 1 + (rounded(1800) - 1800) // (900 // capture.SPARE)
 
 
 def test_what_has_no_statistics_is_not_padded():

@@ -6,19 +6,24 @@ import numpy as np
 import pytest
 import torch
 from support.city_data import CITY_CLASSES, streets, streets_build
+from support.same import assert_same
 from support.training_data import learnable_build, read_history, tiny_config
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.network import build_model
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.checkpoint import LAST, cosine_with_warmup
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.tasks import weighted_cross_entropy
+from kmip_data.pipelines.find import obtain
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +169,36 @@ def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, posi
     for name in set(added) - {"train_mask"}:
         assert torch.equal(batch[name], data.graph[name][batch.n_id])
     assert train(config, home=Home(tmp_path), quiet=True).results
+
+
+def test_a_mapped_graph_gives_the_batches_of_a_loaded_one(tmp_path):
+    """Column for column, with a city's features; evaluations draw around every node of a part."""
+    home, keys = Home(tmp_path), ["model.layers=1", "model.hidden_dim=8", "training.epochs=2"]
+    keys += ["system.device=cpu", "training.neighbors=[3,2]", "training.batch_size=20"]
+    keys += ["training.eval_neighbors=[4]", "model.parameter_budget=none"]
+    city = obtain("paris", {"limit": 300}, home=home, sample=True, quiet=True)
+    config = apply_overrides(config_for(str(city.path), "gcn"), keys)
+    mapped, loaded = (open_data(config, home=home) for _ in range(2))
+    whole = loaded.graph
+    for part, seeds in (("train", None), ("val", "val"), ("test", "test")):
+        pairs = [
+            list(data.batches(lambda: 1) if seeds is None else data.passes([seeds])[0][1])
+            for data in (mapped, loaded)
+        ]
+        for a, b in zip(*pairs, strict=True):
+            assert a.x.shape[1] == 67
+            assert_same(a, b, ordered=False)
+        found = torch.cat([batch.n_id[batch[f"{part}_mask"]] for batch in pairs[0]])
+        found = found.sort().values if seeds is None else found
+        assert torch.equal(found, whole[f"{part}_mask"].nonzero()[:, 0])
+    run = train(config, home=home, quiet=True).runs[0]
+    assert "graph" not in vars(mapped)
+    assert {"val_accuracy", "test_accuracy"} & read_history(run)[0].keys() == {"val_accuracy"}
+    measured, predicted = evaluate(run, home=home), predict(run, split="test", home=home)
+    assert measured.same
+    assert predicted.key.tolist() == whole.test_mask.nonzero()[:, 0].tolist()
+    right = np.mean(predicted.pred == whole.y[whole.test_mask].numpy())
+    assert right == pytest.approx(measured.metrics["test"]["accuracy"])
 
 
 def test_an_empty_part_is_refused(tmp_path):

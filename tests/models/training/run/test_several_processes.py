@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +21,13 @@ from support.training_data import OF_THE_MACHINE, learnable_build, read_history,
 from torch import distributed
 
 from kmip_data.builds.home import Home
+from kmip_data.cli import main as command_line
 from kmip_data.cli.train import configuration
-from kmip_data.errors import UsageError
-from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.models.training import machine
+from kmip_data.models.training.config.overrides import config_from_mapping, to_toml
+from kmip_data.models.training.memory import StepMemory
+from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import read_result
@@ -232,28 +238,103 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == found["metrics"]
 
 
-@pytest.mark.slow
-def test_one_graph_stopped_on_two_processes_is_resumed_on_four(tmp_path: Path) -> None:
-    build = streets_build(tmp_path / "build", nodes=101)
+#: A command line whose process RANK gets a signal before it learns from epoch 2.
+SIGNALLED = """
+import os, sys
+from kmip_data.cli.main import main
+from kmip_data.models.training.run.loop import Loop
+
+step = Loop.plain_step
+
+def signalled(loop, *given, **options):
+    if (loop.epoch, os.environ["RANK"]) == (2, os.environ["SIGNALLED"]):
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+    return step(loop, *given, **options)
+
+Loop.plain_step = signalled
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def one_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a run of one process, its configuration and the script above."""
+    home = tmp_path_factory.mktemp("one_graph")
     sections: dict[str, Any] = {
         "model": {**NORMED, "dropout": 0.3},
         "optimiser": SGD,
         "training": {"accumulate": 1},
     }
-    alone, divided = (tiny_config(build, **sections, system={"devices": devices}) for devices in (1, 2))
-    train(alone, home=Home(tmp_path), name="one", quiet=True)
-    on_processes(2, lambda _: _train_with_a_stop(divided, Home(tmp_path), "divided", (2, 0)))
-    on_processes(4, lambda _: resume("divided", home=Home(tmp_path), devices=4, quiet=True))
-    one, four = (_run(tmp_path, name) for name in ("one", "divided"))
-    last = [torch.load(run / LAST, weights_only=True) for run in (one, four)]
-    for key, value in last[0]["model"].items():
-        torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
-    assert torch.equal(*(state["processes"][-1]["random"]["torch"] for state in last))
-    for part, values in read_result(one).metrics.items():
-        assert read_result(four).metrics[part]["loss"] == pytest.approx(values["loss"], rel=1e-4), part
-    assert evaluate(four, home=Home(tmp_path)).metrics["test"]["loss"] == pytest.approx(
-        read_result(four).metrics["test"]["loss"], rel=1e-5
-    )
+    config = tiny_config(streets_build(home / "build", nodes=101), **sections)
+    train(config, home=Home(home), name="one", quiet=True)
+    (home / "config.toml").write_text(to_toml(config))
+    (home / "signalled.py").write_text(SIGNALLED)
+    return home
+
+
+def _signalled(home: Path, name: str, rank: int, number: int) -> tuple[int, str]:
+    """Train on two processes, of which one gets a signal; return the exit code and both's errors."""
+    command = [sys.executable, str(home / "signalled.py"), "train", "--config", str(home / "config.toml")]
+    command += ["--devices", "2", "--home", str(home), "--name", name, "--quiet"]
+    chosen = {"SIGNALLED": str(rank), "SIGNAL": str(number), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **chosen, "GLOO_SOCKET_IFNAME": "lo"}
+    # Both hold the pipe: it ends with the later one.
+    options: dict[str, Any] = {"env": environment, "cwd": ROOT, "stderr": subprocess.PIPE}
+    done = subprocess.run(command, check=False, timeout=300, **options)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.slow
+def test_one_graph_stopped_on_two_processes_is_resumed_on_one_and_on_four(one_graph: Path) -> None:
+    code, errors = _signalled(one_graph, "four", 0, signal.SIGTERM)
+    assert code == 143, errors
+    wanted = _run(one_graph, "one")
+    shutil.copytree(_run(one_graph, "four"), wanted.parent / "alone")
+    begun = (wanted.parent / "alone/config.toml").read_text()  # as on two machines, of which one is left
+    (wanted.parent / "alone/config.toml").write_text(begun.replace("nodes = 1", "nodes = 2"))
+    for name, processes in (("alone", 1), ("four", 4)):
+        line = ["train", "--resume", name, "--devices", str(processes), "--home", str(one_graph), "--quiet"]
+
+        def resumed(rank: int, line: list[str] = line) -> None:
+            if rank:  # as where less memory is free: all have to recompute layers, or none
+                training.plan_memory = lambda *_: StepMemory(True, 0, 0)
+            sys.exit(command_line.run(line))
+
+        on_processes(processes, resumed)
+        found = _run(one_graph, name)
+        last = [torch.load(each / LAST, weights_only=True) for each in (wanted, found)]
+        for key, value in last[0]["model"].items():
+            torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
+        assert torch.equal(*(state["processes"][-1]["random"]["torch"] for state in last))
+        for part, values in read_result(wanted).metrics.items():
+            assert read_result(found).metrics[part]["loss"] == pytest.approx(values["loss"], rel=1e-4), part
+        again = evaluate(found, home=Home(one_graph)).metrics["test"]["loss"]
+        assert again == pytest.approx(read_result(found).metrics["test"]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])
+def test_the_backend_follows_from_the_device(
+    kind: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(streets_build(tmp_path / "build"), system={"devices": 2})
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    chosen: list[Any] = []
+    monkeypatch.setattr(distributed, "init_process_group", chosen.append)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    device = machine.join(config, kind)
+    assert (device.type, chosen) == (kind, [1, backend] if kind == "cuda" else [backend])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_is_killed_ends_the_other_with_one_error(one_graph: Path, rank: int) -> None:
+    code, errors = _signalled(one_graph, f"killed-{rank}", rank, signal.SIGKILL)
+    assert code == (OutOfResources.exit_code if rank else -signal.SIGKILL), errors
+    assert errors.count("Error: Another process of this run no longer answers.") == 1
+    assert errors.count("Error") == 1
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize(
@@ -261,7 +342,17 @@ def test_one_graph_stopped_on_two_processes_is_resumed_on_four(tmp_path: Path) -
     [
         (
             {"model": {"attention": {"kind": "transformer"}, "k": None, "key_dim": None}},
-            "transformer needs a whole graph",
+            "transformer, as it is set, cannot share one graph among 2 processes",
+        ),
+        (
+            {
+                "model": {
+                    "attention": {"kind": "exphormer", "heads": 2, "dropout": 0.1},
+                    "k": None,
+                    "key_dim": None,
+                }
+            },
+            "exphormer, as it is set",
         ),
         ({"training": {"neighbors": [3, 3]}}, "Sampled neighbourhoods"),
     ],
