@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 ALIGNMENT: Final = 64  #: contiguous data start at multiples of this
-_OPTIONS: Final[Any] = {
-    "libver": "earliest",
-    "alignment_threshold": 1,
-    "alignment_interval": ALIGNMENT,
-}
+_OPTIONS: Final[Any] = {"libver": "earliest", "alignment_threshold": 1, "alignment_interval": ALIGNMENT}
 _MAX_TEXT: Final = 64_000  #: an attribute lies in its object's header, which HDF5 limits to 64 KiB
 
 

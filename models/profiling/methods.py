@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch_geometric.utils import to_dense_batch
 
 from kmip_data.manifest import unknown_name
 from kmip_data.models.attention.kmip import kmip_attention
@@ -54,17 +55,12 @@ class Workload:
 def pad(work: Workload) -> Workload:
     """Pad graphs to the largest; k is at most the size of the smallest, so that no slot stays empty."""
     sizes = torch.tensor(work.ptr).diff()
-    least, most = int(sizes.min()), int(sizes.max())
-    real = (torch.arange(most) < sizes[:, None]).to(work.queries.device)
-
-    def padded(tensor: Tensor) -> Tensor:
-        rows = tensor.new_zeros(len(sizes), most, tensor.shape[0], tensor.shape[2])
-        rows[real] = tensor.transpose(0, 1)
-        return rows.transpose(1, 2).contiguous()
-
-    queries, keys, values = map(padded, work.tensors)
-    some = None if least == most else real
-    return Workload(queries, keys, values, work.ptr, min(work.k, least), some)
+    graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
+    (queries, real), (keys, _), (values, _) = (
+        to_dense_batch(rows.transpose(0, 1), graph) for rows in work.tensors
+    )
+    padded = (rows.transpose(1, 2).contiguous() for rows in (queries, keys, values))
+    return Workload(*padded, work.ptr, min(work.k, int(sizes.min())), None if real.all() else real)
 
 
 def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:

@@ -68,10 +68,7 @@ def assemble(
     areas = np.empty(len(complete), object)
     areas[:] = [area for _, area in complete]
     return LandUse(
-        value=[use for use, _ in complete],
-        area=areas,
-        incomplete=len(found) - len(complete),
-        lines=open_ways,
+        value=[use for use, _ in complete], area=areas, incomplete=len(found) - len(complete), lines=open_ways
     )
 
 

@@ -83,10 +83,9 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> None:
             found=" and ".join(given) or "none",
             next="kmip-data build city --name NAME --archive FILE",
         )
-    idle = {
-        "graphml": {"network_type"},
-        "archive": {"network_type", "bbox", "polygon", "vocabulary"},
-    }.get(given[0], set())
+    idle = {"graphml": {"network_type"}, "archive": {"network_type", "bbox", "polygon", "vocabulary"}}.get(
+        given[0], set()
+    )
     for name, value in {**parameters, **source.model_dump()}.items():
         if name in idle and value is not None:
             made = "a finished street graph" if given[0] == "graphml" else "finished tensors"
