@@ -59,8 +59,10 @@ def pad(work: Workload) -> Workload:
     (queries, real), (keys, _), (values, _) = (
         to_dense_batch(rows.transpose(0, 1), graph) for rows in work.tensors
     )
-    padded = (rows.transpose(1, 2).contiguous() for rows in (queries, keys, values))
-    return Workload(*padded, work.ptr, min(work.k, int(sizes.min())), None if real.all() else real)
+    queries, keys, values = (rows.transpose(1, 2).contiguous() for rows in (queries, keys, values))
+    return Workload(
+        queries, keys, values, work.ptr, min(work.k, int(sizes.min())), None if real.all() else real
+    )
 
 
 def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:
