@@ -39,7 +39,10 @@ STAGES: Final = ("read and simplify", "features", "eccentricity", "write")  #: i
 LOG: Final = "BENCH_STAGES"  #: environment variable: the file where workers log stages
 FITTED: Final = 50_000  #: intersections from which sizes count for the exponents
 SEEDS: Final = 1_000  #: of a training batch
-SAMPLED: Final = ("--set", "training.neighbors=[10, 10]", "--set", f"training.batch_size={SEEDS}")
+SAMPLED: Final = (
+    *("--set", "training.neighbors=[10, 10]", "--set", f"training.batch_size={SEEDS}"),
+    *("--set", "training.eval_neighbors=[10, 10]"),  # batches are read from the map
+)
 COMMANDS: Final = {
     "verify": ("verify", "country"),
     "info": ("info", "country", "--json"),
@@ -188,17 +191,16 @@ def build_unit(task: Any) -> Any:
 def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:
     """Return the exponent fitted by least squares in log-log, and what :data:`PAPER` nodes need by it.
 
-    Sizes from :data:`FITTED` nodes on count: below, starts of processes hide the growth.
+    Sizes from :data:`FITTED` nodes on count, without what the smallest size takes: the start of processes.
     """
     found = [(each.nodes, getattr(each.costs.get(stage, Cost()), field)) for each in sizes]
-    found = [pair for pair in found if pair[1] > 0]
-    large = [pair for pair in found if pair[0] >= FITTED]
-    found = large if len(large) > 1 else found
-    if len(found) < 2:
+    start = found[0][1] if found and found[0][0] < FITTED else 0.0
+    large = [(nodes, value - start) for nodes, value in found if nodes >= FITTED and value > start]
+    if len(large) < 2:
         return float("nan"), float("nan")
-    slope = float(np.polyfit(*np.log(np.array(found).T), 1)[0])
-    nodes, value = found[-1]
-    return slope, value * (PAPER / nodes) ** slope
+    slope = float(np.polyfit(*np.log(np.array(large).T), 1)[0])
+    nodes, value = large[-1]
+    return slope, start + value * (PAPER / nodes) ** slope
 
 
 def report(sizes: Sequence[Country]) -> Iterator[str]:
@@ -210,7 +212,9 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
     for stage in (*STAGES, "copy, split, card", "build", *COMMANDS):
         cells = [str(found.costs.get(stage, "–")) for found in sizes]
         (pace, seconds), (power, memory) = (grown(ended, stage, field) for field in ("seconds", "memory"))
-        if power > 0.1 and stage != "build":  # else it does not grow, or is the sum of others
+        if stage == "build":  # whose peak is that of another stage at each size
+            power = memory = float("nan")
+        if power > 0.1:  # else it does not grow
             limits[stage] = PAPER * (psutil.virtual_memory().total / memory) ** (1 / power)
         cells += [f"{pace:.2f}, {power:.2f}", f"{seconds / 3600:,.1f} h, {memory / 2**30:,.0f} GiB"]
         yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
@@ -218,11 +222,10 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
         first, memory = min(limits, key=lambda stage: limits[stage]), psutil.virtual_memory().total / 2**30
         yield f"\nOn paper {first} breaks first: {limits[first]:,.0f} intersections fill {memory:.0f} GiB."
     yield f"A city has {load_manifest('city').max_nodes:,} intersections at most."
-    for found in ended:
-        batch = found.costs.get("training batch", Cost())
-        if batch.seconds and not batch.reason:
-            speed = f"{SEEDS / batch.seconds:,.0f} seeds a second"
-            yield f"{found.nodes:,} nodes, batches of {SEEDS:,} seeds, 10 and 10 neighbours: {speed}"
+    batches = (found.costs.get("training batch", Cost()) for found in ended)
+    speeds = [f"{SEEDS / batch.seconds:,.0f}" for batch in batches if batch.seconds and not batch.reason]
+    if speeds:
+        yield f"Seeds a second, in batches of {SEEDS:,} with 10 and 10 neighbours: {', '.join(speeds)}."
     yield f"Machine: {machine_line()}."
 
 

@@ -78,17 +78,18 @@ def test_rows_of_reading_and_disk():
 
 def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_path):
     sizes = []
-    for nodes in (10**4, 10**5, 10**6):
-        costs = {stage: country.Cost(1e-3 * nodes**0.5, 1e3 * nodes) for stage in country.STAGES}
-        costs["features"] = country.Cost(1e-6 * nodes**1.5, 2e3 * nodes)
-        costs["build"] = country.Cost(9.0 if nodes < 10**6 else 0, 5, "refused: no room" * (nodes > 10**5))
+    for nodes in (10**4, 10**5, 10**6, 10**7):
+        more = nodes if nodes > 10**4 else 0  # the smallest has the start of processes alone
+        costs = {stage: country.Cost(1 + 1e-3 * more**0.5, 1e3 * more) for stage in country.STAGES}
+        costs["features"] = country.Cost(2 + 1e-6 * more**1.5, 9 + 2e3 * more)
+        costs["build"] = country.Cost(9.0 if nodes < 10**7 else 0, 5, "refused: no room" * (nodes > 10**6))
         sizes.append(country.Country(nodes, costs))
-    assert country.grown(sizes, "features", "seconds") == pytest.approx((1.5, 1e-6 * 10**13.5))
+    assert country.grown(sizes, "features", "seconds") == pytest.approx((1.5, 2 + 1e-6 * 10**13.5))
     sizes[1].costs["training batch"] = country.Cost(0.5, 5)
     lines = "\n".join(country.report(sizes))
     assert "On paper features breaks first" in lines
     assert "refused: no room, 0.00 GiB" in lines
-    assert "2,000 seeds a second" in lines
+    assert "neighbours: 2,000." in lines
     country.draw(sizes, tmp_path / "growth.svg")
     assert (tmp_path / "growth.svg").stat().st_size < 14_000
 

@@ -23,10 +23,10 @@ LINES, MODULES, FUNCTION = 400, 15, 60
 ONE_FILE_EACH = {"cli"}  #: a command is a file: as many as there are
 COMMON = {"--help", "--home", "--json", "--quiet", "--verbose"}  #: options of every command, not counted
 LIMITS = {
-    "lines of Python": 47_000,  # 44,000 and what benchmarks, results, plugins and pages add
-    "lines in kmip_data": 13_500,
-    "lines in pipelines": 12_200,
-    "lines in models": 17_500,
+    "lines of Python": 48_000,  # 44,000 and what benchmarks, results, plugins, pages and large graphs add
+    "lines in kmip_data": 14_250,
+    "lines in pipelines": 12_300,
+    "lines in models": 18_100,
     "lines in cli": 3_800,
     "lines of TOML": 6_500,
     "lines of tests": 36_000,
