@@ -233,6 +233,7 @@ def draw(sizes: Sequence[Country], path: Path) -> None:
     """Draw time and memory by stage, log-log."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     mpl.use("svg")
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.sans-serif": "DejaVu Sans"})
@@ -244,7 +245,9 @@ def draw(sizes: Sequence[Country], path: Path) -> None:
             points = [(nodes, getattr(cost, field) / unit) for nodes, cost in costs if not cost.reason]
             axis.plot(*np.array(points).reshape(-1, 2).T, label=stage)
         axis.set(xscale="log", yscale="log", xlabel="intersections", ylabel=label)
-        axis.xaxis.set_major_formatter("{x:,.0f}")
+        axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0e}".replace("e+0", "e"))
+        if field == "memory":
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
