@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from kmip_data.arrays import F32, I32, I64, U8
 from kmip_data.errors import DamagedInput
@@ -46,7 +46,7 @@ class CityParams(Params):
     limit: int | None = Field(
         default=None, ge=1, description="with --sample: intersections of the generated city"
     )
-    hops: int = Field(default=16, ge=1, le=1_000, description="radius in hops of the eccentricity")
+    hops: int = Field(default=16, le=1_000, description="radius in hops of the eccentricity, from 1")
     classes: int = Field(default=10, ge=2, le=255, description="quantile chunks of the eccentricity")
     weight: Literal["length", "travel_time"] = Field(
         default="length",
@@ -54,6 +54,13 @@ class CityParams(Params):
         "speed of each street",
     )
     bands: int = Field(default=8, ge=1, le=24, description="frequencies per coordinate of the encoding")
+
+    @field_validator("hops")
+    @classmethod
+    def _some_hop(cls, value: int) -> int:
+        if value < 1:
+            raise ValueError("without a hop every eccentricity is 0: labels would follow the file's order")
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I32, I64
+from kmip_data.arrays import F64, I32, I64, U8
 from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
 from kmip_data.runtime.threads import njit_nogil
 
@@ -246,15 +246,7 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], 
 
 
 @njit_nogil()
-def _note_neighbours(
-    source: I32,
-    target: I32,
-    edge: I32,
-    near: I32,
-    onward: I32,
-    out: NDArray[np.uint8],
-    into: NDArray[np.uint8],
-) -> None:
+def _note_neighbours(source: I32, target: I32, edge: I32, near: I32, onward: I32, out: U8, into: U8) -> None:
     """Count edges, up to 5; as 5 out of a node counts all else that makes it an endpoint."""
     for i in range(len(source)):
         out[source[i]] = 5 if source[i] == target[i] else min(out[source[i]] + 1, 5)

@@ -53,10 +53,10 @@ def test_what_says_nothing_is_refused():
             check_params(load_pipeline(load_manifest(dataset)).Params, values, dataset)
 
 
-def test_no_hops_are_refused(tmp_path) -> None:
+def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
     done = kmip("build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path)
     assert done.code == 2
-    assert "found: hops = '0'" in done.err
+    assert "found: hops = '0': without a hop every eccentricity is 0" in done.err
     assert not any(tmp_path.iterdir())
 
 
