@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kmip_data.cli.shared.commands import TARGET, look_options, part_option, path_option
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import default_output, show
+from kmip_data.errors import UsageError
+from kmip_data.wording import as_values
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from kmip_data.builds.home import Build, Home
+
+SHOWN: Final = 3  #: records drawn by default
+MOST: Final = 16  #: records in one picture
+NODE_BYTES: Final = 2_000  #: memory of the map of a city for each intersection, measured on a million
+Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 
 
 @click.command(cls=DatasetCommand)
@@ -45,14 +54,87 @@ def command(
     if output is not None:
         check_kind(output)
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
-    from kmip_data.drawing.views import view_of
-
     with chosen(style):
         draw, facts = view_of(build, records=records, part=part, pictures=partial(pictures_of, build, home))
         picture = output or default_output(build.path / "preview.png")
         draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}", as_json=as_json)
+
+
+def view_of(
+    build: Build, *, records: str | None = None, part: str | None = None, pictures: Pictures | None = None
+) -> tuple[Callable[[Path], None], dict[str, Any]]:
+    """Return a function that writes a picture to a path, and what is on it, as JSON.
+
+    The picture is the map of a city, or chosen records of any other build: ``records`` are positions such as
+    ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by default three, evenly
+    spread. ``pictures`` gives, by the key of a record, the picture it was made from, (H, W, 3) uint8, which
+    is drawn below its nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names
+    no records.
+    """
+    from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
+    from kmip_data.graphs.city_columns import is_city
+    from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.runtime.memory import require_memory
+
+    if is_city(build.card):
+        if records is not None or part is not None:
+            raise UsageError("A city is one graph, drawn whole.", next="leave out --records and --split")
+        nodes = build.card.counts["nodes"]
+        require_memory(
+            nodes * NODE_BYTES, f"A map of {nodes:,} intersections", "a build of a part: --set bbox="
+        )
+        city = read_city_map(build)
+        layers = city_layers(city)
+        about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
+        return partial(draw_map, city, layers), about
+    card, dataset = build.card, ShardedDataset(build, part)
+    where = "the build" if part is None else f"the {part} part"
+    if not len(dataset):
+        raise UsageError(f"There is nothing to draw: {where} has no records.")
+    chosen = positions(records, len(dataset), where)
+
+    def draw(path: Path) -> None:
+        drawings = [drawing_of(dataset, position) for position in chosen]
+        below = {} if pictures is None else pictures([drawing.key for drawing in drawings])
+        draw_png(
+            [replace(drawing, picture=below.get(drawing.key, drawing.picture)) for drawing in drawings],
+            path,
+            title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
+            footer=str(card.license.get("notice", "")),
+            class_names=card.class_names,
+            up=up_axis(card),
+        )
+
+    found, keys = dataset.records.tolist(), dataset.keys
+    return draw, {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
+
+
+def positions(text: str | None, count: int, where: str) -> list[int]:
+    """Read ``0,3,10..12``, each position once; without it :data:`SHOWN` positions, evenly spread.
+
+    Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than :data:`MOST`.
+    """
+    if text is None:
+        shown = min(SHOWN, count)
+        return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
+    found: dict[int, None] = {}
+    for item in text.split(","):
+        ends = re.fullmatch(r" *([0-9]{1,18})(?:\.\.([0-9]{1,18}))? *", item)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
+        named = first <= last < count
+        # One more than may be drawn is enough to refuse a long range.
+        found |= dict.fromkeys(range(first, min(last, first + MOST) + 1))
+        if not named or len(found) > MOST:
+            raise UsageError(
+                f"--records {text} does not name records of {where}.",
+                expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
+                found=f"more than {MOST} positions" if named else repr(item),
+                next="kmip-data preview --help",
+            )
+    return list(found)
 
 
 def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:

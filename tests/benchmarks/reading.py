@@ -81,9 +81,14 @@ def other_formats(data: ShardedDataset, what: str, batch: int, folder: Path, rep
 
     with suppress(ImportError):
         import litdata
+        from litdata.streaming.writer import BinaryWriter
 
-        chunks = export(data.build, "litdata", folder / "litdata", quiet=True)[part]
-        stream = litdata.StreamingDataset(str(chunks), shuffle=True)
+        writer = BinaryWriter(str(folder / "litdata"), chunk_bytes=2**26)
+        for at, item in enumerate(data):
+            writer.add_item(at, item)
+        writer.done()
+        writer.merge()
+        stream = litdata.StreamingDataset(str(folder / "litdata"), shuffle=True)
         yield at_random(stream.__getitem__, "litData StreamingDataset")
         loader = GraphLoader(data, batch, shuffle=True, num_threads=1, prefetch=0)
         sides = loader, litdata.StreamingDataLoader(stream, batch_size=batch, num_workers=0)
