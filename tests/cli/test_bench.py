@@ -34,7 +34,6 @@ def test_wrong_usage_is_named_before_anything_is_measured():
         "attention --methods naiv": "Did you mean 'naive'",
         "attention --max-n 50": "is not in the range 100",
         "attention --save /no/such/folder/a": "cannot be saved there",
-        "train helsinki --model gcm": "'city/gcn'",
     }
 
     def check(line):

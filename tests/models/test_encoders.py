@@ -124,37 +124,3 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
         model(plain)
     with pytest.raises(ValueError, match="leaves no room"):
         ModelConfig(hidden_dim=16, positional=name)
-
-
-EQUIVSTABLE = ModelConfig(
-    layers=2,
-    hidden_dim=8,
-    attention={"heads": 2, "k": 2, "key_dim": 3},
-    dropout=0.0,
-    positional="equivstable",
-)
-
-
-def changed(data: Data, change) -> Data:
-    other = data.clone()
-    other[LAPPE_VECTORS] = change(data[LAPPE_VECTORS])
-    return other
-
-
-def test_stable_positions_know_no_direction() -> None:
-    torch.manual_seed(0)
-    model = build_model(EQUIVSTABLE, in_channels=4, num_classes=3).eval()
-    data = changed(encoded_batch(), lambda vectors: vectors[:, :8])
-    # Two edges to a node: the gate of a single one cancels out.
-    data.edge_index = torch.tensor([[0, 1, 0, 3, 4, 3], [1, 2, 2, 4, 5, 5]])
-    found = model(data)
-    assert not torch.allclose(found, model(changed(data, lambda v: v.flip(1))))
-    for change in (torch.neg, lambda vectors: vectors + 3):  # all signs at once; another origin
-        torch.testing.assert_close(found, model(changed(data, change)), rtol=1e-4, atol=1e-5)
-    with torch.no_grad():  # by an orthogonal map, any rotation
-        turns = [torch.linalg.qr(torch.randn(8, 8))[0] for _ in range(2)]
-        model.position.linear.weight.copy_(turns[0])
-    data[LAPPE_VECTORS] = data[LAPPE_VECTORS].nan_to_num()
-    torch.testing.assert_close(
-        model(data), model(changed(data, lambda v: v @ turns[1])), rtol=1e-4, atol=1e-5
-    )

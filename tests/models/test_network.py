@@ -1,4 +1,4 @@
-"""The whole network: edge forms, batches, recomputation, compilation, heads and refusals."""
+"""The whole network: batches, recomputation, compilation, heads, modules of your own and refusals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GCNConv
 
 from kmip_data.errors import UsageError
-from kmip_data.models import KMIPAttention, read_batch
+from kmip_data.models import GraphBatch, KMIPAttention, read_batch
 from kmip_data.models.config import ModelConfig, merged, models
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.network import GPSLayer, GraphHead, NodeHead, build_model, pool, recomputed
+from kmip_data.models.network import GPSLayer, GraphHead, LinkHead, NodeHead, build_model, pool, recomputed
 from kmip_data.models.search import topk
 
 SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
@@ -42,29 +43,6 @@ def network(**options) -> nn.Module:
     return build_model(ModelConfig(**merged(SMALL, options)), in_channels=5, num_classes=4)
 
 
-def test_both_edge_forms_agree_in_values_and_gradients() -> None:
-    batch = Batch.from_data_list(graphs())
-    results = []
-    for form in (batch, compact(batch)):
-        model = network(dropout=0.0)
-        logits = model(form)
-        logits.square().sum().backward()
-        results.append([logits, *(p.grad for p in model.parameters() if p.requires_grad)])
-    torch.testing.assert_close(*results, atol=2e-5, rtol=1e-3)
-
-
-def test_in_eval_a_batch_is_its_graphs_alone_but_not_with_legacy_padding() -> None:
-    def difference(**options) -> float:
-        model = network(**options)
-        model(Batch.from_data_list(graphs()))  # moves the running statistics off their start
-        model.eval()
-        together = model(Batch.from_data_list(graphs()))
-        return (together - torch.cat([model(graph) for graph in graphs()])).abs().max().item()
-
-    assert max(difference(norm=norm) for norm in ("batch", "graph-layer", "layer", "graph")) < 1e-5
-    assert difference(attention={"legacy_padding": True, "k": 8}) > 1e-3
-
-
 def test_graphs_without_edges() -> None:
     none = torch.zeros(2, 0, dtype=torch.int64)
     model = network()
@@ -81,29 +59,21 @@ def test_dropout_is_active_in_training_only() -> None:
         assert torch.equal(model.eval()(batch), model(batch))
 
 
-def test_compiles_once_for_batches_of_any_size() -> None:
-    """``layer.compile()`` compiles layers in place; the compiler's own code generator is not the point."""
-    model, plain = network(dropout=0.0), network(dropout=0.0)
-    for layer in model.layers:
-        layer.compile(dynamic=True, backend="eager")
-    model(compact(Batch.from_data_list(graphs()))).sum().backward()
-    batch = compact(Batch.from_data_list(graphs((7, 6))))
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        logits = model(batch)
-    torch.testing.assert_close(logits, plain(batch))
-
-
 @pytest.mark.parametrize("table", [False, True])
-def test_compiled_layers_learn_the_same(table: bool) -> None:
-    batch, states = Batch.from_data_list(graphs()), []
-    for compiled in (False, True):
-        model = network(dropout=0.0)
-        for layer in model.layers if compiled else ():
+def test_compiled_layers_learn_the_same_and_take_batches_of_any_size(table: bool) -> None:
+    """``layer.compile()`` compiles layers in place; the compiler's own code generator is not the point."""
+    first, second = (Batch.from_data_list(graphs(sizes)) for sizes in ((9, 1, 14), (7, 6)))
+    first, second = map(compact, (first, second)) if table else (first, second)
+    networks, states = [network(dropout=0.0) for _ in range(2)], []
+    for model in networks:
+        for layer in model.layers if states else ():
             layer.compile(dynamic=True, backend="eager")
-        model(compact(batch) if table else batch).square().sum().backward()
+        model(first).square().sum().backward()
         grads = [p.grad for p in model.parameters() if p.requires_grad]
-        states.append([*grads, *model.state_dict().values()])
+        states.append([*grads, *(value.clone() for value in model.state_dict().values())])
     torch.testing.assert_close(*states)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        torch.testing.assert_close(*(model(second) for model in networks))
 
 
 @pytest.mark.parametrize("model", sorted(models()))
@@ -170,6 +140,11 @@ def test_a_row_of_zeros_stays_finite_in_the_head() -> None:
     assert bool(x.grad.isfinite().all())
 
 
+def test_scores_of_pairs_are_float32_under_autocast() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        assert LinkHead(5, 1, layers=2, l2norm=True)(torch.randn(3, 5)).dtype == torch.float32
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "sum"])
 def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: str) -> None:
     x, edges = torch.linspace(1, 2, 35, dtype=torch.float64).reshape(7, 5) / 3, torch.zeros(2, 0).long()
@@ -216,3 +191,47 @@ def test_features_that_do_not_fit() -> None:
 def test_configurations_that_make_no_sense(options, word: str) -> None:
     with pytest.raises(ValidationError, match=word):
         ModelConfig(**merged(SMALL, options))
+
+
+class OwnConv(nn.Module):
+    """PyTorch Geometric's convolution as message passing of a layer."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.conv = GCNConv(dim, dim)
+
+    def forward(self, x, e, batch):
+        return self.conv(x, batch.edges.index).relu(), e
+
+
+class OwnAttention(nn.Module):
+    """The mean of a graph, mapped."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, x, batch):
+        assert isinstance(batch, GraphBatch)
+        return self.linear(pool(x, batch, "mean"))[batch.graph]
+
+
+@pytest.mark.parametrize(
+    ("conv", "attention"),
+    [
+        (OwnConv(5), None),
+        (None, OwnAttention(5)),
+        (OwnConv(5), OwnAttention(5)),
+        (OwnConv(5), KMIPAttention(5, heads=5, key_dim=3, k=2)),
+    ],
+)
+def test_a_layer_takes_modules_of_ones_own_and_a_batch_of_pyg(conv, attention) -> None:
+    layer, data = GPSLayer(conv, attention, dim=5, norm="layer"), Batch.from_data_list(graphs())
+    x, e = layer(data.x, None, data)
+    assert x.shape == data.x.shape
+    assert e is None
+    again, _ = layer(data.x, None, read_batch(data))
+    assert torch.equal(x, again)
+    layer.zero_grad()
+    x.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())

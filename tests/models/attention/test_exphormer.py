@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.cases import check_each
 from support.city_data import streets_build
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
@@ -49,16 +48,6 @@ def run(batch: Any, begin: ExphormerEdges, layer: ExphormerAttention) -> Tensor:
     (carried,) = begin(torch.ones(1, D, dtype=torch.float64), graph_batch)
     x, carried = layer(batch.x, graph_batch, carried)
     return layer(x, graph_batch, carried)[0]
-
-
-def test_a_batch_is_its_graphs_alone() -> None:
-    def holds(sizes) -> None:
-        begin, layer = parts()
-        batch = graphs(sizes)
-        alone = torch.cat([run(graph, begin, layer) for graph in batch.to_data_list()])
-        torch.testing.assert_close(run(batch, begin, layer), alone, atol=1e-12, rtol=1e-12)
-
-    check_each(holds, [MIXED, LARGE, (1,), (2,), (10,), (11, 10)])
 
 
 def test_expanders_are_a_table_unless_a_graph_is_complete_or_loops_are_left_out() -> None:

@@ -21,15 +21,6 @@ def graph(nodes: int = 3, **more) -> Data:
     return Data(x=torch.randn(nodes, 2), edge_index=EDGES, **more)
 
 
-def test_a_batch() -> None:
-    batch = read_batch(Batch.from_data_list([graph(), graph(4)]))
-    assert batch.ptr.tolist() == [0, 3, 7]
-    assert batch.num_graphs == 2
-    assert batch.graph.tolist() == [0, 0, 0, 1, 1, 1, 1]
-    assert isinstance(batch.edges, EdgeList)
-    assert batch.edges.source.tolist() == [0, 1, 3, 4]
-
-
 def test_a_batch_on_another_device() -> None:
     """Without a look at it: tensors of this device have no numbers."""
     batch = Batch.from_data_list([graph(), graph(4)])

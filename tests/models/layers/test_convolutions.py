@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GATConv, GCNConv, GINEConv
 
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.convolutions import GAT, GCN, GINE, MLP, Convolution
@@ -35,30 +32,6 @@ def make(kind: type[Convolution], stack: str, activation: str = "gelu", dropout:
     for parameter in layer.parameters():  # biases and norms, too, off their start
         nn.init.normal_(parameter)
     return layer
-
-
-def pyg(layer: Convolution) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """PyTorch Geometric's convolution with the layer's weights."""
-    if isinstance(layer, GINE):
-        conv = GINEConv(nn.Sequential(layer.lin_in, nn.ReLU(), layer.lin_out))
-        return conv
-    conv = (GCNConv if isinstance(layer, GCN) else GATConv)(D, D, bias=layer.bias is not None).double()
-    shapes = conv.state_dict()
-    conv.load_state_dict(
-        {n: v.view_as(shapes[n]) for n, v in layer.state_dict().items() if not n.startswith("norm")}
-    )
-    return lambda x, index, e: conv(x, index)
-
-
-def test_oracle_of_pyg() -> None:
-    def holds(case) -> None:
-        kind, stack = case
-        layer, both = make(kind, stack, "relu", dropout=0.0), batch()
-        expected = pyg(layer)(both.x, both.edge_index, both.edge_attr)
-        found = layer.convolve(both.x, both.edge_attr, read_batch(both).edges)
-        torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
-
-    check_each(holds, [case for case in CASES if case[0] is not MLP])
 
 
 def test_dropout_has_the_place_that_its_stack_gives_it() -> None:

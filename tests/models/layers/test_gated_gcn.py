@@ -20,12 +20,6 @@ def make(**options) -> GatedGCN:
     return GatedGCN(D, **{"dropout": 0.0, "residual": False, **options})
 
 
-def graph() -> tuple[torch.Tensor, torch.Tensor]:
-    """A neighbour table and the same edges as a list, sorted by target."""
-    neighbor = torch.randint(0, N, (N, K), generator=torch.Generator().manual_seed(4))
-    return neighbor, torch.stack([neighbor.flatten(), torch.arange(N).repeat_interleave(K)])
-
-
 def features(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), requires_grad=True)
 
@@ -38,21 +32,6 @@ def test_a_graph_without_edges(training: bool) -> None:
     torch.testing.assert_close(x_out, make().train(training).norm_x(layer.A(x)).relu())
     assert e_out.shape == (0, D)
     x_out.sum().backward()
-
-
-def test_last_layer_leaves_edges_alone_and_its_edge_norm_takes_no_gradient() -> None:
-    neighbor, _ = graph()
-    x, e = features(N, D), features(1, D)
-    last, other = make(update_edges=False), make()
-    x_last, e_last = last(x, e, batch_of(NeighborTable(neighbor)))
-    assert e_last is e
-    torch.testing.assert_close(x_last, other(x, e, batch_of(NeighborTable(neighbor)))[0])
-    assert [name for name, p in last.named_parameters() if not p.requires_grad] == [
-        "norm_e.weight",
-        "norm_e.bias",
-    ]
-    x_last.sum().backward()
-    assert all(p.grad is not None for p in last.parameters() if p.requires_grad)
 
 
 def chosen(

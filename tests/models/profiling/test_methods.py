@@ -1,10 +1,9 @@
 """Every method computes the attention that its name says, on one graph and on padded ones."""
 
-import math
-
 import pytest
 import torch
 from support.cases import check_each
+from support.slow_models import slow_attention
 
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.methods import (
@@ -21,19 +20,6 @@ from kmip_data.models.search.topk import backend_names
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EXACT = ["auto", "cpu", "dense", "naive"]
-
-
-def slow_attention(work, *, k):
-    """Softmax over the k best keys of each row's graph (all of them: full attention), row by row."""
-    out = torch.zeros_like(work.values)
-    for start, stop in zip(work.ptr, work.ptr[1:], strict=False):
-        for h in range(work.queries.shape[0]):
-            for i in range(start, stop):
-                scores = work.keys[h, start:stop].double() @ work.queries[h, i].double()
-                best = scores.topk(min(k, stop - start)).indices
-                weights = (scores[best] / math.sqrt(work.queries.shape[2])).softmax(0)
-                out[h, i] = (weights @ work.values[h, start:stop].double()[best]).float()
-    return out
 
 
 def attend(name, work):
@@ -61,7 +47,7 @@ def test_every_method_computes_the_attention_of_its_name():
                 continue
             k = 5 if name in EXACT else 99
             work = draw(Shape(heads=2, d=4, k=5, graph_sizes=sizes), n)
-            found, expected = attend(name, work), slow_attention(work, k=k)
+            found, expected = attend(name, work), slow_attention(*work.tensors, k, work.ptr)
             if not torch.allclose(found, expected, atol=1e-5, rtol=1e-4):
                 wrong.append((name, sizes, (found - expected).abs().max()))
     assert not wrong
@@ -73,7 +59,7 @@ def test_symbolic_matrices_compute_the_same():
     work = draw(Shape(heads=2, d=3, k=8), 60)
     with keops._one_compiler_at_a_time(("cpu", 3, 8)):
         found = attend("symbolic", work)
-    torch.testing.assert_close(found, slow_attention(work, k=8), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found, slow_attention(*work.tensors, 8, work.ptr), atol=1e-5, rtol=1e-4)
 
 
 def test_gradients_equal_our_own():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import product
 
 import pytest
 import torch
@@ -153,6 +153,48 @@ def test_a_dataset_the_paper_did_not_have_gets_the_defaults():
     assert config.data.parameters == {}
 
 
+LRGB = ("pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct")
+
+
+def test_layers_and_encoders_are_those_of_the_published_code() -> None:
+    """Settings as the code of LRGB, Exphormer, the thesis and GraphGym has them, which no file says.
+
+    Formulas of these settings: ``tests/models/test_whole_networks.py``.
+    """
+    for dataset in LRGB:  # CustomGNN passes no activation to GatedGCNLayer, whose default is ReLU
+        model = load_preset(dataset, "gated-gcn").model
+        assert (model.local.residual, model.local.activation) == ("inside", "relu")
+        assert (model.norm, model.feed_forward, model.attention.kind) == ("none", False, "none")
+    for preset in (*product(LRGB[:2], ["exphormer"]), ("pascalvoc-sp", "gps-kmip", "influence-of-k")):
+        model = load_preset(*preset).model  # VOCNode and VOCEdge are linear layers; nothing is scaled
+        assert (model.node_encoder, model.edge_encoder) == ("linear", "linear")
+    malnet = load_preset("malnet-tiny").model  # its file leaves node_encoder_bn out, which is True
+    assert (malnet.node_encoder_norm, malnet.input_layers, malnet.local.residual) == (True, 1, "inside")
+    # The thesis's GatedGCNLayer adds its input, that of the paper's repository does not; which of the two ran
+    # BigBird, Performer and eight layers of k-MIP is open.
+    either = ("gps-kmip", "gps-bigbird", "gps-performer")
+    certain = [("gps-none", "code"), ("gps-transformer", "code"), ("gps-kmip", "thesis-4-layers")]
+    for dataset in ("s3dis", "shapenet-part"):
+        for model, variant in (*certain, *product(either, ["thesis-code", "code"])):
+            config = load_preset(dataset, model, variant).model
+            inside = variant != "code" or model not in either
+            assert config.local.residual == ("inside" if inside else "none"), (dataset, model, variant)
+            assert (config.norm, config.local.activation, config.ffn_activation) == ("batch", "relu", "relu")
+
+
+def test_text_takes_gelu_wherever_the_paper_has_an_activation() -> None:
+    """Its tables of LRGB and cities say GeLU: feed-forward block, message passing and head."""
+    for name in preset_names():
+        dataset, model = name.split("/")
+        if dataset not in {*LRGB, "city"} or not read_preset(dataset, model).text:
+            continue
+        config = load_preset(dataset, model, "text").model
+        used = [config.local.activation]
+        used += [config.ffn_activation] if config.feed_forward else []
+        used += [config.head_activation] if config.head_layers > 1 else []
+        assert set(used) == {"gelu"}, name
+
+
 OURS = {"mlp", "kmip-only"}  #: ablations, which nobody published
 
 
@@ -201,7 +243,7 @@ def check_every_model_has_settings(case: tuple[str, str]) -> None:
 
 
 def test_every_model_has_settings_on_every_dataset() -> None:
-    check_each(check_every_model_has_settings, itertools.product(SHIPPED, sorted(models())))
+    check_each(check_every_model_has_settings, product(SHIPPED, sorted(models())))
 
 
 def test_ours_keep_what_belongs_to_the_dataset() -> None:

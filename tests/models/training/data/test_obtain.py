@@ -141,9 +141,3 @@ def test_a_folder_keeps_what_it_was_built_with(sample):
     assert data.split_name == "upstream-area6-seed0"
     with pytest.raises(UsageError, match="another build"):
         open_data(apply_overrides(config, ["data.parameters.k=32"]), home=sample)
-
-
-def test_unknown_datasets_are_named(sample):
-    config = apply_overrides(load_preset("s3dis"), ["data.dataset=s3dos"])
-    with pytest.raises(UsageError, match="Did you mean 's3dis'"):
-        train(config, home=sample, quiet=True)
