@@ -1,9 +1,10 @@
-"""Pages in docs/ name commands, options, functions and variables that exist."""
+"""Pages and notebooks in docs/ name commands, options, functions and variables that exist."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import shlex
 import textwrap
@@ -45,39 +46,49 @@ def python_blocks(text: str) -> list[str]:
     return [*fenced, *(textwrap.dedent(b) for b in indented if re.match(r" {4}(?:from|import) ", b))]
 
 
-def test_commands_parse(monkeypatch):
-    """Options and their values; names of builds and runs stand for the reader's own."""
+@pytest.fixture
+def parses(monkeypatch):
+    """Parse a command line; names of builds and runs stand for the reader's own."""
+    monkeypatch.setattr(Name, "convert", lambda self, value, param, ctx: value)
+    monkeypatch.setattr(plugins, "load", lambda source: None)
+    parent = click.Context(root, info_name="kmip-data", **root.context_settings)
 
+    def parse(line):
+        name, *args = shlex.split(line)
+        command = root.get_command(parent, name)
+        assert command is not None, line
+        try:
+            command.make_context(name, args, parent=parent).close()
+        except click.exceptions.Exit:  # of a --help that it ends in
+            pass
+        except Exception as error:
+            pytest.fail(f"{line}: {error}")
+
+    return parse
+
+
+def check_names(code):
+    """Names that code imports from the package exist."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kmip_data"):
+            module = importlib.import_module(str(node.module))
+            for name in node.names:
+                assert hasattr(module, name.name), f"{node.module} has no {name.name}"
+
+
+def test_commands_parse(parses):
     def check(page):
-        monkeypatch.setattr(Name, "convert", lambda self, value, param, ctx: value)
-        monkeypatch.setattr(plugins, "load", lambda source: None)
-        parent = click.Context(root, info_name="kmip-data", **root.context_settings)
         for line in command_lines(page.read_text("utf-8")):
-            _, name, *args = shlex.split(line)
-            command = root.get_command(parent, name)
-            assert command is not None, line
-            try:
-                command.make_context(name, args, parent=parent).close()
-            except click.exceptions.Exit:  # of a --help that it ends in
-                pass
-            except Exception as error:
-                pytest.fail(f"{line}: {error}")
+            parses(line.removeprefix("kmip-data "))
 
     check_each(check, PAGES)
-
-
-def test_there_are_commands_to_parse():
     assert sum(len(command_lines(page.read_text("utf-8"))) for page in PAGES) > 150
 
 
 def test_python_compiles_and_its_names_exist():
     def check(page):
         for block in python_blocks(page.read_text("utf-8")):
-            for node in ast.walk(ast.parse(block)):
-                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kmip_data"):
-                    module = importlib.import_module(str(node.module))
-                    for name in node.names:
-                        assert hasattr(module, name.name), f"{node.module} has no {name.name}"
+            check_names(block)
 
     check_each(check, PAGES)
 
@@ -117,3 +128,52 @@ def test_variables_of_the_environment():
     assert read
     assert named - OF_TESTS <= read, "named, but read nowhere"
     assert read - named <= {"KMIP_DATA_COMPLETE"}, "read, but on no page"
+
+
+FOLDER = ROOT / "docs" / "notebooks"
+PROJECT = re.findall(r'^PROJECT = "https://(.+)"$', (ROOT / "setup.py").read_text("utf-8"), re.MULTILINE)[0]
+NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
+
+
+def test_each_notebook_is_in_the_navigation_and_the_list_of_pages():
+    assert len(NOTEBOOKS) == 5
+    navigation, pages = ((ROOT / name).read_text("utf-8") for name in ("mkdocs.yml", "docs/README.md"))
+    for name in NOTEBOOKS:
+        assert f"notebooks/{name.replace('.ipynb', '.md')}\n" in navigation
+        assert f"(notebooks/{name})" in pages
+
+
+def cells_of(name: str) -> list[tuple[str, str]]:
+    """Kind and text of each cell."""
+    cells = json.loads((FOLDER / name).read_text("utf-8"))["cells"]
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_format_of_a_notebook_is_valid(name):
+    nbformat = pytest.importorskip("nbformat", reason="the extra docs is not installed")
+    nbformat.validate(nbformat.read(FOLDER / name, as_version=nbformat.NO_CONVERT))
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_committed_clean_and_opens_in_colab(name):
+    for cell in json.loads((FOLDER / name).read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"], cell["metadata"]) == ([], None, {})
+    (_, first), (_, second), *_ = cells_of(name)
+    at = f"{PROJECT.replace('github.com/', 'github/')}/blob/main/docs/notebooks/{name}"
+    assert f"](https://colab.research.google.com/{at})" in first
+    assert f"@ git+https://{PROJECT}" in second
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_names_commands_and_links_of_a_notebook_exist(name, parses):
+    """Only ``make docs`` runs them, which takes minutes."""
+    for kind, text in cells_of(name):
+        if kind == "markdown":
+            for link in re.findall(r"\]\((?!https:)([^)#]+)", text):
+                assert (FOLDER / link).is_file(), link
+            continue
+        for line in re.findall(r"^!kmip-data (.+)$", text, re.MULTILINE):
+            parses(line.replace("{EXTRACT}", str(__file__)).replace("{AREA}", "1,2,3,4"))
+        check_names(re.sub(r"^( *)[!%].*$", r"\1pass", text, flags=re.MULTILINE))

@@ -1,7 +1,8 @@
-"""The whole network: batches, recomputation, compilation, heads, modules of your own and refusals."""
+"""The whole network: batches, recomputation, compilation, heads, budgets, your own modules, refusals."""
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
@@ -16,7 +17,17 @@ from kmip_data.errors import UsageError
 from kmip_data.models import GraphBatch, KMIPAttention, read_batch
 from kmip_data.models.config import ModelConfig, merged, models
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.network import GPSLayer, GraphHead, LinkHead, NodeHead, build_model, pool, recomputed
+from kmip_data.models.network import (
+    GPSLayer,
+    GraphHead,
+    LinkHead,
+    NodeHead,
+    build_model,
+    count_parameters,
+    fit_hidden_dim,
+    pool,
+    recomputed,
+)
 from kmip_data.models.search import topk
 
 SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
@@ -235,3 +246,32 @@ def test_a_layer_takes_modules_of_ones_own_and_a_batch_of_pyg(conv, attention) -
     layer.zero_grad()
     x.square().sum().backward()
     assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+SIZES = {"in_channels": 9, "num_classes": 13}
+
+
+def test_the_widest_that_fits_is_a_multiple_of_the_heads() -> None:
+    config = fit_hidden_dim(ModelConfig(layers=3), budget=100_000, **SIZES)
+    heads, dim = config.attention.heads, config.hidden_dim
+    wider = config.model_copy(update={"hidden_dim": dim + heads})
+    assert dim % heads == 0
+    assert count_parameters(build_model(config, **SIZES)) <= 100_000
+    assert count_parameters(build_model(wider, **SIZES)) > 100_000
+
+
+def test_building_within_a_budget_draws_the_same_weights_as_building_at_that_width() -> None:
+    torch.manual_seed(0)
+    searched = build_model(ModelConfig(layers=2, parameter_budget=60_000), **SIZES)
+    width = searched.node_encoder.linear.out_features
+    torch.manual_seed(0)
+    direct = build_model(ModelConfig(layers=2, hidden_dim=width), **SIZES)
+    assert all(torch.equal(a, b) for a, b in zip(searched.parameters(), direct.parameters(), strict=True))
+    asked = ModelConfig(layers=1, parameter_budget=60_000).model_copy(update={"hidden_dim": 16})
+    assert build_model(asked, **SIZES).node_encoder.linear.out_features == 16, "a given width is kept"
+
+
+def test_an_impossible_budget_gives_the_narrowest_and_says_so(caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert fit_hidden_dim(ModelConfig(), budget=1000, **SIZES).hidden_dim == 32
+    assert "over the budget of 1000" in caplog.text

@@ -1,8 +1,6 @@
-"""Sizes and encoders of the paper's datasets, as upstream's files have them."""
+"""Sizes of the paper's datasets, as upstream's files have them."""
 
 from __future__ import annotations
-
-from typing import Any
 
 SHAPES = {  # columns, outputs, columns of edges
     "voc": (14, 21, 2),
@@ -14,13 +12,6 @@ SHAPES = {  # columns, outputs, columns of edges
     "s3dis": (9, 13, None),
     "cifar10": (5, 10, 1),
     "malnet": (5, 5, None),
-}
-MOLECULES = {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph"}
-ENCODERS: dict[str, dict[str, Any]] = {
-    "voc": {"node_encoder": "voc", "edge_encoder": "linear"},
-    "coco": {"node_encoder": "coco", "edge_encoder": "coco"},
-    "func": MOLECULES,
-    "struct": MOLECULES,
 }
 
 
