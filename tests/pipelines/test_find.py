@@ -8,7 +8,7 @@ from support.builds import s3dis_records, s3dis_schema, write_build
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import PartialBuildWarning, UsageError
-from kmip_data.pipelines.find import obtain, record_parameters
+from kmip_data.pipelines.find import obtain
 
 S3DIS = {"knn_rule": "exact", "short_graphs": None}
 
@@ -84,13 +84,6 @@ def test_obtain_without_building(home):
     assert "s3dis-k32" in str(error.value)
     with pytest.raises(UsageError, match="Did you mean 'jobs'"):
         obtain("s3dis", home=where, job=2)
-
-
-def test_record_parameters():
-    assert record_parameters("s3dis", {"k": 7}) == {"k": 7, "limit": None, **S3DIS}
-    assert record_parameters("shapenet-part", {"category": ("Chair", "Bag")})["category"] == ["Bag", "Chair"]
-    with pytest.raises(UsageError, match="not valid"):
-        record_parameters("s3dis", {"k": 0})
 
 
 def test_a_folder_must_have_the_values_given(home):

@@ -20,7 +20,7 @@ from torch_geometric import datasets as pyg
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.engine.pool import explained
 
 PIPELINE = load_pipeline(load_manifest("s3dis"))
@@ -36,16 +36,6 @@ def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     PIPELINE.sample(folder, limit=18)
     return folder
-
-
-@pytest.fixture(params=["real", "sample"])
-def raw(request):
-    return request.getfixturevalue(request.param)
-
-
-def prepare(folder: Path, **parameters):
-    params = PIPELINE.Params(**parameters)
-    return PIPELINE.prepare(RawFolder(folder, {}, ()), params, folder), params
 
 
 def split(keys, **parameters):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import importlib.util
 import inspect
 import math
@@ -10,11 +11,9 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
-import torch_geometric.transforms as T
 from sklearn.neighbors import NearestNeighbors
 from support.cases import Cases
 from support.knn_oracle import squared_distances
-from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs import knn_graph, radius_graph
@@ -42,16 +41,23 @@ def squares(x: torch.Tensor, i: int) -> np.ndarray:
     return np.square(x.double().numpy() - x.double().numpy()[i]).sum(-1)
 
 
-def brute(x, batch=None, k=None, r=None, most=None, loop=False) -> torch.Tensor:
-    """Edges (2, E) by sorting all points of the graph of each."""
-    edges = []
+def ordered(x, batch=None) -> list[tuple[list[int], list[float]]]:
+    """For each point all others of its graph, nearest first, and their squared distances."""
+    found = []
     for i in range(len(x)):
-        d = squares(x, i)
+        d = squares(x, i).tolist()
         same = [j for j in range(len(x)) if j != i and (batch is None or batch[j] == batch[i])]
         row = sorted(same, key=lambda j: (d[j], j))
-        if r is not None:
-            row = [j for j in row if d[j] < d.dtype.type(r * r)]
-        edges += [(j, i) for j in ([i] * loop + row)[: k or most]]
+        found.append((row, [d[j] for j in row]))
+    return found
+
+
+def brute(rows, kind=np.float64, k=None, r=None, most=None, loop=False) -> torch.Tensor:
+    """Edges (2, E) from all points in order; a radius is squared in the type of the distances."""
+    edges = []
+    for i, (row, distances) in enumerate(rows):
+        inside = len(row) if r is None else bisect.bisect_left(distances, float(kind(r * r)))
+        edges += [(j, i) for j in ([i] * loop + row[:inside])[: k or most]]
     return torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T
 
 
@@ -62,19 +68,22 @@ BATCH = torch.tensor([0] * 30 + [2] * 1 + [3] * 40 + [7] * 19)  # graphs 1 and 4
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 20])
 def test_equal_to_brute_force_in_the_order_that_is_defined(columns):
     with Cases() as cases:
-        for kind in ("random", "ties", "coincident", "zeros"):
+        for name in ("random", "ties", "coincident", "zeros"):
             for dtype in DTYPES:
-                x, exact = cloud(kind, columns).to(dtype), cloud(kind, columns).to(dtype)
+                x, exact = cloud(name, columns).to(dtype), cloud(name, columns).to(dtype)
                 exact = exact.float() if dtype == torch.bfloat16 else exact
-                for loop, batch in ((False, None), (True, None), (False, BATCH), (True, BATCH)):
-                    with cases((kind, dtype, loop, batch is not None)):
-                        for k in (1, 6, 200):
-                            found = knn_graph(x, k, batch, loop)
-                            assert torch.equal(found, brute(exact, batch, k=k, loop=loop)), k
-                        for r, most in ((0.0, 32), (0.3, 4), (1.0, 32), (1.0, None), (9.0, None)):
-                            found = radius_graph(x, r, batch, loop and r > 0, most)
-                            wanted = brute(exact, batch, r=r, most=most, loop=loop and r > 0)
-                            assert torch.equal(found, wanted), (r, most)
+                kind = squares(exact, 0).dtype.type
+                for batch in (None, BATCH):
+                    rows = ordered(exact, None if batch is None else batch.tolist())
+                    for loop in (False, True):
+                        with cases((name, dtype, loop, batch is not None)):
+                            for k in (1, 6, 200):
+                                found = knn_graph(x, k, batch, loop)
+                                assert torch.equal(found, brute(rows, k=k, loop=loop)), k
+                            for r, most in ((0.0, 32), (0.3, 4), (1.0, 32), (1.0, None), (9.0, None)):
+                                found = radius_graph(x, r, batch, loop and r > 0, most)
+                                wanted = brute(rows, kind, r=r, most=most, loop=loop and r > 0)
+                                assert torch.equal(found, wanted), (r, most)
 
 
 def test_equal_to_scikit_learn():
@@ -151,31 +160,3 @@ def test_equal_to_pyg_where_nothing_ties():
         assert torch.equal(knn_graph(x, 5, BATCH, loop), pyg.knn_graph(x, 5, BATCH, loop))
         mine, theirs = (f(x, 0.4, BATCH, loop, 90) for f in (radius_graph, pyg.radius_graph))
         assert set(map(tuple, mine.T.tolist())) == set(map(tuple, theirs.T.tolist()))
-
-
-def graph(seed: int) -> Data:
-    return Data(x=torch.rand(20 + seed, 5, generator=torch.Generator().manual_seed(seed)))
-
-
-def test_the_calls_that_broke_in_graphnet_and_topobench():
-    """The edge definitions of graphnet #901 and the transforms of TopoBench #316, with ours for PyG's."""
-    batch = Batch.from_data_list([graph(0), graph(1)])
-    batch.edge_index = knn_graph(batch.x[:, [0, 1, 2]], 8, batch.batch).to(batch.x.device)
-    assert torch.equal(batch.edge_index, brute(batch.x[:, :3], batch.batch, k=8))
-    batch.edge_index = radius_graph(batch.x[:, [0, 1, 2]], 0.5, batch.batch)
-    assert torch.equal(batch.edge_index, brute(batch.x[:, :3], batch.batch, r=0.5, most=32))
-
-    data = graph(2)
-    for make, args in ((knn_graph, {"k": 3, "loop": False}), (radius_graph, {"r": 0.6, "loop": True})):
-        data.edge_index = make(data.x, **args)
-        assert torch.equal(data.edge_index, brute(data.x, **args, most=32))
-    hyperedges = torch.zeros(data.num_nodes, data.num_nodes)  # each node with its neighbours, by column
-    source, center = knn_graph(data.x, 4, loop=True)
-    hyperedges[source, center] = 1
-    assert torch.equal(hyperedges.sum(0), torch.full((22,), 4.0))
-    assert (hyperedges.diagonal() == 1).all()
-    if importlib.util.find_spec("pyg_lib") is None:  # they broke by this
-        with pytest.raises(ImportError, match="pyg-lib"):
-            pyg.knn_graph(data.x, 3)
-        with pytest.raises(ImportError, match="pyg-lib"):
-            T.KNNGraph(3)(Data(pos=data.x))

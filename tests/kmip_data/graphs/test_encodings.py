@@ -13,8 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import Cases
-from torch_geometric.data import Data
-from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -66,12 +64,6 @@ def test_walks_are_diagonals_of_powers(
     found = random_walk_encoding(edges, nodes, steps)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, slow_walk(edges, nodes, steps), atol=1e-6)
-
-
-def test_walks_equal_pytorch_geometrics() -> None:
-    edges, nodes = of_networkx(nx.random_regular_graph(3, 60, seed=0))
-    data = AddRandomWalkPE(20, "pe")(Data(edge_index=torch.from_numpy(edges), num_nodes=nodes))
-    np.testing.assert_allclose(random_walk_encoding(edges, nodes, 20), data.pe.numpy(), atol=1e-6)
 
 
 def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_edges() -> None:

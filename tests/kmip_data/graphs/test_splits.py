@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from kmip_data.graphs.splits import (
     meta_labels,
     order_before_draw,
     share_of,
-    shuffled_split,
     stratified_draw,
     stratified_parts,
 )
@@ -35,20 +33,6 @@ def test_share():
         (0, PUBLISHED, 0),
     ]:
         assert share_of(count, share) == expected
-
-
-def test_shuffled_split_is_the_recipe_with_the_global_generator():
-    state, pool, test = random.getstate(), list(range(500)), list(range(500, 620))
-    try:
-        random.seed(12345)
-        train, tested = list(pool), list(test)
-        random.shuffle(train)
-        random.shuffle(tested)
-    finally:
-        random.setstate(state)
-    parts = shuffled_split(pool, test, val=80, seed=12345)
-    assert parts == {"train": train[80:], "val": train[:80], "test": tested}
-    assert (pool, test) == (list(range(500)), list(range(500, 620)))
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=9), st.floats(0.01, 0.9), st.integers(0, 5))

@@ -50,12 +50,6 @@ def test_helsinki_is_osmnx_graph_of_the_same_streets(kind, tmp_path):
     assert_same(ours, osmnx.graph_from_xml(tmp_path / "cut.osm", bidirectional=kind == "walk"))
 
 
-def test_paris_is_osmnx_graph_of_the_same_streets(tmp_path):
-    path = shared_data("osm", "paris_3e_11e.osm.pbf")
-    write_streets(path, tmp_path / "cut.osm")
-    assert_same(read(path, "all", tmp_path), osmnx.graph_from_xml(tmp_path / "cut.osm"))
-
-
 PAIR = sum(INTERSECTIONS)  #: of a block of each extract
 
 

@@ -13,16 +13,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip, tar_info, zip_info
 from support.cases import check_each, contents
-from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise, write_members
 
@@ -143,17 +140,6 @@ def test_a_folder_may_hold_anything_else_and_is_only_read(tmp_path):
     assert_unpacks(tmp_path / "mine", tmp_path / "target")
     assert [(path, path.lstat()[:7]) for path in sorted((tmp_path / "mine").rglob("*"))] == before
     assert (tmp_path / "target" / "index.txt").stat().st_nlink == 1  # a copy, not a link
-
-
-def test_a_real_archive(tmp_path):
-    path = shared_data("shapenet_part_16_shapes.zip")
-    chosen = recognise(open_archive(path), load_manifest("shapenet-part").content)
-    assert len(write_members(chosen, tmp_path / "target")) == 20
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            if not info.is_dir():
-                name = info.filename.split("/", 1)[1]
-                assert (tmp_path / "target" / name).read_bytes() == archive.read(info)
 
 
 # --- what is refused --------------------------------------------------------------------------------
