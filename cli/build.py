@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     help="A parameter of the dataset, as `kmip-data info NAME` lists them; may be repeated.",
 )  # fmt: skip
 @shared.jobs_option
+@click.option(
+    "--memory", metavar="SIZE",
+    help="Memory of a worker process, such as 4GiB.  [default: half of the machine for a city, else any]",
+)  # fmt: skip
 @shared.dask_option
 @shared.plugin_option
 @shared.path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")

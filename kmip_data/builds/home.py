@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypedDict, get_args
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
@@ -214,7 +216,11 @@ class BuildArguments(TypedDict, total=False):
     compression: Compression | None
     engine: EngineName
     scheduler: str | None
+    memory: int | str | None
     quiet: bool
+
+
+LEAST_MEMORY: Final = 2**29  #: bytes of a worker: its libraries take 0.3 GB
 
 
 @dataclass(frozen=True)
@@ -233,6 +239,9 @@ class BuildOptions:
     #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with ``jobs``
     #: workers (a script then needs ``if __name__ == "__main__":``)
     scheduler: str | None = None
+    #: bytes, or a size such as ``"4GiB"``, of a worker process beyond mapped files; ``None``: half of the
+    #: machine for the one worker of a city, no bound for others
+    memory: int | str | None = None
     quiet: bool = False  #: no progress
 
     @classmethod
@@ -257,7 +266,14 @@ class BuildOptions:
             from kmip_data.errors import require_extra
 
             require_extra("distributed", "The engine dask")
+            if options.memory is not None:
+                raise UsageError("--memory does not reach Dask workers.", next="dask worker --memory-limit")
         elif options.scheduler is not None:
             what = f"A scheduler ({options.scheduler}) belongs to the engine dask."
             raise UsageError(what, next=f"--dask {options.scheduler}")
-        return options
+        if options.memory is None:
+            return options
+        with contextlib.suppress(ValidationError):
+            if (size := TypeAdapter(ByteSize).validate_python(options.memory)) >= LEAST_MEMORY:
+                return replace(options, memory=int(size))
+        raise UsageError(f"--memory is {options.memory!r}.", expected="a size from 512MiB, such as 4GiB")

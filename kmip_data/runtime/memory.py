@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import re
 import resource
 import sys
+import tempfile
 import time
 import weakref
 from collections import defaultdict, deque
@@ -28,6 +30,7 @@ from kmip_data.errors import OutOfResources, human_bytes
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
 _NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+MAPPED: Final = 2**26  #: bytes from which :func:`mapped` takes a file
 _WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE)
 
 
@@ -65,6 +68,27 @@ def require_memory(needed: int, purpose: str, then: str) -> None:
         if needed > (free := free_host_memory()):
             what = f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free."
             raise OutOfResources(what, next=then)
+
+
+def bound_memory(most: int) -> None:
+    """Let allocations of this process fail beyond ``most`` bytes; mapped files do not count (Linux)."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+
+
+def half_of_memory() -> int:
+    """Return half of the bytes of memory that the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def mapped(values: NDArray[Any], folder: Path) -> NDArray[Any]:
+    """Return a large array mapped from a file without a name in ``folder``: the system can page it out."""
+    if values.nbytes < MAPPED:
+        return values
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(np.ascontiguousarray(values).data)
+        file.flush()
+        return np.memmap(file, values.dtype, "r+", shape=values.shape).view(np.ndarray)
 
 
 def _limits() -> Iterator[tuple[int, int]]:

@@ -24,6 +24,7 @@ from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import signals, threads
+from kmip_data.runtime.memory import bound_memory
 
 
 class StopRequestedError(Exception):
@@ -145,7 +146,7 @@ def explained(dataset: str, where: _Location | str, advice: str | None = None) -
             raise OutOfResources(
                 f"{full} at {where}: {str(error) or type(error).__name__}.",
                 left=RESUMES,
-                next="free some (a worker needs about 1 GiB), or fewer --jobs; then the same command again",
+                next="free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again",
             ) from error
         raise DamagedInput(
             f"Building stopped at {where}: {type(error).__name__}: {error}",
@@ -214,8 +215,8 @@ def worker_died(where: str) -> OutOfResources:
     )
 
 
-def start_worker(parent: int) -> None:
-    """Set a new worker process up: signals, one thread, and an end with its parent."""
+def start_worker(parent: int, memory: int | None) -> None:
+    """Set a new worker process up: signals, one thread, most bytes of memory, and an end with its parent."""
 
     def watch() -> None:
         # A parent that was killed cannot end its workers: they look for themselves.
@@ -225,6 +226,8 @@ def start_worker(parent: int) -> None:
 
     signals.ignore_ends()
     threads.set_num_threads(1)
+    if memory is not None:
+        bound_memory(memory)
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
@@ -234,8 +237,9 @@ class Workers(Executor):
     After an exception in the block they end when they have seen the stop file, or a second later.
     """
 
-    def __init__(self, stop: Path) -> None:
+    def __init__(self, stop: Path, memory: int | None = None) -> None:
         super().__init__(stop)
+        self._memory = memory
         self._futures: set[Future[Any]] = set()
         self._executor: Any = None
         self._size = 0
@@ -263,7 +267,10 @@ class Workers(Executor):
             resource_tracker.ensure_running()
         with signals.held():
             self._executor = ProcessPoolExecutor(
-                max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
+                max_workers=size,
+                initializer=start_worker,
+                initargs=(os.getpid(), self._memory),
+                env=ENVIRONMENT,
             )
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from kmip_data.pipelines.engine.pool import (
     prepare,
     worker_died,
 )
+from kmip_data.runtime.memory import half_of_memory
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import counted
 
@@ -56,7 +57,7 @@ def open_executor(
         from kmip_data.pipelines.engine.cluster import DaskWorkers
 
         return DaskWorkers(work, options.scheduler, jobs=jobs, needs=needs, quiet=options.quiet)
-    return InProcess(work / "stop") if here else Workers(work / "stop")
+    return InProcess(work / "stop") if here else Workers(work / "stop", options.memory)
 
 
 def run_build(plan: BuildPlan, split_params: Sequence[SplitParams], *, again: bool = False) -> Card:
@@ -110,8 +111,11 @@ class _Run:
                 files.make_folder(place, root=folder)
             remove_half_done(folder, self.plan.key)
         needs, small = [self.plan.raw.path], self.plan.pipeline.is_small(self.plan.raw)
+        options = self.plan.options
+        if options.memory is None and self.plan.pipeline.one_unit:
+            options = replace(options, memory=half_of_memory())
         try:
-            self.executor = open_executor(self.plan.options, work, jobs=self.jobs, needs=needs, here=small)
+            self.executor = open_executor(options, work, jobs=self.jobs, needs=needs, here=small)
             with Journal(work / JOURNAL, self.plan.key) as self.journal, self.executor:
                 yield
         finally:

@@ -24,6 +24,7 @@ from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.openstreetmap.blocks import FORMAT, WayBlock, positions, read_blocks
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.openstreetmap.streets import LEFT_OUT, direction, is_street
+from kmip_data.runtime.memory import mapped
 
 #: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see below.
 _BEGINNINGS: Final = {
@@ -218,7 +219,7 @@ class _Map:
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
         node = np.where(node < 0, -1, np.cumsum(used, dtype=np.int32)[node] - 1).astype(np.int32, copy=False)
-        node_id, x, y = self.node_id[used], self.x[used], self.y[used]
+        node_id, x, y = (mapped(each[used], self.folder) for each in (self.node_id, self.x, self.y))
         self._check_places(node_id, x, y)
         distinct, place = np.unique(kind, return_inverse=True)
         every = [*self.kinds]
@@ -227,7 +228,7 @@ class _Map:
         directions = np.array([direction(found, self.network_type) for found in tags], np.int8)
         return Ways(
             start=start,
-            node=node,
+            node=mapped(node, self.folder),
             node_id=node_id,
             x=x,
             y=y,

@@ -12,7 +12,8 @@ each pass, a million references at a time, and what a pass keeps is arrays of a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F64, I32, I64, U8
 from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
+from kmip_data.runtime.memory import mapped
 from kmip_data.runtime.threads import njit_nogil
 
 if TYPE_CHECKING:
@@ -161,6 +163,13 @@ def inside(graph: Network, polygon: Geometry) -> Network:
 
     shapely.prepare(polygon)
     return graph.nodes(shapely.intersects_xy(polygon, graph.lon, graph.lat))
+
+
+def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
+    """Return the graph with its large arrays mapped: a country has a gigabyte, and each stage reads some."""
+    arrays = ((each.name, getattr(graph, each.name)) for each in fields(graph))
+    large = {name: mapped(values, folder) for name, values in arrays if isinstance(values, np.ndarray)}
+    return replace(graph, tags={key: mapped(codes, folder) for key, codes in graph.tags.items()}, **large)
 
 
 def count_streets(graph: StreetGraph) -> I64:

@@ -22,6 +22,7 @@ from kmip_data.pipelines.openstreetmap.network import (
     count_streets,
     inside,
     largest_component,
+    on_disk,
     simplify,
 )
 from kmip_data.pipelines.openstreetmap.parameters import (
@@ -32,7 +33,7 @@ from kmip_data.pipelines.openstreetmap.parameters import (
     OpenStreetMapParams,
     parse_bbox,
 )
-from kmip_data.pipelines.openstreetmap.tensors import city_tensors, read_vocabulary
+from kmip_data.pipelines.openstreetmap.tensors import city_tensors, land_uses, read_vocabulary
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -114,10 +115,12 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
         land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
     else:
         graph, land_use, facts = _from_extract(raw, extract, params, area, workdir)
+    uses = land_uses(graph, land_use)
+    del land_use  # of a country 0.3 GB
     vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
     cut, ways = facts.get("ways_cut"), facts.get("ways", 0)
     warnings = (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
-    return city_tensors(graph, land_use, workdir, vocabulary=vocabulary, facts=facts, warnings=warnings)
+    return city_tensors(graph, uses, workdir, vocabulary=vocabulary, facts=facts, warnings=warnings)
 
 
 def _from_extract(
@@ -132,8 +135,8 @@ def _from_extract(
         land_use = land_use.inside(area)
         ways = inside(ways, with_margin(area))
     ways = largest_component(ways)
-    graph = simplify(ways)
-    del ways  # of a country a gigabyte
+    graph = on_disk(simplify(ways), workdir)
+    del ways  # of a country a gigabyte of mapped files
     graph = replace(graph, street_count=count_streets(graph))
     if everything is not None and area is not None:
         graph = _part(graph, area, everything)

@@ -70,13 +70,14 @@ def read_vocabulary(path: Path) -> Vocabulary:
         raise DamagedInput(f"{path.name} is not a vocabulary: {first_fault(error)}") from error
 
 
-class _Coded(NamedTuple):
+class Coded(NamedTuple):
     """Categories of nodes or edges: position of each one's category among the names."""
 
     code: NDArray[np.integer[Any]]
     names: list[str]
 
     def counts(self) -> dict[str, int]:
+        """Return how often each category occurs, of those that do."""
         return {self.names[i]: n for i, n in enumerate(np.bincount(self.code).tolist()) if n}
 
     def column_of(self, vocabulary: tuple[str, ...]) -> NDArray[np.int8]:
@@ -89,7 +90,7 @@ class _Coded(NamedTuple):
 
 def city_tensors(
     graph: StreetGraph,
-    land_use: LandUse | None,
+    uses: Coded | None,
     workdir: Path,
     *,
     vocabulary: Vocabulary | None = None,
@@ -98,7 +99,7 @@ def city_tensors(
 ) -> CityTensors:
     """Return the city of a simplified street graph; its vocabulary and counts are added to ``facts``.
 
-    Without ``land_use``, or areas in it, its nine columns stay zero, with a warning. The ``vocabulary`` is
+    Without ``uses`` their nine columns stay zero, with a warning. The ``vocabulary`` is
     another build's; by default the city's own, by frequency. The features are written into ``workdir``.
     Raises ``OutOfResources`` where memory is forecast not to be enough.
     """
@@ -108,11 +109,10 @@ def city_tensors(
 
         then = "free some, or build a part of the map: --set bbox=W,S,E,N"
         require_memory(needed, f"A city of {n:,} intersections", then)
-    uses = _land_uses(graph, land_use)
     coded = {
-        "oneway": _Coded(graph.oneway, [*FLAGS]),
+        "oneway": Coded(graph.oneway, [*FLAGS]),
         "lanes": _tagged(graph, "lanes"),
-        "reversed": _Coded(graph.reversed, [*FLAGS]),
+        "reversed": Coded(graph.reversed, [*FLAGS]),
         "highway": _tagged(graph, "highway"),
         **({"landuse": uses} if uses else {}),
     }
@@ -176,14 +176,15 @@ def _columns(
             yield mean_over_streets(streets.edge_index, streets.mean(of == number), n)
 
 
-def _land_uses(graph: StreetGraph, land_use: LandUse | None) -> _Coded | None:
+def land_uses(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:
+    """Return the land use of each node, that of the nearest area; ``None`` where there is no area."""
     if land_use is None or not land_use.value:
         return None
     names, of_area = np.unique(np.array(land_use.value, object), return_inverse=True)
-    return _Coded(of_area[nearest_land_use(land_use, graph.lon, graph.lat)], names.tolist())
+    return Coded(of_area[nearest_land_use(land_use, graph.lon, graph.lat)], names.tolist())
 
 
-def _tagged(graph: StreetGraph, key: str) -> _Coded:
+def _tagged(graph: StreetGraph, key: str) -> Coded:
     """Return the categories of a tag: its text, or where a street has several, their list."""
     names = [values[0] if len(values) == 1 else str(list(values)) for values in graph.values[key]]
-    return _Coded(graph.tags[key] % (len(names) + 1), [*names, MISSING])
+    return Coded(graph.tags[key] % (len(names) + 1), [*names, MISSING])

@@ -24,6 +24,7 @@ from kmip_data.pipelines.openstreetmap.streets import IMPLICIT, read_speed
 from kmip_data.pipelines.openstreetmap.tensors import (
     Vocabulary,
     city_tensors,
+    land_uses,
 )
 
 
@@ -31,7 +32,8 @@ from kmip_data.pipelines.openstreetmap.tensors import (
 def city(tmp_path_factory) -> CityTensors:
     extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
     graph = simplify(largest_component(extract.ways))
-    return city_tensors(graph, extract.land_use, tmp_path_factory.mktemp("tensors"), facts={})
+    uses = land_uses(graph, extract.land_use)
+    return city_tensors(graph, uses, tmp_path_factory.mktemp("tensors"), facts={})
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +111,8 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     ways = [(number, [number, number + 1], {"highway": "path"}) for number in (1, 2)]
     path = write_map(tmp_path / "map.osm", nodes, ways)
     extract = read_extract(path, "all", tmp_path)
-    city = city_tensors(simplify(extract.ways), extract.land_use, tmp_path, facts={})
+    graph = simplify(extract.ways)
+    city = city_tensors(graph, land_uses(graph, extract.land_use), tmp_path, facts={})
     assert not city.features[:, 3:12].any()
     assert not city.features[:, 13].any()
     assert city.edge_speed is None
