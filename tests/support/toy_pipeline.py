@@ -154,7 +154,7 @@ def _obey(order: str) -> None:
     elif word == "damaged":
         raise DamagedInput("The toy is damaged.", found=value)
     elif word == "memory":
-        raise MemoryError
+        np.ones(int(value or 2**60), np.uint8)
     elif word == "die" or (word == "die-once" and not Path(value).exists()):
         if value:
             Path(value).touch()

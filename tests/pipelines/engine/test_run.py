@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -15,6 +16,7 @@ import pytest
 from support import crash_points
 from support.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
 
+from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
@@ -117,6 +119,29 @@ def test_a_failing_record_is_named_and_the_rest_stays(
     assert not list(folder.rglob("*.partial"))
     # The same raw files without the fault: another content, so another key; the old folder goes on.
     assert (folder / "shards/00000.h5").is_file()
+
+
+def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
+    """With a bound of 512 MiB the 600 MB of a record do not fit; without one the same build ends."""
+    write_raw(tmp_path / "raw", 12, orders={4: "memory=600_000_000"})
+    with pytest.raises(OutOfResources, match="more --memory") as caught:
+        build_toy(tmp_path, jobs=1, workers=True, memory=2**29)
+    assert "Memory ran out at unit 'graphs 3'" in str(caught.value)
+    assert build_toy(tmp_path, jobs=1, workers=True).card.counts["graphs"] == 12
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"memory": "much"}, "--memory is 'much'"),
+        ({"memory": "5MB"}, "a size from 512MiB"),
+        ({"memory": 2**30, "engine": "dask"}, "does not reach Dask workers"),
+    ],
+)
+def test_a_bound_of_memory_that_cannot_be_kept(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        BuildOptions.of("toy", options)
+    assert words in str(caught.value)
 
 
 def test_a_worker_that_dies_once_costs_only_its_unit(

@@ -17,15 +17,20 @@ from support.cases import check_each
 from support.osm_maps import helsinki, write_areas, write_map, write_streets
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
+from kmip_data.format.card import Receipt
+from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
+from kmip_data.pipelines.openstreetmap import reading
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.network import largest_component, simplify
+from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.streets import IMPLICIT, read_speed
 from kmip_data.pipelines.openstreetmap.tensors import (
     Vocabulary,
     city_tensors,
     land_uses,
 )
+from kmip_data.runtime import memory
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +109,22 @@ def test_the_vocabulary_is_upstreams_choice(city, theirs):
         assert Counter(words[name]) == Counter(theirs_by_frequency.index)
         ranks = [theirs_by_frequency[word] for word in words[name]]
         assert ranks == sorted(ranks, reverse=True)
+
+
+def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
+    """As of a country whose arrays are too large for memory: here all are mapped."""
+    raw = RawFolder(
+        helsinki().parent, {helsinki().name: ""}, (Receipt(name="", origin="helsinki", sha256="", bytes=0),)
+    )
+    city, mapped = reading.read_city(raw, OpenStreetMapParams(), tmp_path), []
+    monkeypatch.setattr(memory, "MAPPED", 1)
+    memmap = np.memmap
+    monkeypatch.setattr(np, "memmap", lambda *given, **named: mapped.append(given) or memmap(*given, **named))
+    (tmp_path / "mapped").mkdir()
+    other = reading.read_city(raw, OpenStreetMapParams(), tmp_path / "mapped")
+    assert len(mapped) > 15
+    for name in ("features", "edge_index", "edge_length", "edge_speed", "node_ids"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(city, name))
 
 
 def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
