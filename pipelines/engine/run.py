@@ -57,7 +57,8 @@ def open_executor(
         from kmip_data.pipelines.engine.cluster import DaskWorkers
 
         return DaskWorkers(work, options.scheduler, jobs=jobs, needs=needs, quiet=options.quiet)
-    return InProcess(work / "stop") if here else Workers(work / "stop", options.memory)
+    memory = None if options.memory is None else int(options.memory)
+    return InProcess(work / "stop") if here else Workers(work / "stop", memory)
 
 
 def run_build(plan: BuildPlan, split_params: Sequence[SplitParams], *, again: bool = False) -> Card:

@@ -168,7 +168,9 @@ def inside(graph: Network, polygon: Geometry) -> Network:
 def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     """Return the graph with its large arrays mapped: a country has a gigabyte, and each stage reads some."""
     arrays = ((each.name, getattr(graph, each.name)) for each in fields(graph))
-    large = {name: mapped(values, folder) for name, values in arrays if isinstance(values, np.ndarray)}
+    large: dict[str, Any] = {
+        name: mapped(values, folder) for name, values in arrays if isinstance(values, np.ndarray)
+    }
     return replace(graph, tags={key: mapped(codes, folder) for key, codes in graph.tags.items()}, **large)
 
 
