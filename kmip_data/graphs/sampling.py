@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F64
+from kmip_data.runtime.threads import njit_nogil
+
 Ids = NDArray[np.int64]
+SMALL = 32  #: edges of a node that are sorted by insertion
 
 
 class Sampled(NamedTuple):
@@ -70,11 +74,7 @@ class Neighborhoods:
             sampled, owner = self._drawn(frontier, fanout, generator, replace)
             edges.append(sampled)
             targets.append(owner + (count - len(frontier)))
-            sources = self._source[sampled].astype(np.int64, copy=False)
-            # In the order in which they are met, each once.
-            met, first = np.unique(sources[place[sources] < 0], return_index=True)
-            frontier = met[np.argsort(first)]
-            place[frontier] = count + np.arange(len(frontier))
+            frontier = _met(self._source[sampled].astype(np.int64, copy=False), place, count)
             count += len(frontier)
             nodes.append(frontier)
         met, hops = np.concatenate(nodes), [len(each) for each in edges[1:]]
@@ -97,12 +97,43 @@ class Neighborhoods:
         if replace and fanout >= 0:
             owner = np.repeat(np.flatnonzero(degree), fanout)
             return self._edges[start[owner] + generator.integers(degree[owner])].astype(np.int64), owner
-        owner = np.repeat(np.arange(len(nodes)), degree)
-        first = np.cumsum(degree) - degree
-        within = np.arange(len(owner)) - first[owner]
-        if fanout >= 0:
-            # A random order inside each node's edges; its first ones are taken.
-            order = np.lexsort((generator.random(len(owner)), owner))
-            taken = order[within < fanout]
-            owner, within = owner[taken], within[taken]
-        return self._edges[start[owner] + within].astype(np.int64), owner
+        edges = int(degree.sum())
+        rank = generator.random(edges) if fanout >= 0 else np.arange(edges, dtype=np.float64)
+        position, owner = _lowest(start, degree, edges if fanout < 0 else fanout, rank)
+        return self._edges[position].astype(np.int64), owner
+
+
+@njit_nogil()
+def _lowest(start: Ids, degree: Ids, most: int, rank: F64) -> tuple[Ids, Ids]:
+    """Positions from ``start`` of at most so many edges of each node, by ``rank``; and the node of each."""
+    taken, owner = np.empty_like(rank, np.int64), np.empty_like(rank, np.int64)
+    order = np.empty(SMALL, np.int64)
+    first = count = 0
+    for i in range(len(start)):
+        own = rank[first : first + degree[i]]
+        first += degree[i]
+        if len(own) > SMALL:
+            order = np.argsort(own, kind="mergesort")
+        else:  # a draw of 9,700 nodes takes 0.4 ms, sorting all its edges by node and rank 3.8 ms
+            for j in range(len(own)):
+                at = j
+                while at > 0 and own[order[at - 1]] > own[j]:
+                    order[at] = order[at - 1]
+                    at -= 1
+                order[at] = j
+        for j in range(min(most, len(own))):
+            taken[count], owner[count] = start[i] + order[j], i
+            count += 1
+    return taken[:count], owner[:count]
+
+
+@njit_nogil()
+def _met(sources: Ids, place: Ids, count: int) -> Ids:
+    """Nodes without a place, each once, in order; they get the places from ``count`` on."""
+    met = np.empty_like(sources)
+    found = 0
+    for node in sources:
+        if place[node] < 0:
+            place[node], met[found] = count + found, node
+            found += 1
+    return met[:found]

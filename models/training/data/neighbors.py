@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
 from kmip_data.models.training.config.keys import TrainingConfig
+from kmip_data.runtime.threads import ahead
 
 
 class NeighborBatches:
@@ -48,7 +49,9 @@ class NeighborBatches:
         done, size = self._done(), self._training.batch_size
         generator = np.random.Generator(np.random.PCG64([self._training.seed, self._epoch()]))
         order = generator.permutation(self._chosen) if self._shuffle else self._chosen
-        for number, start in enumerate(range(0, len(order), size)):
-            batch = self._around(order[start : start + size], self._fanouts, generator)
+        groups = (order[start : start + size] for start in range(0, len(order), size))
+        # One thread: the draws take their numbers from the generator in turn.
+        drawn = ahead(groups, lambda seeds: self._around(seeds, self._fanouts, generator), threads=1, depth=2)
+        for number, batch in enumerate(drawn):
             if number >= done:
                 yield batch.pin_memory() if self._pin else batch

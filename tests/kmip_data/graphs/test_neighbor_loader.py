@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -13,6 +14,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs import NeighborLoader
+from kmip_data.graphs.sampling import SMALL, Neighborhoods
 
 NODES, EDGES = 200, 1_500
 
@@ -60,6 +62,27 @@ def test_a_batch_is_a_sampled_part_of_the_graph(data, kind, replace):
         else:
             inside = torch.isin(data.edge_index, batch.n_id).all(0)
             assert torch.equal(batch.e_id.sort().values, inside.nonzero()[:, 0])
+
+
+@pytest.mark.parametrize("fanouts", [[4, 2], [-1, 1], [SMALL + 8]])
+def test_a_draw_is_that_of_a_slow_loop(fanouts):
+    """The same random numbers, node by node; one has more edges than insertion sorts."""
+    edges = np.random.default_rng(0).integers(0, 90, (2, 600))
+    edges[1, : 2 * SMALL] = 7
+    frontier = [7, 3, 60]
+    found = Neighborhoods(edges, 90).around(np.array(frontier), fanouts, np.random.default_rng(1))
+    random, met, taken = np.random.default_rng(1), list(frontier), []
+    for fanout in fanouts:
+        drawn = [np.flatnonzero(edges[1] == node) for node in frontier]
+        if fanout >= 0:
+            ranks = np.split(random.random(sum(map(len, drawn))), np.cumsum([*map(len, drawn)])[:-1])
+            drawn = [own[np.argsort(rank)][:fanout] for own, rank in zip(drawn, ranks, strict=True)]
+        taken += [int(edge) for own in drawn for edge in own]
+        sources = (edges[0, edge] for own in drawn for edge in own)
+        frontier = [node for node in dict.fromkeys(sources) if node not in met]
+        met += frontier
+    assert (found.nodes.tolist(), found.edges.tolist()) == (met, taken)
+    assert np.array_equal(found.nodes[[found.source, found.target]], edges[:, found.edges])
 
 
 def test_replace_draws_every_fanout_and_repeats(data):
