@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
-NODE_BYTES: Final = 2_000  #: memory of the map of a city for each intersection, measured on a million
+#: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶ and 10⁷.
+NODE_BYTES, DRAWN_BYTES = 500, 1_500
 Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 
 
@@ -73,7 +74,7 @@ def view_of(
     is drawn below its nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names
     no records.
     """
-    from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.maps import ATTRIBUTION, MOST_POINTS, city_layers, draw_map, read_city_map
     from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
@@ -83,9 +84,8 @@ def view_of(
         if records is not None or part is not None:
             raise UsageError("A city is one graph, drawn whole.", next="leave out --records and --split")
         nodes = build.card.counts["nodes"]
-        require_memory(
-            nodes * NODE_BYTES, f"A map of {nodes:,} intersections", "a build of a part: --set bbox="
-        )
+        need = nodes * NODE_BYTES + min(nodes, MOST_POINTS) * DRAWN_BYTES
+        require_memory(need, f"A map of {nodes:,} intersections", "a build of a part: --set bbox=")
         city = read_city_map(build)
         layers = city_layers(city)
         about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}

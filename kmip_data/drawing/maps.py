@@ -41,6 +41,9 @@ PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
 RIGHT_WRONG: Final = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE: Final = 8.0  #: inches of a map
+MOST_POINTS: Final = (
+    1_000_000  #: intersections on a map, which has as many pixels; of more every second, third …
+)
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
 
 
@@ -84,9 +87,11 @@ def read_city_map(build: Build) -> CityMap:
     store = open_store(build)
     shard = store.shards[0]
     refuse_faults(shard, content_faults(shard))
+    shard.release()
 
     def nodes(key: str) -> NDArray[Any]:
-        return shard.read(key, 0, shard.nodes)
+        mapped = shard.mapped(key)
+        return shard.read(key, 0, shard.nodes) if mapped is None else mapped
 
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
@@ -270,13 +275,15 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     columns = _columns(len(layers), width + legend, height)
     rows = -(-len(layers) // columns)
     size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
-    title = f"{city.title}\n{city.options}"
-    figure = new_figure(*size, title=title, footer=ATTRIBUTION, layout="compressed")
+    title, step = f"{city.title}\n{city.options}", -(-len(city.position) // MOST_POINTS)
+    footer = f"{ATTRIBUTION}{f'; one of {step} intersections and streets is drawn' if step > 1 else ''}"
+    figure = new_figure(*size, title=title, footer=footer, layout="compressed")
     shrunk = figure.get_figwidth() / size[0]
     # Points that just about touch where the city is evenly dense.
-    points = 72.0**2 * width * height / max(1, len(city.position))
+    x, y = city.position[::step].T
+    points = 72.0**2 * width * height / max(1, len(x))
     area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
-    lines = broken_line(city.position, city.streets)
+    lines = broken_line(city.position, city.streets[:, ::step])
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(rows, columns, number + 1)
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
@@ -284,15 +291,14 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         axes.set_title(f"{layer.name}\n{layer.note}")
         axes.plot(*lines, color=look().faint, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
         marks = {"s": area, "linewidths": 0, "zorder": 2}
-        x, y = city.position.T
         if isinstance(layer, Scale):
             colors = ListedColormap(ramp(256))
-            drawn = axes.scatter(x, y, c=layer.values, cmap=colors, **marks)
+            drawn = axes.scatter(x, y, c=layer.values[::step], cmap=colors, **marks)
             # Inside the place of the map: a colour bar of its own would stand where the panel ends.
             beside = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
             figure.colorbar(drawn, cax=beside, label=f"{layer.name} [{layer.unit}]", format="{x:,.0f}")
         else:
-            axes.scatter(x, y, c=layer.codes, cmap=ListedColormap(layer.colors),
+            axes.scatter(x, y, c=layer.codes[::step], cmap=ListedColormap(layer.colors),
                          vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
             _legend(axes, layer)
         _scale_bar(axes, low, high)

@@ -8,20 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import F64
+from kmip_data.arrays import F64, I64
 from kmip_data.runtime.threads import njit_nogil
 
-Ids = NDArray[np.int64]
 SMALL = 32  #: edges of a node that are sorted by insertion
 
 
 class Sampled(NamedTuple):
     """A sampled graph; its nodes are numbered in the order in which they were met, seeds first."""
 
-    nodes: Ids  #: (n,) nodes of the graph
-    edges: Ids  #: (e,) edges of the graph, hop after hop
-    source: Ids  #: (e,) their ends, numbered among ``nodes``
-    target: Ids  #: (e,)
+    nodes: I64  #: (n,) nodes of the graph
+    edges: I64  #: (e,) edges of the graph, hop after hop
+    source: I64  #: (e,) their ends, numbered among ``nodes``
+    target: I64  #: (e,)
     hop_nodes: list[int]  #: seeds, then nodes that each hop met first
     hop_edges: list[int]  #: edges of each hop
 
@@ -40,7 +39,7 @@ class Neighborhoods:
         dtype = np.int32 if len(target) < 2**31 else np.int64
         self._edges = np.argsort(target, kind="stable").astype(dtype)
         self._start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=num_nodes))])
-        self._places: list[Ids] = []  # of draws that have ended, −1 for every node
+        self._places: list[I64] = []  # of draws that have ended, −1 for every node
 
     def most(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
         """Return upper bounds of the nodes and the edges of a draw around so many seeds."""
@@ -53,7 +52,7 @@ class Neighborhoods:
 
     def around(
         self,
-        seeds: Ids,
+        seeds: I64,
         fanouts: Sequence[int],
         generator: np.random.Generator,
         *,
@@ -89,8 +88,8 @@ class Neighborhoods:
         return Sampled(met, taken, *ends, [len(each) for each in nodes], hops)
 
     def _drawn(
-        self, nodes: Ids, fanout: int, generator: np.random.Generator, replace: bool
-    ) -> tuple[Ids, Ids]:
+        self, nodes: I64, fanout: int, generator: np.random.Generator, replace: bool
+    ) -> tuple[I64, I64]:
         """Incoming edges of ``nodes``, ``fanout`` of each, and the position in ``nodes`` of their target."""
         start = self._start[nodes]
         degree = self._start[nodes + 1] - start
@@ -98,13 +97,13 @@ class Neighborhoods:
             owner = np.repeat(np.flatnonzero(degree), fanout)
             return self._edges[start[owner] + generator.integers(degree[owner])].astype(np.int64), owner
         edges = int(degree.sum())
-        rank = generator.random(edges) if fanout >= 0 else np.arange(edges, dtype=np.float64)
+        rank = np.arange(edges, dtype=np.float64) if fanout < 0 else generator.random(edges)
         position, owner = _lowest(start, degree, edges if fanout < 0 else fanout, rank)
         return self._edges[position].astype(np.int64), owner
 
 
 @njit_nogil()
-def _lowest(start: Ids, degree: Ids, most: int, rank: F64) -> tuple[Ids, Ids]:
+def _lowest(start: I64, degree: I64, most: int, rank: F64) -> tuple[I64, I64]:
     """Positions from ``start`` of at most so many edges of each node, by ``rank``; and the node of each."""
     taken, owner = np.empty_like(rank, np.int64), np.empty_like(rank, np.int64)
     order = np.empty(SMALL, np.int64)
@@ -128,7 +127,7 @@ def _lowest(start: Ids, degree: Ids, most: int, rank: F64) -> tuple[Ids, Ids]:
 
 
 @njit_nogil()
-def _met(sources: Ids, place: Ids, count: int) -> Ids:
+def _met(sources: I64, place: I64, count: int) -> I64:
     """Nodes without a place, each once, in order; they get the places from ``count`` on."""
     met = np.empty_like(sources)
     found = 0

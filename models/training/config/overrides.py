@@ -174,11 +174,12 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:
-    """Read ``text`` as the key's type: as TOML (numbers, true, lists), as text, or as none."""
+    """Read ``text`` as the key's type: as TOML (numbers, true, lists), text, a list (``10,10``) or none."""
     annotation: Any = Annotated[field.annotation, field]
     adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     limit = ""
-    for candidate in (_toml_value(text), text, *([None] if text.lower() == "none" else [])):
+    nothing = [None] if text.lower() == "none" else []
+    for candidate in (_toml_value(text), text, _toml_value(f"[{text}]"), *nothing):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:

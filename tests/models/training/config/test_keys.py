@@ -57,6 +57,7 @@ def test_overrides_take_the_type_of_their_key():
         ("model.hidden_dim=64", "model.hidden_dim", 64),
         ("model.norm=layer", "model.norm", "layer"),
         ("model.attention.value_dim=none", "model.attention.value_dim", None),
+        ("training.neighbors=10,10", "training.neighbors", (10, 10)),
         ("data.dataset=/tmp/a=b", "data.dataset", "/tmp/a=b"),
         ("data.parameters.category=['Bag', 'Cap']", "data.parameters", {"category": ["Bag", "Cap"]}),
         ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
