@@ -131,17 +131,21 @@ def _sorted(there: I32, back: I32, edges: I32, num_nodes: int) -> I32:
 @njit_nogil()
 def _distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
     """Return of sorted edges where each pair of ends begins, and its ends, (2, S)."""
-    size, count, before = len(source), 0, (-1, -1)
-    first = np.empty(len(edges) + 1, np.int64)
-    index = np.empty((2, len(edges)), np.int32)
+    size, start, end = len(source), -1, -1
+    new = np.empty(len(edges), np.bool_)
     for at, edge in enumerate(edges):
-        ends = (source[edge], target[edge]) if edge < size else (target[edge - size], source[edge - size])
-        if ends[0] != before[0] or ends[1] != before[1]:
-            first[count], index[0, count], index[1, count] = at, ends[0], ends[1]
-            before = (ends[0], ends[1])
-            count += 1
-    first[count] = len(edges)
-    return first[: count + 1], index[:, :count].copy()
+        before = start, end
+        start, end = (
+            (source[edge], target[edge]) if edge < size else (target[edge - size], source[edge - size])
+        )
+        new[at] = before[0] != start or before[1] != end
+    first = np.append(np.flatnonzero(new), len(edges))
+    index = np.empty((2, len(first) - 1), np.int32)
+    for street in range(len(first) - 1):
+        edge = edges[first[street]]
+        index[0, street] = source[edge] if edge < size else target[edge - size]
+        index[1, street] = target[edge] if edge < size else source[edge - size]
+    return first, index
 
 
 def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:

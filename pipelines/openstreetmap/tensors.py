@@ -27,7 +27,7 @@ from kmip_data.pipelines.openstreetmap.streets import street_speeds
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
-EDGE_BYTES: Final = 150  #: memory for each directed edge besides the street graph, measured on 2.5 million
+EDGE_BYTES: Final = 60  #: memory for each directed edge besides the street graph; 50 of 25 million
 WIDTH: Final = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in the published cities
 
 #: Of ``oneway`` (the first two) and ``reversed``: in all published cities the same, and here fixed.
