@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import tempfile
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from benchmarks.table import Row, thread_count
+from benchmarks.table import Row, compare, thread_count
 from torch_geometric.data import Data, InMemoryDataset, OnDiskDataset
 from torch_geometric.loader import DataLoader
 
@@ -42,7 +39,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         folder = Path(place)
         items = itertools.islice(generated(), 32 if quick else 256)
         dataset = ShardedDataset(save(items, folder / "build", name="generated"))
-        yield row_of(random_access(dataset, folder, repeats), "PyG OnDiskDataset (sqlite, schema)", 5)
+        yield random_access("graph", dataset, folder, repeats, target=5)
         yield from other_formats(dataset, "S3DIS-size graph", BATCH, folder, repeats)
         memory = in_memory(list(dataset))
         for threads, compact in itertools.product((1, 2), (False, True)):
@@ -51,30 +48,66 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
                 loader = GraphLoader(dataset, BATCH, shuffle=True, **options)
                 what = f"batches of {BATCH}, shuffled{', compact' * compact}, threads: {threads}"
                 target = 15 if compact else 3 if threads == 1 else 5
-                yield row_of(batches(loader, memory, what, repeats), LOADER, target)
+                yield batches(what, loader, memory, repeats, target)
     with tempfile.TemporaryDirectory() as place, thread_count(1):
         folder, parameters = Path(place), {"limit": 256 if quick else 4_000}
         options = {"sample": True, "parameters": parameters, "quiet": True}
         dataset = ShardedDataset(build_dataset("peptides-func", home=Home(folder), **options))
-        found = random_access(dataset, folder, repeats)._replace(what="one peptide at random")
-        yield row_of(found, "PyG OnDiskDataset (sqlite, schema)", 3)
+        yield random_access("peptide", dataset, folder, repeats, target=3)
         train = ShardedDataset(dataset.build, "train")
         yield from other_formats(train, "peptide", SMALL_BATCH, folder, repeats)
         loader = GraphLoader(dataset, SMALL_BATCH, shuffle=True, num_threads=1, prefetch=0)
         what = f"batches of {SMALL_BATCH} peptides, shuffled"
-        yield row_of(batches(loader, in_memory(list(dataset)), what, repeats), LOADER, 3)
+        yield batches(what, loader, in_memory(list(dataset)), repeats, 3)
+
+
+def row_of(
+    what: str, against: str, sides: Iterable[Callable[[], object]], items: int, repeats: int,
+    target: float | None = None,
+) -> Row:  # fmt: skip
+    """Return the row of a comparison, of which each side reads so many items."""
+    times = compare(*sides, repeats=repeats, warmup=2)
+    note = "reading: generated or sample data"
+    return Row.compared(what, against, times, per=items, target=target, note=note)
+
+
+def at_random(
+    what: str, against: str, data: ShardedDataset, read: Callable[[int], Data], repeats: int,
+    target: float | None = None,
+) -> Row:  # fmt: skip
+    """Read every graph in a random order, one by one."""
+    order = np.random.Generator(np.random.PCG64(1)).permutation(len(data)).tolist()
+    sides = (lambda side=side: deque(map(side, order), 0) for side in (data.__getitem__, read))
+    return row_of(f"one {what} at random", against, sides, len(order), repeats, target)
+
+
+def random_access(what: str, data: ShardedDataset, folder: Path, repeats: int, *, target: float) -> Row:
+    """Compare graphs at random with PyTorch Geometric's dataset on disk."""
+    schema = {
+        name: {"dtype": value.dtype, "size": (2, -1) if name == "edge_index" else (-1, *value.shape[1:])}
+        for name, value in data[0].items()
+    }
+    stored = _OnDisk(str(folder / "sqlite"), backend="sqlite", schema=schema)
+    stored.extend(list(data), batch_size=32)
+    found = at_random(what, "PyG OnDiskDataset (sqlite, schema)", data, stored.__getitem__, repeats, target)
+    stored.close()
+    return found
+
+
+def batches(what: str, loader: GraphLoader, memory: InMemoryDataset, repeats: int, target: float) -> Row:
+    """Read all batches; theirs is a loader of a dataset in memory, the faster of 0 and 2 workers."""
+    found = []
+    for workers in (0, 2):
+        options = {"num_workers": workers, "persistent_workers": workers > 0}
+        other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
+        sides = (lambda side=side: deque(side, 0) for side in (loader, other))
+        found.append(row_of(what, LOADER, sides, len(loader), repeats, target))
+    return min(found, key=lambda row: row.theirs or 0.0)
 
 
 def other_formats(data: ShardedDataset, what: str, batch: int, folder: Path, repeats: int) -> Iterator[Row]:
     """Compare with other formats whose libraries are installed: graphs at random, and batches of litData."""
-    order = np.random.Generator(np.random.PCG64(1)).permutation(len(data)).tolist()
     part, like = data.split or "graphs", data[0]
-
-    def at_random(read: Callable[[int], Data], against: str) -> Row:
-        ours, theirs = (lambda side=side: deque(map(side, order), 0) for side in (data.__getitem__, read))
-        found = compared(f"one {what} at random", ours, theirs, len(order), repeats)
-        return row_of(found, against, None)
-
     with suppress(ImportError):
         import litdata
         from litdata.streaming.writer import BinaryWriter
@@ -85,19 +118,19 @@ def other_formats(data: ShardedDataset, what: str, batch: int, folder: Path, rep
         writer.done()
         writer.merge()
         stream = litdata.StreamingDataset(str(folder / "litdata"), shuffle=True)
-        yield at_random(stream.__getitem__, "litData StreamingDataset")
+        yield at_random(what, "litData StreamingDataset", data, stream.__getitem__, repeats)
         loader = GraphLoader(data, batch, shuffle=True, num_threads=1, prefetch=0)
-        sides = loader, litdata.StreamingDataLoader(stream, batch_size=batch, num_workers=0)
-        ours, theirs = (lambda side=side: deque(side, 0) for side in sides)
-        found = compared(f"batches of {batch}, shuffled: {what}", ours, theirs, len(loader), repeats)
-        yield row_of(found, "litData StreamingDataLoader", None)
+        both = loader, litdata.StreamingDataLoader(stream, batch_size=batch, num_workers=0)
+        sides = (lambda side=side: deque(side, 0) for side in both)
+        name, against = f"batches of {batch}, shuffled: {what}", "litData StreamingDataLoader"
+        yield row_of(name, against, sides, len(loader), repeats)
     with suppress(ImportError):
         import lance
         from pyarrow import parquet
 
         table = parquet.read_table(export(data.build, "parquet", folder / "parquet", quiet=True)[part])
         stored = lance.write_dataset(table, str(folder / "lance"))
-        yield at_random(lambda record: of_row(stored.take([record]), like), "Lance take")
+        yield at_random(what, "Lance take", data, lambda n: of_row(stored.take([n]), like), repeats)
 
 
 def of_row(row: Any, like: Data) -> Data:
@@ -110,23 +143,6 @@ def of_row(row: Any, like: Data) -> Data:
         shape = (2, -1) if name == "edge_index" else (-1, *value.shape[1:])
         values[name] = torch.from_numpy(array.to_numpy(zero_copy_only=False)).view(shape)
     return Data.from_dict(values)
-
-
-def row_of(found: Compared, against: str, target: float | None) -> Row:
-    """Return the row of a comparison."""
-    times = found.ours, found.theirs, found.ratio, (found.least, found.most)
-    return Row.compared(found.what, against, times, target=target, note="reading: generated or sample data")
-
-
-class Compared(NamedTuple):
-    """Median seconds of one item, ours and theirs, and the ratio theirs / ours over the repeats."""
-
-    what: str
-    ours: float
-    theirs: float
-    ratio: float
-    least: float
-    most: float
 
 
 def generated() -> Iterator[Data]:
@@ -157,50 +173,3 @@ class _OnDisk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyp
 
     def deserialize(self, row: dict[str, Any]) -> Data:
         return Data.from_dict(row)
-
-
-def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compared:
-    """Read every graph in a random order, one by one; theirs is a dataset on disk."""
-    schema = {
-        name: {"dtype": value.dtype, "size": (2, -1) if name == "edge_index" else (-1, *value.shape[1:])}
-        for name, value in dataset[0].items()
-    }
-    stored = _OnDisk(str(folder / "sqlite"), backend="sqlite", schema=schema)
-    stored.extend(list(dataset), batch_size=32)
-    order = np.random.Generator(np.random.PCG64(1)).permutation(len(dataset)).tolist()
-
-    def read(source: Any) -> None:
-        for index in order:
-            source[index]
-
-    sides = partial(read, dataset), partial(read, stored)
-    found = compared("one graph at random", *sides, len(order), repeats)
-    stored.close()
-    return found
-
-
-def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: int) -> Compared:
-    """Read all batches; theirs is a loader of a dataset in memory, the faster of 0 and 2 workers."""
-    found = []
-    for workers in (0, 2):
-        options = {"num_workers": workers, "persistent_workers": workers > 0}
-        other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
-        ours, theirs = (lambda side=side: deque(side, 0) for side in (loader, other))
-        found.append(compared(what, ours, theirs, len(loader), repeats))
-    return min(found, key=lambda side: side.theirs)
-
-
-def compared(
-    what: str, ours: Callable[[], object], theirs: Callable[[], object], items: int, repeats: int
-) -> Compared:
-    """Time both in turn (A B A B …), after two runs each that do not count."""
-    found: list[list[float]] = [[], []]
-    for _ in range(repeats + 2):
-        for side, run in zip(found, (ours, theirs), strict=True):
-            begun = time.perf_counter()
-            run()
-            side.append((time.perf_counter() - begun) / items)
-    own, other = (side[2:] for side in found)
-    ratios = [y / x for x, y in zip(own, other, strict=True)]
-    middle = statistics.median
-    return Compared(what, middle(own), middle(other), middle(ratios), min(ratios), max(ratios))

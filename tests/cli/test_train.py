@@ -32,6 +32,7 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
     measured = done("evaluate", "--predictions", file, "--json").json["metrics"]["test"]
     assert measured == {name: pytest.approx(found["metrics"]["test"][name], abs=1e-6) for name in measured}
     assert "takes no RUN" in refused("evaluate", run, "--predictions", file)
+    assert "--predictions" in refused("evaluate", run, "--split", "val")
 
     assert done("train", "--resume", run, "--json").json["run"] == str(run)
     message = refused("train", "--resume", run, "--epochs", "3", "--set", "optimiser.lr=1")

@@ -5,7 +5,6 @@ import torch
 from support.cases import check_each
 from support.slow_models import slow_attention
 
-from kmip_data.errors import UsageError
 from kmip_data.models.profiling.methods import (
     Shape,
     default_methods,
@@ -81,8 +80,6 @@ def test_names_data_and_sizes():
     assert default_methods("cpu")[0] == "auto"
     assert "flash" not in default_methods("cpu")
     assert "CUDA" in get_method("flash").unusable("cpu")
-    with pytest.raises(UsageError, match="Did you mean 'symbolic'"):
-        get_method("symbolik")
     sphere = draw(Shape(d=5, data="sphere"), 20)
     torch.testing.assert_close(sphere.keys.norm(dim=-1), torch.ones(1, 20))
     one, again, other = (draw(Shape(), 10, seed=seed) for seed in (3, 3, 4))

@@ -167,8 +167,6 @@ def test_unknown_targets_are_left_out(name):
     (gradient,) = torch.autograd.grad(loss, logits)
     assert torch.isfinite(gradient).all()
     assert (gradient[unknown] == 0).all()
-    nothing = LOSSES[name](logits, torch.full((9, 4), torch.nan))
-    assert nothing == 0
 
 
 @pytest.mark.parametrize("name", LOSSES)

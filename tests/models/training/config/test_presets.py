@@ -145,13 +145,6 @@ def test_named_variants():
         load_preset("paris", as_="paper-depth")
 
 
-def test_unknown_presets_are_named():
-    with pytest.raises(UsageError, match="Did you mean 's3dis/gps-kmip'"):
-        load_preset("s3dis", "gps-kmap")
-    with pytest.raises(UsageError, match="no preset called 's3dis/gin'"):
-        config_for("s3dis", "gin")
-
-
 def test_a_dataset_the_paper_did_not_have_gets_the_defaults():
     config = config_for("my-graphs")
     assert config.preset == ""

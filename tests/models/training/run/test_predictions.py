@@ -133,13 +133,6 @@ def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
         predict("mine", split="rest", home=Home(Path(clouds).parents[1]))
 
 
-@pytest.mark.parametrize("args", ["", "mine --predictions a.npz --dataset clouds", "mine --split val"])
-def test_what_is_measured_is_said_once(home, args) -> None:
-    outcome = kmip("evaluate", *args.split(), "--home", home.root)
-    assert outcome.code == 2
-    assert "--predictions" in outcome.err
-
-
 class Boom:
     """Shows that a pickle was executed."""
 
