@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -14,14 +14,12 @@ import torch
 from support.cases import check_each
 from support.knn_oracle import exact_table
 from support.shared import shared_data
-from support.small_graphs import records_of, records_of_folder, unzip
+from support.small_graphs import records_of, records_of_folder, refused_folder, unzip
 from torch_geometric import datasets as pyg
 
-from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.engine.pool import explained
 
 PIPELINE = load_pipeline(load_manifest("s3dis"))
 
@@ -143,13 +141,7 @@ def copy(sample, tmp_path):
     return Path(shutil.copytree(sample, tmp_path / "raw"))
 
 
-def fails(folder: Path, *patterns: str, **parameters) -> None:
-    """Preparing or reading must end in one clear error that holds all ``patterns``."""
-    with pytest.raises(DamagedInput) as error, explained("s3dis", "here", PIPELINE.advice()):
-        records_of_folder("s3dis", folder, **{"k": 1, **parameters})
-    for pattern in patterns:
-        assert re.search(pattern, str(error.value)), str(error.value)
-    assert error.value.parts["next"]
+fails = partial(refused_folder, "s3dis", k=1)
 
 
 def replace(folder: Path, arrays: dict[str, np.ndarray]) -> None:

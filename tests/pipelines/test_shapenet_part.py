@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,13 @@ from pydantic import ValidationError
 from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.shared import shared_data
-from support.small_graphs import records_of, records_of_folder, unzip
+from support.small_graphs import records_of, records_of_folder, refused_folder, unzip
 from torch_geometric.datasets import ShapeNet
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
-from kmip_data.pipelines.engine.pool import explained
 from kmip_data.pipelines.shapenet_part import CATEGORIES, read_split_lists
 
 MANIFEST = load_manifest("shapenet-part")
@@ -191,12 +191,7 @@ def copy(sample, tmp_path):
     return Path(shutil.copytree(sample, tmp_path / "raw"))
 
 
-def fails(folder: Path, *patterns: str, **parameters) -> None:
-    with pytest.raises(DamagedInput) as error, explained("shapenet-part", "here", PIPELINE.advice()):
-        records_of_folder("shapenet-part", folder, **{"k": 1, **parameters})
-    for pattern in patterns:
-        assert re.search(pattern, str(error.value)), str(error.value)
-    assert error.value.parts["next"]
+fails = partial(refused_folder, "shapenet-part", k=1)
 
 
 def test_bad_shapes_name_file_and_line(copy):

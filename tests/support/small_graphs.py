@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support.shared import shared_data
 
+from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, load_pipeline
+from kmip_data.pipelines.engine.pool import explained
 
 FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
 
@@ -33,6 +37,16 @@ def records_of_folder(
     pipeline, params, prepared = prepare(name, folder, work or folder, **parameters)
     units = pipeline.units(prepared, params)
     return pipeline, [record for unit in units for record in pipeline.records(prepared, unit, params)]
+
+
+def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> None:
+    """Preparing or reading must end in one clear error that holds all ``patterns``."""
+    advice = load_pipeline(load_manifest(name)).advice()
+    with pytest.raises(DamagedInput) as error, explained(name, "here", advice):
+        records_of_folder(name, folder, **parameters)
+    for pattern in patterns:
+        assert re.search(pattern, str(error.value)), str(error.value)
+    assert error.value.parts["next"]
 
 
 def unzip(archive: Path, target: Path) -> Path:

@@ -159,8 +159,6 @@ def _obey(order: str) -> None:
         if value:
             Path(value).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    elif word == "seen":
-        Path(value).write_text(str(threads.num_threads()))
     elif word == "no-torch" and "torch" in sys.modules:
         raise ImportError("torch is loaded in a worker")
     elif word == "threads" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (int(value), "1"):
@@ -181,7 +179,7 @@ def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=index)
 
 
-def toy_manifest(**changes: Any) -> Manifest:
+def toy_manifest() -> Manifest:
     values: dict[str, Any] = {
         "name": "toy", "file": "toy", "title": "Toy rings", "summary": "Rings for tests.", "pipeline": "toy",
         "task": "node classification", "homepage": "https://example.org", "citation": "@misc{toy}",
@@ -190,12 +188,12 @@ def toy_manifest(**changes: Any) -> Manifest:
         "content": {"anchor": "part0.txt", "members": (), "max_total_bytes": 1_000_000},
         "max_nodes": 1000, "dataset_class": "Toy", "notes": ("A toy.",),
     }  # fmt: skip
-    return Manifest.model_validate({**values, **changes})
+    return Manifest.model_validate(values)
 
 
-def toy_pipeline(**changes: Any) -> ToyPipeline:
+def toy_pipeline() -> ToyPipeline:
     """The pipeline of :func:`toy_manifest`."""
-    return ToyPipeline(toy_manifest(**changes))
+    return ToyPipeline(toy_manifest())
 
 
 def write_raw(folder: Path, graphs: int, *, orders: dict[int, str] | None = None, nodes: int = 0) -> None:

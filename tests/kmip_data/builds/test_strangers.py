@@ -22,7 +22,6 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.cli.info import _tables
 from kmip_data.drawing.pictures import drawing_of
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import MAX_BYTES
 from kmip_data.format.build_files import render_card
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.writer import put_text
@@ -288,15 +287,8 @@ def test_cards_with_other_values(copy):
     check_each(check, range(len(changes)))
 
 
-# Sizes before contents
-
-
-def test_large_cards_and_pipes_are_not_read(copy):
-    for file in (CARD_NAME, f"columns/{ENCODING}/{CARD_NAME}"):
-        folder = copy("index")
-        os.truncate(folder / file, MAX_BYTES + 1)
-        with pytest.raises(DamagedInput, match="more than the 16,777,216 that are read"):
-            ShardedDataset(folder, columns=[ENCODING])
+def test_a_pipe_is_not_read(copy):
+    folder = copy("index")
     (folder / CARD_NAME).unlink()
     os.mkfifo(folder / CARD_NAME)
     with pytest.raises(DamagedInput, match="not a regular file"):

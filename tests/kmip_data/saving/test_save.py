@@ -8,7 +8,7 @@ import torch
 from support.cases import check_each, contents
 from support.same import assert_same
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
-from torch_geometric.datasets import FakeDataset, KarateClub
+from torch_geometric.datasets import KarateClub
 from torch_geometric.loader import DataLoader
 
 import kmip_data
@@ -110,9 +110,6 @@ DATASETS = {
     "Planetoid-like": lambda: [planetoid_like()],
     "WebKB-like": lambda: [webkb_like()],
     "odd dtypes": odd_dtypes,
-    "KarateClub": KarateClub,
-    "FakeDataset, node task": lambda: FakeDataset(5, task="node", edge_dim=2, global_features=3),
-    "FakeDataset, graph task": lambda: FakeDataset(5, task="graph", is_undirected=False, num_channels=0),
     "no edges": lambda: [Data(x=torch.full((n, 2), n)) for n in (3, 0, 5)],
     "a large graph": lambda: [regular_graph(70_001, 2)],
 }

@@ -33,19 +33,6 @@ HINT = "kmip-data fetch toy --archive PATH"
 QUICK = Patience(connect=2, stall=1.5, rate=2000, attempts=2, pause=0.01, longest_wait=1.0)
 
 
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch):
-    for name in ("http_proxy", "https_proxy", "all_proxy", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
-@pytest.fixture
-def server():
-    with serving() as running:
-        yield running
-
-
 @pytest.fixture
 def target(tmp_path):
     return tmp_path / "raw" / "toy" / "toy.zip"

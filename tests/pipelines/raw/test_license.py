@@ -16,8 +16,7 @@ SHAPENET = load_manifest("shapenet-part")
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+def home(tmp_path):
     return Home(tmp_path / "home")
 
 

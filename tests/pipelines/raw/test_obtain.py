@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
-from support.http_server import File, page, serving
+from support.http_server import File, page
 from support.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import BuildOptions, Home
@@ -27,21 +27,13 @@ from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch):
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "KMIP_DATA_ACCEPT_LICENSE"):
-        monkeypatch.delenv(name, raising=False)
+def _no_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
 @pytest.fixture
 def home(tmp_path):
     return Home(tmp_path / "home")
-
-
-@pytest.fixture
-def server():
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from support.archive_attacks import CONTENT, WANTED, good_zip
 from support.cli import kmip
 from support.http_server import File, serving
@@ -42,13 +41,6 @@ READERS = {
     "receipt.json": ("offline", "fetch", "archive", "copies", "files"),
     "licences.json": ("licenses", "fetch"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch):
-    for name in ("http_proxy", "all_proxy", "KMIP_DATA_ACCEPT_LICENSE"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
 
 
 def toy(url: str) -> Manifest:
