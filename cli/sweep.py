@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,13 +71,12 @@ def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
 
 def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str, Any]) -> list[Cell]:
     """Run a plan, unless ``work`` is None, and return its cells."""
-    from kmip_data.models.sweeps.cells import best_of_each, cells_of
+    from kmip_data.models.sweeps.cells import MOST_RUNS, best_of_each, cells_of
     from kmip_data.models.sweeps.running import run_cells
 
-    for dataset in plan.datasets:
-        shared.seek_names(dataset)
-    for model in plan.models:
-        shared.seek_names(model=model)
+    if plan.most_runs <= MOST_RUNS:  # a search among plugins takes 5 ms a name; cells_of refuses more runs
+        for dataset, model in zip_longest(plan.datasets, plan.models):
+            shared.seek_names(dataset, model)
     begin: Callable[..., None] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
     if ways["submit"]:
         from kmip_data.errors import require_extra
