@@ -64,13 +64,24 @@ class Servers(Server):
         handler.body(text)
 
     def streets(self, query: str) -> Elements:
-        """Ways that a query of streets selects, and their nodes, as far as the extract has them."""
+        """Ways that a query of streets selects, and their nodes, as far as the extract has them.
+
+        Of ways without a node in the box around the polygon OSMnx would keep nothing.
+        """
+        corners = [float(number) for number in re.search(r"poly:['\"]([^'\"]+)", query)[1].split()]
+        lat, lon = corners[::2], corners[1::2]
+        near = {
+            node["id"]
+            for node in elements_of(self._extract)["n"]
+            if min(lat) <= node["lat"] <= max(lat) and min(lon) <= node["lon"] <= max(lon)
+        }
         rules = re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)
         out = [(key, value) for key, values in rules for value in values.split("|")]
         return self._with_nodes(
             way
             for way in elements_of(self._extract)["w"]
             if is_street(way["tags"], "any")
+            and not near.isdisjoint(way["nodes"])
             and not any(value in way["tags"].get(key, "") for key, value in out)
         )
 

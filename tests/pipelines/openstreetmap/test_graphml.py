@@ -8,7 +8,7 @@ from pathlib import Path
 import osmnx
 import pytest
 from support.cases import check_each
-from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki, write_streets
+from support.osm_maps import edges_of, edges_of_osmnx, write_streets
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
@@ -28,8 +28,9 @@ def test_trocadero_is_what_osmnx_loads():
 
 
 def test_what_osmnx_saves_is_the_graph_of_the_file(tmp_path):
-    write_streets(streets_of_helsinki(), tmp_path / "streets.osm")
-    extract = read_extract(streets_of_helsinki(), "all", tmp_path)
+    source = shared_data("osm", "paris_3e_11e.osm.pbf")
+    write_streets(source, tmp_path / "streets.osm")
+    extract = read_extract(source, "all", tmp_path)
     expected = simplify(largest_component(extract.ways))
     whole = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=False)
     for graph in (whole, osmnx.simplify_graph(whole)):
