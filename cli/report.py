@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.reports.tables import Table
 
-FORMS = ("text", "markdown", "csv", "json", "latex")
+FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 
 @click.command(cls=Command)
@@ -39,7 +39,7 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes, readable_json
-    from kmip_data.models.reports.sheets import sheet_of
+    from kmip_data.models.reports.sheets import page_of, sheet_of
     from kmip_data.models.reports.tables import read_runs, tables_of
 
     runs, notices = read_runs(folders)
@@ -54,7 +54,9 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     rows = [row for each in tables for row in each.rows]
     for notice in (notices := notices + others):
         say(notice)
-    if form == "json":
+    if form == "html":
+        text = page_of("kmip-data report", [sheet_of(each) for each in tables], tables, notices)
+    elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":
         text = csv_bytes([*rows[0]], (row.values() for row in rows)).decode()

@@ -1,13 +1,19 @@
-"""Tables of a report with the paper's figures, as Markdown or LaTeX."""
+"""Tables of a report with the paper's figures, as Markdown, LaTeX or HTML; its page with learning curves."""
 
 from __future__ import annotations
 
+import io
 import re
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 
-from kmip_data.models.reports.tables import Row, Table
-from kmip_data.models.training.run.folder import is_share, title_of, value_text
+from kmip_data.drawing.page import asset, filled
+from kmip_data.drawing.style import KINDS, STYLES, class_colors, look, new_figure, on_grounds, styled
+from kmip_data.models.reports.tables import MOST, Row, Run, Table
+from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of, value_text
 from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's
@@ -31,7 +37,7 @@ class Sheet:
     notes: str = ""
 
     def written(self, form: str) -> str:
-        """Return the table as ``markdown`` or ``latex``; ``places`` are marked in ``test``."""
+        """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` are marked in ``test``."""
         quoted, marks, write = _FORMS[form]
         rows = [[quoted(cell) for cell in row] for row in (self.header, *self.cells)]
         at = self.header.index("test")
@@ -60,10 +66,18 @@ def _latex(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -
     return "\n".join([*begin, *rules, r"    \bottomrule", r"  \end{tabular}", r"\end{table}"])
 
 
+def _html(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
+    tags = ['<td class="number">' if number else "<td>" for number in numbers]
+    cells = ["".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True)) for row in rows]
+    lines = "\n".join(f"<tr>{row}</tr>" for row in cells)
+    return f'<h2>{title}</h2><div class="wide"><table>\n{lines}\n</table></div><p>{notes}</p>'
+
+
 #: Form -> how it quotes a text, the marks of the best and the second, and how it writes a table.
 _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str]]] = {
     "markdown": (lambda text: text.replace("|", "\\|"), ("**{}**", "*{}*"), _markdown),
     "latex": (lambda text: text.translate(_LATEX), (r"\textbf{{{}}}", r"\underline{{{}}}"), _latex),
+    "html": (escape, ("<b>{}</b>", "<u>{}</u>"), _html),
 }
 
 
@@ -135,3 +149,54 @@ def _difference(row: Row, name: str) -> str:
     """In percentage points where the metric is in percent."""
     scale, digits = (100, 2) if is_share(row["metric"]) else (1, 4)
     return "" if row[name] is None else f"{scale * row[name]:+.{digits}f}".replace("-", "−")
+
+
+def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
+    """Return the page: each sheet, and below it the learning curves of its table."""
+    parts = list[str]()
+    for sheet, table in zip(sheets, tables, strict=True):
+        picture = io.StringIO()
+        draw_curves(table, picture)
+        # Letters and axes take the colour of the page, so that one picture is read on light and dark ground.
+        svg = picture.getvalue().replace(look().ink, "currentColor")
+        for one, other in zip(*on_grounds(partial(class_colors, len(table.rows))), strict=True):
+            svg = svg.replace(one, f"light-dark({one}, {other})")
+        parts += [sheet.written("html"), svg[svg.index("<svg") :]]
+    parts += [f"<p>{escape(notice)}</p>" for notice in notices]
+    colors = {
+        f"{name}_{of}": getattr(STYLES[name], of) for name in ("light", "dark") for of in ("ink", "ground")
+    }
+    fields = {"title": escape(title), "body": "\n".join(parts), "script": asset("report.js"), **colors}
+    return filled("report.html", fields) + "\n"
+
+
+@styled
+def draw_curves(table: Table, file: io.StringIO) -> None:
+    """Write the metric on val over epochs as SVG: means over seeds, in bands of the standard deviation."""
+    import matplotlib as mpl
+
+    metric = table.rows[0]["metric"]
+    figure = new_figure(6, 4)  # letters are as large as those of the page, also on a phone
+    axes = figure.subplots()
+    for row, runs, color in zip(table.rows, table.runs, class_colors(len(table.rows)), strict=True):
+        epochs, mean, spread = _over_seeds(runs, f"val_{metric}", 100 if is_share(metric) else 1)
+        axes.plot(epochs, mean, color=color, label=short_name(row), marker="o" if len(epochs) == 1 else None)
+        low, high = ([m + side * s for m, s in zip(mean, spread, strict=True)] for side in (-1, 1))
+        axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
+    axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
+    axes.locator_params("x", integer=True)
+    axes.grid()
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters
+        figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
+
+
+def _over_seeds(runs: Sequence[Run], column: str, scale: float) -> tuple[list[int], list[float], list[float]]:
+    """Return epochs, from 1, and mean and deviation over the seeds that have a value there."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        for epoch, value in metrics_columns(run.folder).get(column, []):
+            if abs(value) < MOST:
+                found.setdefault(epoch, []).append(scale * value)
+    values = [found[epoch] for epoch in sorted(found)]
+    return sorted(found), [*map(statistics.fmean, values)], [*map(statistics.pstdev, values)]

@@ -6,11 +6,18 @@ import csv
 import io
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
+from support.browser import act
 from support.cli import done, refused
 from support.reports import write_run
+
+from kmip_data.builds.home import Home
+from kmip_data.models.reports import sheets as page
+from kmip_data.models.reports.tables import read_runs, tables_of
+from kmip_data.models.sweeps.running import folders_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +75,82 @@ def test_csv_and_json_have_the_same_rows(runs, tmp_path):
         assert one == {key: "" if other[key] is None else str(other[key]) for key in one}
     page = (ROOT / "docs/reports.md").read_text("utf-8")
     assert [key for key in found["rows"][0] if f"`{key}`" not in page] == []
+
+
+def test_html_is_one_file_with_its_pictures(runs, tmp_path):
+    write_run(runs, 0.6, dataset="<script>x", model="gcn", complete=None)
+    strange = (b"", b"\xff\xfe", b"epoch,val_accuracy\n0,x\n", b"a" * 1000)  # curves of somebody else
+    for folder, data in zip(sorted((runs / "runs/paris/gps-kmip").iterdir()), strange, strict=False):
+        (folder / "metrics.csv").write_bytes(data)
+    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert "<script>x" not in text
+    assert not re.search(r"""\b(src|href)=["'][^#]""", text)
+    assert text.count("<table>") == text.count("<svg") == text.count("</svg>") == 2
+    assert "<b>53.15 ± 0.11</b>" in text
+    assert "50.00 ± 0.00 †" in text
+    assert "#222222" not in text[text.index("<svg") :]  # letters of pictures have the colour of the page
+
+
+def test_a_report_sorts_and_filters(runs, tmp_path):
+    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    found = act(
+        tmp_path / "r.html",
+        """
+        const table = document.querySelector("table"), [head, ...rows] = [...table.rows];
+        const column = [...head.cells].findIndex((cell) => cell.textContent === "test");
+        const values = () => rowsOf(table).map((row) => parseFloat(row.cells[column].textContent));
+        const button = head.cells[column].firstChild;
+        button.click();
+        const up = values();
+        button.click();
+        const down = values(), sorted = head.cells[column].getAttribute("aria-sort");
+        const filter = document.getElementById("filter");
+        filter.value = rows[0].cells[0].textContent.toUpperCase() + " " + rows[0].cells[column].textContent;
+        filter.dispatchEvent(new Event("input"));
+        const seen = rowsOf(table).filter((row) => row.checkVisibility()).length;
+        document.getElementById("copy").click();
+        return { up, down, sorted, seen, all: rows.length };""",
+        tmp_path,
+    )
+    assert found["up"] == sorted(found["up"])
+    assert found["down"] == found["up"][::-1]
+    assert (found["sorted"], found["seen"]) == ("descending", 1)
+    assert found["all"] > 1
+
+
+MODELS = (
+    "gps-kmip",
+    "gps-transformer",
+    "gps-performer",
+    "exphormer",
+    "gcn",
+    "gine",
+    "gat",
+    "mlp",
+    "gps-none",
+)
+
+
+def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_path):
+    for number, model in enumerate(MODELS):
+        for seed in range(3):
+            run = write_run(home, 0.5 + number / 50 + seed / 100, dataset="paris", seed=seed, model=model)
+            rows = [f"{epoch},1.0,{0.3 + number / 40 + seed / 80 + epoch / 20}" for epoch in range(8)]
+            (run / "metrics.csv").write_text("\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n")
+    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text("utf-8")
+    lines = re.findall(r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (?:light-dark\()?(#\w+)', text)
+    curves = {color: path.count("L") for path, color in lines if path.count("L") == 7}
+    bands = re.findall(r'<g id="FillBetweenPolyCollection_\d+">', text)
+    assert len(curves) == len(bands) == len(MODELS)
+    assert all(re.search(rf"<text [^>]*>{model}</text>", text) for model in MODELS)
+    (table,), _ = tables_of(read_runs(folders_of((), Home(home)))[0])
+    at = [row["model"] for row in table.rows].index("gcn")
+    epochs, means, spread = page._over_seeds(table.runs[at], "val_accuracy", 100)
+    assert epochs == list(range(1, 9))
+    assert means[0] == pytest.approx(100 * (0.3 + 4 / 40 + 1 / 80))
+    assert spread[0] == pytest.approx(100 * statistics.pstdev([0, 1 / 80, 2 / 80]))
 
 
 def test_without_runs_and_with_damaged_ones_alone(home):

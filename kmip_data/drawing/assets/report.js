@@ -1,0 +1,57 @@
+// Tables of a report: a click on a heading sorts, the field filters, one button copies what is seen.
+
+const rowsOf = (table) => [...table.tBodies[0].rows].slice(1);
+const tables = [...document.querySelectorAll("table")];
+
+const UNITS = { s: 1, min: 60, h: 3600, days: 86400 };
+
+// The seconds of a time, the number that a cell begins with, or its text.
+function sortKey(cell) {
+  const text = cell.textContent.replaceAll(",", "").replace("−", "-");
+  const times = [...text.matchAll(/(\d+) (s|min|h|days)\b/g)];
+  if (times.length) return times.reduce((sum, [, count, unit]) => sum + count * UNITS[unit], 0);
+  const found = text.match(/^[+-]?\d+(\.\d+)?/);
+  return found ? Number(found[0]) : text;
+}
+
+function sortBy(table, column, down) {
+  const rows = rowsOf(table).map((row) => [sortKey(row.cells[column]), row]);
+  // Texts, such as the dash of what is missing, come after numbers whichever way.
+  const text = ([key]) => Number(typeof key === "string");
+  const order = ([a], [b]) => (typeof a === "string" ? a.localeCompare(b) : a - b);
+  rows.sort((a, b) => text(a) - text(b) || (down ? order(b, a) : order(a, b)));
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+}
+
+for (const table of tables) {
+  [...table.rows[0].cells].forEach((cell, column, heads) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: cell.textContent });
+    button.addEventListener("click", () => {
+      const down = cell.getAttribute("aria-sort") === "ascending";
+      for (const each of heads) each.removeAttribute("aria-sort");
+      cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+      sortBy(table, column, down);
+    });
+    cell.replaceChildren(button);
+  });
+}
+
+document.getElementById("filter").addEventListener("input", (event) => {
+  const words = event.target.value.toLowerCase().split(/\s+/);
+  for (const row of tables.flatMap(rowsOf)) {
+    row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+  }
+});
+
+document.getElementById("copy").addEventListener("click", () => {
+  const seen = tables.map((table) => [...table.rows].filter((row) => !row.hidden));
+  const line = (row) => [...row.cells].map((cell) => cell.textContent).join("\t");
+  // A page opened as a file may not use the clipboard otherwise.
+  const text = Object.assign(document.createElement("textarea"), { value: seen.map((rows) => rows.map(line).join("\n")).join("\n\n") });
+  document.body.append(text);
+  text.select();
+  const done = document.execCommand("copy");
+  text.remove();
+  document.getElementById("copied").textContent = done ? "Copied." : "The browser does not let a page copy.";
+});
+document.body.dataset.state = "ready";
