@@ -67,7 +67,7 @@ def test_upstreams_form_of_k_mip_attention_computes_the_same():
 
 @pytest.mark.slow
 def test_rows_of_reading_and_disk(monkeypatch):
-    monkeypatch.setattr(reading, "NODES", 64)
+    monkeypatch.setattr("kmip_data.models.profiling.reading.NODES", 64)
     found = list(reading.rows(quick=True))
     targets = [row.target for row in found if row.target]  # installed rivals have none
     assert targets == [f"≥ {n}×" for n in (5, 3, 15, 5, 15, 3, 3)]
