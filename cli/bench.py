@@ -1,4 +1,4 @@
-"""``kmip-data bench``: speed of attention and training on this machine."""
+"""``kmip-data bench``: speed of attention, reading and training on this machine."""
 
 from __future__ import annotations
 
@@ -125,6 +125,27 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
 
 def _time(cell: Measurement) -> str:
     return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
+
+
+@command.command("reading", cls=shared.Command)
+@shared.number_option("--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256)
+@shared.json_option
+def reading(graphs: int, as_json: bool) -> None:
+    """Time single graphs at random and shuffled batches.
+
+    Reads generated graphs from shards and from PyTorch Geometric's datasets on disk and in memory, in turn.
+    A ratio above 1 means that the shards are faster.
+    """
+    from kmip_data.models.profiling.reading import compare_reading
+
+    found = compare_reading(graphs)
+    about = {"machine": machine_line(), "graphs": graphs, "rows": [row._asdict() for row in found]}
+    rows = []
+    for row in found:
+        times = (quantity(seconds, "s") for seconds in (row.ours, row.theirs))
+        rows.append([row.what, *times, f"{row.ratio:.2f}×", f"{row.least:.2f} to {row.most:.2f}"])
+    shown = table(["", "kmip-data", "PyTorch Geometric", "ratio", "spread"], rows)
+    show(about, f"{shown}\n{graphs:,} graphs; {machine_line()}", as_json=as_json)
 
 
 @command.command("train", cls=shared.Command)

@@ -5,24 +5,31 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from benchmarks.table import Row, compare, thread_count
-from torch_geometric.data import Data, InMemoryDataset, OnDiskDataset
-from torch_geometric.loader import DataLoader
+from benchmarks.table import Row, thread_count
+from torch_geometric.data import Data
 
+from kmip_data.models.profiling.reading import (
+    BATCH,
+    Compared,
+    batches,
+    compared,
+    generated,
+    in_memory,
+    random_access,
+)
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.saving.export import export
 
 if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
-NODES, K, BATCH = 4096, 32, 8  #: of S3DIS
 SMALL_BATCH = 128  #: peptides
 LOADER = "PyG InMemoryDataset + DataLoader"
 
@@ -39,7 +46,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         folder = Path(place)
         items = itertools.islice(generated(), 32 if quick else 256)
         dataset = ShardedDataset(save(items, folder / "build", name="generated"))
-        yield random_access("graph", dataset, folder, repeats, target=5)
+        yield row_of(random_access(dataset, folder, repeats), "PyG OnDiskDataset (sqlite, schema)", 5)
         yield from other_formats(dataset, "S3DIS-size graph", BATCH, folder, repeats)
         memory = in_memory(list(dataset))
         for threads, compact in itertools.product((1, 2), (False, True)):
@@ -48,89 +55,48 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
                 loader = GraphLoader(dataset, BATCH, shuffle=True, **options)
                 what = f"batches of {BATCH}, shuffled{', compact' * compact}, threads: {threads}"
                 target = 15 if compact else 3 if threads == 1 else 5
-                yield batches(what, loader, memory, repeats, target)
+                yield row_of(batches(loader, memory, what, repeats), LOADER, target)
     with tempfile.TemporaryDirectory() as place, thread_count(1):
         folder, parameters = Path(place), {"limit": 256 if quick else 4_000}
         options = {"sample": True, "parameters": parameters, "quiet": True}
         dataset = ShardedDataset(build_dataset("peptides-func", home=Home(folder), **options))
-        yield random_access("peptide", dataset, folder, repeats, target=3)
+        found = random_access(dataset, folder, repeats)._replace(what="one peptide at random")
+        yield row_of(found, "PyG OnDiskDataset (sqlite, schema)", 3)
         train = ShardedDataset(dataset.build, "train")
         yield from other_formats(train, "peptide", SMALL_BATCH, folder, repeats)
         loader = GraphLoader(dataset, SMALL_BATCH, shuffle=True, num_threads=1, prefetch=0)
         what = f"batches of {SMALL_BATCH} peptides, shuffled"
-        yield batches(what, loader, in_memory(list(dataset)), repeats, 3)
-
-
-def row_of(
-    what: str, against: str, sides: Iterable[Callable[[], object]], items: int, repeats: int,
-    target: float | None = None,
-) -> Row:  # fmt: skip
-    """Return the row of a comparison, of which each side reads so many items."""
-    times = compare(*sides, repeats=repeats, warmup=2)
-    note = "reading: generated or sample data"
-    return Row.compared(what, against, times, per=items, target=target, note=note)
-
-
-def at_random(
-    what: str, against: str, data: ShardedDataset, read: Callable[[int], Data], repeats: int,
-    target: float | None = None,
-) -> Row:  # fmt: skip
-    """Read every graph in a random order, one by one."""
-    order = np.random.Generator(np.random.PCG64(1)).permutation(len(data)).tolist()
-    sides = (lambda side=side: deque(map(side, order), 0) for side in (data.__getitem__, read))
-    return row_of(f"one {what} at random", against, sides, len(order), repeats, target)
-
-
-def random_access(what: str, data: ShardedDataset, folder: Path, repeats: int, *, target: float) -> Row:
-    """Compare graphs at random with PyTorch Geometric's dataset on disk."""
-    schema = {
-        name: {"dtype": value.dtype, "size": (2, -1) if name == "edge_index" else (-1, *value.shape[1:])}
-        for name, value in data[0].items()
-    }
-    stored = _OnDisk(str(folder / "sqlite"), backend="sqlite", schema=schema)
-    stored.extend(list(data), batch_size=32)
-    found = at_random(what, "PyG OnDiskDataset (sqlite, schema)", data, stored.__getitem__, repeats, target)
-    stored.close()
-    return found
-
-
-def batches(what: str, loader: GraphLoader, memory: InMemoryDataset, repeats: int, target: float) -> Row:
-    """Read all batches; theirs is a loader of a dataset in memory, the faster of 0 and 2 workers."""
-    found = []
-    for workers in (0, 2):
-        options = {"num_workers": workers, "persistent_workers": workers > 0}
-        other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
-        sides = (lambda side=side: deque(side, 0) for side in (loader, other))
-        found.append(row_of(what, LOADER, sides, len(loader), repeats, target))
-    return min(found, key=lambda row: row.theirs or 0.0)
+        yield row_of(batches(loader, in_memory(list(dataset)), what, repeats), LOADER, 3)
 
 
 def other_formats(data: ShardedDataset, what: str, batch: int, folder: Path, repeats: int) -> Iterator[Row]:
     """Compare with other formats whose libraries are installed: graphs at random, and batches of litData."""
+    order = np.random.Generator(np.random.PCG64(1)).permutation(len(data)).tolist()
     part, like = data.split or "graphs", data[0]
+
+    def at_random(read: Callable[[int], Data], against: str) -> Row:
+        ours, theirs = (lambda side=side: deque(map(side, order), 0) for side in (data.__getitem__, read))
+        found = compared(f"one {what} at random", ours, theirs, len(order), repeats)
+        return row_of(found, against, None)
+
     with suppress(ImportError):
         import litdata
-        from litdata.streaming.writer import BinaryWriter
 
-        writer = BinaryWriter(str(folder / "litdata"), chunk_bytes=2**26)
-        for at, item in enumerate(data):
-            writer.add_item(at, item)
-        writer.done()
-        writer.merge()
-        stream = litdata.StreamingDataset(str(folder / "litdata"), shuffle=True)
-        yield at_random(what, "litData StreamingDataset", data, stream.__getitem__, repeats)
+        chunks = export(data.build, "litdata", folder / "litdata", quiet=True)[part]
+        stream = litdata.StreamingDataset(str(chunks), shuffle=True)
+        yield at_random(stream.__getitem__, "litData StreamingDataset")
         loader = GraphLoader(data, batch, shuffle=True, num_threads=1, prefetch=0)
-        both = loader, litdata.StreamingDataLoader(stream, batch_size=batch, num_workers=0)
-        sides = (lambda side=side: deque(side, 0) for side in both)
-        name, against = f"batches of {batch}, shuffled: {what}", "litData StreamingDataLoader"
-        yield row_of(name, against, sides, len(loader), repeats)
+        sides = loader, litdata.StreamingDataLoader(stream, batch_size=batch, num_workers=0)
+        ours, theirs = (lambda side=side: deque(side, 0) for side in sides)
+        found = compared(f"batches of {batch}, shuffled: {what}", ours, theirs, len(loader), repeats)
+        yield row_of(found, "litData StreamingDataLoader", None)
     with suppress(ImportError):
         import lance
         from pyarrow import parquet
 
         table = parquet.read_table(export(data.build, "parquet", folder / "parquet", quiet=True)[part])
         stored = lance.write_dataset(table, str(folder / "lance"))
-        yield at_random(what, "Lance take", data, lambda n: of_row(stored.take([n]), like), repeats)
+        yield at_random(lambda record: of_row(stored.take([record]), like), "Lance take")
 
 
 def of_row(row: Any, like: Data) -> Data:
@@ -145,31 +111,7 @@ def of_row(row: Any, like: Data) -> Data:
     return Data.from_dict(values)
 
 
-def generated() -> Iterator[Data]:
-    """Yield random graphs of S3DIS size, whose edges are a neighbour table."""
-    generator = torch.Generator().manual_seed(0)
-    targets = torch.arange(NODES).repeat_interleave(K)
-    while True:
-        sources = torch.randint(NODES, (NODES * K,), generator=generator)
-        yield Data(
-            x=torch.rand(NODES, 9, generator=generator),
-            edge_index=torch.stack([sources, targets]),
-            y=torch.randint(13, (NODES,), generator=generator),
-        )
-
-
-def in_memory(items: list[Data]) -> InMemoryDataset:
-    """Return PyTorch Geometric's dataset that holds the same items in memory."""
-    dataset = InMemoryDataset()
-    dataset.data, dataset.slices = dataset.collate(items)
-    return dataset
-
-
-class _OnDisk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Tensors as raw bytes in SQLite: PyTorch Geometric's fastest layout on disk."""
-
-    def serialize(self, data: Data) -> dict[str, Any]:
-        return data.to_dict()  # type: ignore[no-any-return]
-
-    def deserialize(self, row: dict[str, Any]) -> Data:
-        return Data.from_dict(row)
+def row_of(found: Compared, against: str, target: float | None) -> Row:
+    """Return the row of a comparison."""
+    times = found.ours, found.theirs, found.ratio, (found.least, found.most)
+    return Row.compared(found.what, against, times, target=target, note="reading: generated or sample data")

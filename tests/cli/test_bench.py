@@ -11,6 +11,7 @@ from support.cli import done, refused
 
 from kmip_data.cli import bench
 from kmip_data.cli.main import root
+from kmip_data.models.profiling import reading
 
 
 @pytest.mark.slow
@@ -42,6 +43,16 @@ def test_wrong_usage_is_named_before_anything_is_measured():
     command = root.get_command(None, "bench").get_command(None, "attention")
     assert len([param for param in command.params if param.name not in {"as_json", "quiet"}]) <= 10
     assert [bench.quantity(value, "s") for value in (0.0021, 2000, None)] == ["2.1 ms", "2,000 s", "–"]
+
+
+@pytest.mark.slow
+def test_reading_compares_with_pyg(monkeypatch):
+    monkeypatch.setattr(reading, "REPEATS", 2)
+    monkeypatch.setattr(reading, "NODES", 64)
+    rows = done("bench", "reading", "--graphs", 16, "--json").json["rows"]
+    names = ["one graph at random", "shuffled batch of 8", "shuffled batch of 8, compact"]
+    assert [row["what"] for row in rows] == names
+    assert all(row["least"] <= row["ratio"] <= row["most"] for row in rows)
 
 
 @pytest.mark.slow
