@@ -1,4 +1,4 @@
-"""``kmip-data export``: write a build as Parquet or PyTorch Geometric files."""
+"""``kmip-data export``: write a build as Parquet, PyTorch Geometric or litData files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.TARGET)
-@click.option("--to", required=True, type=click.Choice(["parquet", "pt"]), help="Format.")
+@click.option("--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Format.")
 @shared.path_option("--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT, in this folder]")
 @shared.sample_option
 @shared.work_options
 def command(
     target: str, to: Any, output: Path | None, sample: bool, home: Home, as_json: bool, quiet: bool
 ) -> None:
-    """Write a build as Parquet or PyTorch Geometric files.
+    """Write a build as Parquet, PyTorch Geometric or litData files.
 
-    Each part of the default split becomes a file PART.parquet, or PART.pt for InMemoryDataset.load.
-    Nothing that exists is replaced.
+    Each part of the default split becomes a file PART.parquet, or PART.pt for InMemoryDataset.load, or a
+    folder PART for litdata.StreamingDataset. Nothing that exists is replaced.
     """
     from kmip_data.saving.export import export
 

@@ -39,7 +39,7 @@ COMMANDS = {
     "verify": "Check every byte of a build, and build a damaged one again.",
     "push": "Share a build or a run at any address.",
     "pull": "Download what was pushed to an address, verified.",
-    "export": "Write a build as Parquet or PyTorch Geometric files.",
+    "export": "Write a build as Parquet, PyTorch Geometric or litData files.",
     "preview": "Draw records of a build, or the map of a city.",
     "explore": "Open an interactive page for a graph and its predictions.",
     "train": "Train a model, building what is missing first.",

@@ -19,7 +19,7 @@ import kmip_data
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w", "pyyaml": "yaml"}
-SEAMS = {"wandb", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: installed if wanted
+SEAMS = {"wandb", "litdata", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: installed if wanted
 COME_WITH = {"fsspec", "llvmlite", "mpl_toolkits", "pydantic_core"}  #: torch, numba, matplotlib, pydantic
 #: Asked for where they are missing.
 OF_EXTRAS = {"lightning", "PIL", "rdkit", "skimage", "dask", "distributed", "huggingface_hub", "submitit"}

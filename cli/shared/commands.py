@@ -1,4 +1,4 @@
-"""Commands with examples in their help, and the options that several share.
+"""Commands with examples in their help and hints for old spellings, and the options that several share.
 
 A name that means nothing ends the command in a fraction of a second, before anything heavy is imported.
 ``--home`` is read first, as names are looked up there.
@@ -35,6 +35,17 @@ def read_table(name: str) -> dict[str, Any]:
 class Command(click.Command):
     """A click command whose help ends with examples: those of ``manifests/tables/examples.toml``."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the line; an option of a previous version ends in an error that names the new spelling."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name, option = ctx.command_path.partition(" ")[2], error.option_name
+            old = read_table("spellings")
+            if instead := old.get(f"{name} {option}", old.get(option)):
+                raise UsageError(f"{name} has no {option} any more.", next=instead) from None
+            raise
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""
         program, _, name = ctx.command_path.partition(" ")
@@ -45,7 +56,7 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A click group that shows its help alone, and answers a misspelt command with the right one."""
+    """A click group that shows its help alone, and answers a misspelt or old command with the right one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; an empty one asks for help, which is no error."""
@@ -59,6 +70,8 @@ class Group(Command, click.Group):
         if args and not args[0].startswith("-") and args[0] not in known:
             from kmip_data.manifest import unknown_name
 
+            if instead := read_table("spellings").get(args[0]):
+                raise UsageError(f"There is no command {args[0]!r} any more.", next=instead)
             raise unknown_name("command", args[0], known, command=f"{ctx.command_path} --help")
         return super().resolve_command(ctx, args)
 

@@ -1,4 +1,4 @@
-"""Exports of a build: Parquet and PyTorch Geometric's ``InMemoryDataset``, by part."""
+"""Exports of a build: Parquet, PyTorch Geometric's ``InMemoryDataset`` and litData's chunks, by part."""
 
 from __future__ import annotations
 
@@ -215,14 +215,18 @@ def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
     return known | ({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {})
 
 
-Format = Literal["parquet", "pt"]
+Format = Literal["parquet", "pt", "litdata"]
+_CHUNK_BYTES: Final = 2**26  #: litData's chunks, of which one is in memory
+#: dtypes that litData 0.2.76 cannot store
+_NOT_IN_LITDATA: Final = {"uint32", "uint64"}
 
 
 def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
     """Write a build in another format into a new folder; return the path of each part.
 
     ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.export`. ``pt``: ``PART.pt``, read by
-    ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are those of
+    ``InMemoryDataset.load``; all graphs of a part are in memory. ``litdata``: folders ``PART``, read by
+    ``litdata.StreamingDataset``, with items of :class:`torch_geometric.data.Data`. Parts are those of
     :func:`~kmip_data.saving.export.parts_of`.
 
     A hidden folder next to ``folder`` is written and renamed at the end; the next call removes that of one
@@ -266,7 +270,30 @@ def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
     return paths
 
 
+def _write_litdata(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
+    """Write chunks of 64 MiB in this process: ``litdata.optimize`` starts others and asks a server."""
+    try:
+        from litdata.streaming.writer import BinaryWriter
+    except ImportError as error:
+        what = "The format litdata needs the package litdata, which is not installed here."
+        raise UsageError(what, found=str(error), next="pip install litdata (see docs/sharing.md)") from error
+    for column in build.card.schema_.columns:
+        if column.presented in _NOT_IN_LITDATA:
+            what = f"litData cannot store {column.attribute}, which is {column.presented}."
+            raise UsageError(what, next="--to parquet, or --to pt")
+    parts = parts_of(build)
+    with Progress(f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet) as progress:
+        for part, records in parts.items():
+            writer = BinaryWriter(str(folder / part), chunk_bytes=_CHUNK_BYTES)
+            for at, item in enumerate(_items(build, records, progress)):
+                writer.add_item(at, item)
+            writer.done()
+            writer._merge_no_wait()  # noqa: SLF001 -- merge() waits for others where WORLD_SIZE is set
+    return {part: folder / part for part in parts}
+
+
 _WRITERS: Final[dict[Format, Callable[..., dict[str, Path]]]] = {
     "parquet": write_parquet,
     "pt": _write_pt,
+    "litdata": _write_litdata,
 }

@@ -135,7 +135,9 @@ def test_toml_round_trip(tmp_path):
 
 def test_a_configuration_of_another_layout_ends_in_one_error(tmp_path):
     path = tmp_path / "config.toml"
-    data = 'version = 1\n[data]\ndataset = "s3dis"\n'
+    data = 'version = 1\n[data]\ndataset = "s3dis"\n[system]\nlog_every = 3\n'
+    path.write_text(data)
+    assert read_config(path) == config()  # a key of earlier runs that means nothing now
     path.write_text(f'{data}[model]\nheads = 2\nlocal_residual = "inside"\n')
     with pytest.raises(UsageError) as caught:
         read_config(path)
