@@ -25,7 +25,6 @@ from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, 
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Records, Split, Unit
 from kmip_data.pipelines.cities.splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.shared.records import class_column, feature_column
-from kmip_data.runtime.threads import njit_nogil
 
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.
@@ -101,51 +100,17 @@ class Streets(NamedTuple):
 
 def join_streets(source: NDArray[Any], target: NDArray[Any], num_nodes: int) -> Streets:
     """Return the streets of directed edges, both ends (E,), for :func:`symmetrise` column by column."""
+    from kmip_data.graphs.kernels.streets import distinct, sorted_edges  # numba, which no name needs
+
     source, target = (end.astype(np.int32, copy=False) for end in (source, target))
     kept = np.flatnonzero(source != target).astype(np.int32)
     edges = np.concatenate([kept, kept + np.int32(len(source))])  # all there, then all back
     del kept
-    edges = _sorted(target, source, edges, num_nodes)
-    edges = _sorted(source, target, edges, num_nodes)
-    first, index = _distinct(source, target, edges)
+    edges = sorted_edges(target, source, edges, num_nodes)
+    edges = sorted_edges(source, target, edges, num_nodes)
+    first, index = distinct(source, target, edges)
     edges %= np.int32(max(len(source), 1))
     return Streets(index, edges, first)
-
-
-@njit_nogil()
-def _sorted(there: I32, back: I32, edges: I32, num_nodes: int) -> I32:
-    """Return edges stably sorted by the end in ``there``; edges beyond its length have theirs in ``back``."""
-    size = len(there)
-    position = np.zeros(num_nodes + 1, np.int64)
-    for edge in edges:
-        position[1 + (there[edge] if edge < size else back[edge - size])] += 1
-    position = np.cumsum(position)
-    order = np.empty_like(edges)
-    for edge in edges:
-        end = there[edge] if edge < size else back[edge - size]
-        order[position[end]] = edge
-        position[end] += 1
-    return order
-
-
-@njit_nogil()
-def _distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
-    """Return of sorted edges where each pair of ends begins, and its ends, (2, S)."""
-    size, start, end = len(source), -1, -1
-    new = np.empty(len(edges), np.bool_)
-    for at, edge in enumerate(edges):
-        before = start, end
-        start, end = (
-            (source[edge], target[edge]) if edge < size else (target[edge - size], source[edge - size])
-        )
-        new[at] = before[0] != start or before[1] != end
-    first = np.append(np.flatnonzero(new), len(edges))
-    index = np.empty((2, len(first) - 1), np.int32)
-    for street in range(len(first) - 1):
-        edge = edges[first[street]]
-        index[0, street] = source[edge] if edge < size else target[edge - size]
-        index[1, street] = target[edge] if edge < size else source[edge - size]
-    return first, index
 
 
 def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:

@@ -1,0 +1,44 @@
+"""Streets of directed edges: sorted by their ends, and each pair of ends once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kmip_data.arrays import I32, I64
+from kmip_data.runtime.threads import njit_nogil
+
+
+@njit_nogil()
+def sorted_edges(there: I32, back: I32, edges: I32, num_nodes: int) -> I32:
+    """Return edges stably sorted by the end in ``there``; edges beyond its length have theirs in ``back``."""
+    size = len(there)
+    position = np.zeros(num_nodes + 1, np.int64)
+    for edge in edges:
+        position[1 + (there[edge] if edge < size else back[edge - size])] += 1
+    position = np.cumsum(position)
+    order = np.empty_like(edges)
+    for edge in edges:
+        end = there[edge] if edge < size else back[edge - size]
+        order[position[end]] = edge
+        position[end] += 1
+    return order
+
+
+@njit_nogil()
+def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
+    """Return of sorted edges where each pair of ends begins, and its ends, (2, S)."""
+    size, start, end = len(source), -1, -1
+    new = np.empty(len(edges), np.bool_)
+    for at, edge in enumerate(edges):
+        before = start, end
+        start, end = (
+            (source[edge], target[edge]) if edge < size else (target[edge - size], source[edge - size])
+        )
+        new[at] = before[0] != start or before[1] != end
+    first = np.append(np.flatnonzero(new), len(edges))
+    index = np.empty((2, len(first) - 1), np.int32)
+    for street in range(len(first) - 1):
+        edge = edges[first[street]]
+        index[0, street] = source[edge] if edge < size else target[edge - size]
+        index[1, street] = target[edge] if edge < size else source[edge - size]
+    return first, index
