@@ -20,7 +20,6 @@ from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import ensure_split
 from kmip_data.pipelines.engine import encode as encode_module
-from kmip_data.pipelines.engine import encode as repair_module
 from kmip_data.pipelines.engine.encode import encode_build, repair_build
 
 
@@ -91,8 +90,8 @@ def test_repair_writes_no_shard_of_the_build_that_went(
     shard.write_bytes(shard.read_bytes()[:-1])
     raw = raw_folder(tmp_path / "raw")
     monkeypatch.setattr("kmip_data.pipelines.engine.encode.obtain_raw", lambda *_, **__: raw)
-    monkeypatch.setattr(repair_module, "pipeline_of", lambda _: toy_pipeline())
-    _wait_for(monkeypatch, repair_module, _replace(tmp_path))
+    monkeypatch.setattr(encode_module, "pipeline_of", lambda _: toy_pipeline())
+    _wait_for(monkeypatch, encode_module, _replace(tmp_path))
     with pytest.raises(UsageError, match="another build than"):
         repair_build(build.path, quiet=True)
     assert verify_build(build.path).ok
