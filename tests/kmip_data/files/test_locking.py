@@ -73,16 +73,6 @@ def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_lock_is_made_behind_a_link(tmp_path: Path) -> None:
-    away = tmp_path / "away"
-    away.mkdir()
-    (away / "x.lock").write_text("mine")
-    (tmp_path / ".locks").symlink_to(away)
-    with build_lock(tmp_path / "x"):
-        assert (tmp_path / "x/.lock").is_file()
-    assert [path.read_text() for path in away.iterdir()] == ["mine"]
-
-
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".locks").mkdir()
     (tmp_path / "mine").write_text("mine")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import zipfile
 import zlib
 from collections.abc import Callable
 from itertools import product
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from support.cases import Cases, open_descriptors
 from support.cli import python
-from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
@@ -224,11 +222,6 @@ def test_the_upstream_layout_is_read(tmp_path):
         file["data"].attrs["note"] = "variable-length text"
         file.create_dataset("empty", (0, 3), "f4", maxshape=(None, 3))
     np.testing.assert_array_equal(read_everything(path)["data"], data)
-    with zipfile.ZipFile(shared_data("indoor3d_sem_seg_hdf5_data_small.zip")) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".h5")]
-        archive.extractall(tmp_path, names)
-    assert names
-    assert all(read_everything(tmp_path / name)["data"].shape[1:] == (4096, 9) for name in names)
 
 
 def test_damage_met_while_reading_is_ours(tmp_path):

@@ -168,12 +168,8 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
             build_toy(tmp_path, engine="dask", scheduler=address)
 
 
-def test_dask_that_is_not_installed_and_options_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match="belongs to the engine dask"):
         BuildOptions.of("toy", {"scheduler": "tcp://127.0.0.1:9"})
     with pytest.raises(UsageError, match="There is no engine"):
         BuildOptions.of("toy", {"engine": "threads"})
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match="not installed") as caught:
-        BuildOptions.of("toy", {"engine": "dask"})
-    assert "[distributed]" in str(caught.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 
 import numpy as np
 import pytest
@@ -49,21 +48,6 @@ def test_rounds_as_python_does(words):
     else:
         with pytest.raises(DamagedInput, match=r"a, line 1: not [1-6] finite decimal numbers"):
             parse_points(text, len(words), name="a")
-
-
-def test_real_shapes_equal_pyg(tmp_path):
-    import zipfile
-
-    with zipfile.ZipFile(shared_data("shapenet_part_16_shapes.zip")) as archive:
-        names = [name for name in archive.namelist() if re.search(r"/\d{8}/.*\.txt$", name)]
-        assert len(names) == 16
-        for name in names:
-            path = tmp_path / "shape.txt"
-            path.write_bytes(archive.read(name))
-            assert (
-                parse_points(path.read_bytes(), 7, name=name).tobytes()
-                == read_txt_array(str(path)).numpy().tobytes()
-            )
 
 
 def test_line_ends():
