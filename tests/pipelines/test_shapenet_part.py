@@ -50,11 +50,6 @@ def sample(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["real", "sample"])
-def raw(request):
-    return request.getfixturevalue(request.param)
-
-
 # --- equal to the references ---------------------------------------------------------------------
 
 
@@ -75,9 +70,9 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
             assert item.edge_index.shape == (2, 8 * item.num_nodes)
 
 
-def test_edges_equal_brute_force(raw):
-    _, records = records_of_folder("shapenet-part", raw, limit=2)
-    _, upstream = records_of_folder("shapenet-part", raw, limit=2, knn_rule="torch-cluster")
+def test_edges_equal_brute_force(real):
+    _, records = records_of_folder("shapenet-part", real, limit=2)
+    _, upstream = records_of_folder("shapenet-part", real, limit=2, knn_rule="torch-cluster")
     for record, other in zip(records, upstream, strict=True):
         pos = record.columns["node/x"][:, 3:]
         assert np.array_equal(record.neighbor[::7], exact_table(pos, 8, every=7))
