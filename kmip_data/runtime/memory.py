@@ -7,6 +7,7 @@ once. A buffer of :func:`empty` comes back as soon as its last tensor is gone, a
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import os
@@ -108,6 +109,7 @@ def _limits() -> Iterator[tuple[int, int]]:
 
 
 SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
+M_MMAP_THRESHOLD: Final = -3  #: of malloc.h
 KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
 
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
@@ -159,6 +161,16 @@ def keep_what_is_used() -> None:
 
 def _used_bytes() -> int:
     return sum(buffer.size for _, buffer in list(_used.values()))
+
+
+def return_what_is_freed() -> None:
+    """Map each later block of the C library from :data:`SMALLEST` bytes by itself, until the process ends.
+
+    By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a step on
+    100,000 nodes. A step there takes a quarter more processor time for its fresh pages.
+    """
+    if sys.platform == "linux" and (option := getattr(ctypes.CDLL(None), "mallopt", None)):
+        option(M_MMAP_THRESHOLD, SMALLEST)
 
 
 def release() -> None:

@@ -29,9 +29,6 @@ from kmip_data.runtime.memory import free_host_memory
 
 COPIES = 5  #: of the weights: themselves, their gradients, two moments of Adam, the best so far
 ROOM = 1.3  #: what compiled kernels allocate by themselves
-#: Layers that are recomputed leave holes in the heap: this share of a step that keeps them, 0.5 to 1.5 GiB
-#: at 20,000 to 60,000 nodes, and none where a tensor of nodes is so large that it is a mapping of its own.
-HOLES, MAPPED = 0.3, 32 * 2**20
 CUT = 512  #: nodes of a cut
 
 
@@ -105,10 +102,7 @@ def step_bytes(config: RunConfig, data: RunData, *, recompute: bool, whole: Batc
     copies = COPIES + (2 if config.training.ema is not None else 0)
     with torch.device("meta"):
         weights = 4 * count_parameters(build_model(config.model, **data.channels))
-    need = int(ROOM * both + copies * weights)
-    if recompute and 4 * data.largest_batch.nodes * config.model.hidden_dim < MAPPED:
-        need += int(HOLES * step_bytes(config, data, recompute=False))
-    return need
+    return int(ROOM * both + copies * weights)
 
 
 def _on_a_cut(

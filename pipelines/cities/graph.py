@@ -226,6 +226,7 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     version = 1
     one_unit = True
+    small_bytes = 64 * 2**20  # of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s
     Params: ClassVar[type[CityParams]] = CityParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
     node_ids: ClassVar[bool] = False  #: OpenStreetMap's numbers of the intersections are stored, too

@@ -25,6 +25,7 @@ from kmip_data.models.training.data.run_data import Pass, RunData, check_columns
 from kmip_data.pipelines.find import obtain, obtain_columns, split_name
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.runtime.memory import return_what_is_freed
 from kmip_data.wording import counted
 
 
@@ -186,6 +187,7 @@ class OneGraph(RunData):
         if processes > 1 and "partition" not in self.graph:
             from kmip_data.models.layers.partition import share_of
 
+            return_what_is_freed()
             self._whole = self.graph = share_of(self.graph, rank, processes)
 
     @property
