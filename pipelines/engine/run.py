@@ -111,12 +111,12 @@ class _Run:
             for place in (work, folder / "shards", folder / "splits"):
                 files.make_folder(place, root=folder)
             remove_half_done(folder, self.plan.key)
-        needs, small = [self.plan.raw.path], self.plan.pipeline.is_small(self.plan.raw)
-        options = self.plan.options
-        if options.memory is None and self.plan.pipeline.one_unit:
+        options, pipeline, raw = self.plan.options, self.plan.pipeline, self.plan.raw
+        here = options.memory is None and pipeline.is_small(raw)  # only a worker's memory can be bounded
+        if options.memory is None and pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
         try:
-            self.executor = open_executor(options, work, jobs=self.jobs, needs=needs, here=small)
+            self.executor = open_executor(options, work, jobs=self.jobs, needs=[raw.path], here=here)
             with Journal(work / JOURNAL, self.plan.key) as self.journal, self.executor:
                 yield
         finally:

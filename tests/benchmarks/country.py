@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import psutil
 from benchmarks.table import Row
-from support.country import write_country
 from support.shared import ROOT
 
 from kmip_data.cli.bench import machine_line, quantity
@@ -87,6 +86,8 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 
 def measured(intersections: int, *, commands: bool = True) -> Country:
     """Generate a country, build it, and run the commands on the build, each in a process of its own."""
+    from support.country import write_country  # slow to import: a build by this module does not wait for it
+
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
         folder = Path(name)
         file, log = folder / f"generated-{intersections}.osm.pbf", folder / "stages"
