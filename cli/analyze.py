@@ -180,8 +180,7 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     means = ("test", "seconds", "paper_test", "paper_seconds")
     cells = ([row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows)
     found = {"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved}
-    text = [table(header, cells), *notes, "saved  {}  {}".format(*saved)]
-    show(found, "\n".join(text), as_json=as_json)
+    show(found, "\n".join([table(header, cells), *notes, "saved  {}  {}".format(*saved)]), as_json=as_json)
 
 
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:

@@ -79,8 +79,7 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         shown = (f"{100 * values[band]:.0f}" if band in values else "–" for band in SHOWN)
         lines.append([model, f"{100 * share:.1f}", *shown])
     picture = home.root / PICTURE
-    title = "Accuracy by the distance to the answer"
-    draw_by_distance(by_model, picture, title=title, chance=1 / 8)
+    draw_by_distance(by_model, picture, title="Accuracy by the distance to the answer", chance=1 / 8)
     click.echo("\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0.")
     page = None
     try:

@@ -64,8 +64,7 @@ def command(
     graph = _graph(build, answer, record, part, home)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
-    about = {"run": answer and answer.run, "sample": build.card.sample}
-    found = {"path": build.path, "saved": page, **about}
+    found = {"path": build.path, "saved": page, "run": answer and answer.run, "sample": build.card.sample}
     show(found, f"Saved {page}", as_json=as_json)
     if not (no_open or as_json):
         webbrowser.open(page.absolute().as_uri())
@@ -108,6 +107,5 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
         return city_graph(build, classes, split, run)
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
     predicted, position = values if classes is None else classes, record or 0
-    keys = dataset.keys[position : position + 1]
-    picture = next(iter(pictures_of(build, home, keys).values()), None)
+    picture = next(iter(pictures_of(build, home, dataset.keys[position : position + 1]).values()), None)
     return record_graph(dataset, position, predicted, run, picture)

@@ -35,5 +35,4 @@ def command(
     build = resolve(target, home, sample=sample)
     folder = located(output or Path(f"{build.path.name}-{to}"), "folder")
     parts = export(build, to, folder, quiet=quiet)
-    found = {"path": folder, "format": to, "parts": parts}
-    show(found, "\n".join(map(str, parts.values())), as_json=as_json)
+    show({"path": folder, "format": to, "parts": parts}, "\n".join(map(str, parts.values())), as_json=as_json)

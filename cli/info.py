@@ -62,15 +62,14 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
     expected, license_ = manifest.expected, manifest.license
     averages = [(expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")]
     built_in = manifest.dataset_class != "ShardedDataset"
-    splits = (
-        (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
-        for rule, parts in expected.splits.items()
-    )
     pairs = [
         ("task", manifest.task),
         ("graphs", expected.graphs),
         ("average", ", ".join(f"{value:,.1f} {what}" for value, what in averages if value is not None)),
-        *splits,
+        *(
+            (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
+            for rule, parts in expected.splits.items()
+        ),
         ("classes", _classes(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", f"from kmip_data import {manifest.dataset_class}" if built_in else "kmip_data.open(NAME)"),
@@ -150,7 +149,6 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
 
     card = build.card
     size = human_bytes(sum(shard.bytes for shard in card.shards))
-    receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]
     pairs = [
         ("path", build.path),
         ("key", card.key),
@@ -159,7 +157,7 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
         ("shards", f"{len(card.shards)} ({size})"),
         ("classes", _classes(card.class_names)),
         ("license", card.license.get("notice")),
-        ("made from", "\n".join(receipts)),
+        ("made from", "\n".join(f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts)),
         ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
     ]
     text = [f"{card.heading}\n\n{facts(pairs)}", f"\nColumns\n{columns_table(card.schema_, indent=2)}"]
@@ -198,8 +196,7 @@ def _classes_by_part(card: Card) -> str:
     rows: list[list[object]] = []
     for number, count in enumerate(counts["total"]):
         name = card.class_names[number] if number < len(card.class_names) else number
-        shares = (f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values())
-        rows.append([name, count, *shares])
+        rows.append([name, count, *(f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values())])
     return "\n" + table(["class", "count", *columns], rows)
 
 

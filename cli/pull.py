@@ -46,5 +46,4 @@ def command(address: str, columns: str | None, home: shared.Home, as_json: bool,
     text.append(f"Next: kmip-data {step}")
     about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
     digests = {entry.file: entry.sha256 for entry in files}
-    shown = {**about, "bytes": size, "files": digests, "there": found.there}
-    show(shown, "\n".join(text), as_json=as_json)
+    show({**about, "bytes": size, "files": digests, "there": found.there}, "\n".join(text), as_json=as_json)

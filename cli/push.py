@@ -36,8 +36,7 @@ def command(target: str, address: str, sample: bool, home: shared.Home, as_json:
         from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build
 
-        view = functools.partial(parquet_view, quiet=quiet)
-        share = push_build(what, address, view=view, quiet=quiet)
+        share = push_build(what, address, view=functools.partial(parquet_view, quiet=quiet), quiet=quiet)
     size, where = sum(entry.bytes for entry in share.files), shown_address(address)
     found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed, "bytes": size}
     text = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"

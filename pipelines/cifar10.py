@@ -46,9 +46,8 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
             ("similarity",),
             "exp(-(distance of the centres / width)²): near superpixels have large values",
         )
-        label = class_column("graph/y", NUM_CLASSES, "class of the picture")
         return Schema(
-            columns=(features, similarity, label),
+            columns=(features, similarity, class_column("graph/y", NUM_CLASSES, "class of the picture")),
             views=(View(attribute="pos", source="node/x", start=3, stop=5),),
             edges="index",
             max_nodes=self.manifest.max_nodes,

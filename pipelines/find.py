@@ -111,8 +111,7 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     from kmip_data.pipelines.base import check_params, load_pipeline
 
-    pipeline = load_pipeline(load_manifest(name))
-    return check_params(pipeline.Params, given, name).model_dump(mode="json")
+    return check_params(load_pipeline(load_manifest(name)).Params, given, name).model_dump(mode="json")
 
 
 def _find_named(

@@ -65,8 +65,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         """Directed edges, and the type of the app."""
         names = LABEL_ORDERS[params.label_order]
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
-        most = self.manifest.max_nodes
-        return Schema(columns=(label,), edges="index", max_nodes=most, key_length=64)
+        return Schema(columns=(label,), edges="index", max_nodes=self.manifest.max_nodes, key_length=64)
 
     def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
         """Types of apps in the chosen order."""

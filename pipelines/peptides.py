@@ -62,8 +62,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
         smiles, targets = [], []
-        columns = ("smiles", *self.columns)
-        table = read_columns(raw.path / self.table, columns, max_bytes=MAX_TABLE_BYTES)
+        table = read_columns(raw.path / self.table, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES)
         for row, (text, *fields) in enumerate(table):
             where = f"{self.table}, row {row}"
             if not text.isascii() or not text.isprintable():

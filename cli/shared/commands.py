@@ -28,8 +28,7 @@ def read_table(name: str) -> dict[str, Any]:
     import tomllib
     from importlib import resources
 
-    file = resources.files("kmip_data.manifests.tables") / f"{name}.toml"
-    return tomllib.loads(file.read_text("utf-8"))
+    return tomllib.loads((resources.files("kmip_data.manifests.tables") / f"{name}.toml").read_text("utf-8"))
 
 
 class Command(click.Command):

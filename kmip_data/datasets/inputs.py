@@ -32,8 +32,7 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
 
     def forward(self, data: Data) -> Data:
         """Return ``data`` with five more columns of ``x``, float32."""
-        profile = local_degree_profile(data.edge_index.numpy(), data.num_nodes, self.rule)
-        x = torch.from_numpy(profile)
+        x = torch.from_numpy(local_degree_profile(data.edge_index.numpy(), data.num_nodes, self.rule))
         data.x = x if data.x is None else torch.cat([data.x.view(len(x), -1), x], dim=-1)
         return data
 

@@ -94,8 +94,7 @@ class PCQMContact(BuiltDataset):
         on_error: OnError = "stop",
         **arguments: Unpack[PartArguments],
     ) -> None:
-        rule = {"split": split_rule, "split_seed": split_seed}
-        self._open(root, {"on_error": on_error}, rule, arguments)
+        self._open(root, {"on_error": on_error}, {"split": split_rule, "split_seed": split_seed}, arguments)
 
     def get(self, idx: int) -> Data:
         """Return record ``idx`` of the part, without the transform; contacts as pairs of atoms."""
@@ -264,8 +263,7 @@ class LongRange(BuiltDataset):
         seed: int = 0,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        chosen = {"task": task, "graphs": graphs, "nodes": nodes, "seed": seed}
-        self._open(root, chosen, {}, arguments)
+        self._open(root, {"task": task, "graphs": graphs, "nodes": nodes, "seed": seed}, {}, arguments)
 
 
 class ECHO(BuiltDataset):

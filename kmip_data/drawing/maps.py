@@ -292,8 +292,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         axes.plot(*lines, color=look().faint, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
         marks = {"s": area, "linewidths": 0, "zorder": 2}
         if isinstance(layer, Scale):
-            colors = ListedColormap(ramp(256))
-            drawn = axes.scatter(x, y, c=layer.values[::step], cmap=colors, **marks)
+            drawn = axes.scatter(x, y, c=layer.values[::step], cmap=ListedColormap(ramp(256)), **marks)
             # Inside the place of the map: a colour bar of its own would stand where the panel ends.
             beside = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
             figure.colorbar(drawn, cax=beside, label=f"{layer.name} [{layer.unit}]", format="{x:,.0f}")

@@ -105,8 +105,7 @@ def label_words(column: Column, value: NDArray[Any], names: Sequence[str]) -> st
     """Write the label of a graph: its class, the labels that hold, or its targets."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)
-    fields = column.fields or tuple(str(i) for i in range(value.size))
-    named = zip(fields, value.ravel(), strict=True)
+    named = zip(column.fields or tuple(str(i) for i in range(value.size)), value.ravel(), strict=True)
     if column.num_classes:
         return "\n".join(name for name, holds in named if holds) or "none holds"
     return "\n".join(f"{name}  {number:.3g}" for name, number in named)

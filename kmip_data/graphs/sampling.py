@@ -36,8 +36,7 @@ class Neighborhoods:
         self._source, target = edge_index
         self._nodes = num_nodes
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
-        dtype = np.int32 if len(target) < 2**31 else np.int64
-        self._edges = np.argsort(target, kind="stable").astype(dtype)
+        self._edges = np.argsort(target, kind="stable").astype(np.int32 if len(target) < 2**31 else np.int64)
         self._start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=num_nodes))])
         self._places: list[I64] = []  # of draws that have ended, −1 for every node
 

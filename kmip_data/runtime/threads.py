@@ -71,8 +71,7 @@ def for_ranges(
     the most rows of one range: an interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
     """
     # A range that waits for further ranges may hold the last thread they could run in.
-    busy = getattr(_here, "busy", False)
-    threads = 1 if busy else min(num_threads(), max(1, total // max(1, grain)))
+    threads = 1 if getattr(_here, "busy", False) else min(num_threads(), max(1, total // max(1, grain)))
     # A few ranges per thread even out rows of unequal cost.
     pieces = min(threads * 4, max(threads, total // max(1, grain))) if threads > 1 else 1
     if most is not None:

@@ -219,8 +219,7 @@ class Received:
         require_room(folder, total, f"What is missing of {self.remote.address}")
         with Progress(f"pull {self.share.name}", total, unit="B", quiet=quiet) as progress:
             for entry in missing:
-                path = folder / entry.file
-                with continued_file(path, partial_name(entry), root=folder) as file:
+                with continued_file(folder / entry.file, partial_name(entry), root=folder) as file:
                     self._complete(file, entry, progress)
         return len(missing)
 

@@ -210,8 +210,7 @@ def _described(
 
 def header(fields: Mapping[str, Any]) -> str:
     """Return a YAML block; each value is written as JSON, which is YAML."""
-    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
-    return "\n".join(["---", *lines, "---", ""])
+    return "\n".join(["---", *[f"{name}: {json.dumps(value)}" for name, value in fields.items()], "---", ""])
 
 
 def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:

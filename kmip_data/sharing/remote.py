@@ -292,8 +292,7 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
             next="correct the address, which is that of the folder; or ask whoever pushed to push again",
         )
     share = parse_share(data, remote.address)
-    digests = remote.read(BLOCKS_NAME, share.blocks_bytes) or b""
-    return share, BlockDigests(share, digests, remote.address)
+    return share, BlockDigests(share, remote.read(BLOCKS_NAME, share.blocks_bytes) or b"", remote.address)
 
 
 def _session() -> http.Session:

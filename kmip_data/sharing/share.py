@@ -89,8 +89,7 @@ class BlockDigests:
         if len(data) != share.blocks_bytes or hashlib.sha256(data).hexdigest() != share.blocks:
             expected = f"{share.blocks_bytes:,} bytes of SHA-256 {share.blocks}"
             raise damaged(f"{address}/{BLOCKS_NAME}", expected, f"{len(data):,} bytes")
-        counts = (entry.blocks for entry in share.files)
-        starts = itertools.accumulate(counts, initial=0)
+        starts = itertools.accumulate((entry.blocks for entry in share.files), initial=0)
         self._first = dict(zip((entry.file for entry in share.files), starts, strict=False))
         self._data, self._address = data, address
 

@@ -190,7 +190,6 @@ def finish_build(
     known, differing = manifest.expected.graphs is not None, list[str]()
     if known and not raw.sample:
         differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
-    complete = not raw.sample and not differing if known else None
     finish(  # this function is long because a card has this many fields
         folder,
         schema,
@@ -204,7 +203,7 @@ def finish_build(
         title=manifest.title,
         key=plan.key,
         sample=raw.sample,
-        complete=complete,
+        complete=not raw.sample and not differing if known else None,
         parameters=card_parameters(params, plan.options.compression),
         pipeline_version=pipeline.version,
         license=manifest.license.model_dump(mode="json"),

@@ -195,8 +195,7 @@ class _Machine:
             elif code == _EMPTY_TUPLE:
                 stack.append(())
             elif code in _LENGTHS:
-                width = _LENGTHS[code]
-                start = position + width
+                start = position + _LENGTHS[code]
                 position = start + int.from_bytes(view[position:start], "little")
                 if position > end:
                     raise EOFError(f"a byte string ends {position - end} bytes behind the end of the file")

@@ -70,8 +70,7 @@ def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
     One part of the list is in memory at a time, and arrays are views of the mapped file.
     """
     with _opened(path, streamed=True) as (pickled, resolve):
-        allowed = {**_GLOBALS, **extra}
-        for items, _ in stream_list(pickled, allowed, name=path.name, persistent=resolve):
+        for items, _ in stream_list(pickled, {**_GLOBALS, **extra}, name=path.name, persistent=resolve):
             yield from items
 
 

@@ -55,8 +55,7 @@ def read_columns(
         reader = csv.reader(_lines(file, max_bytes, path.name), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
-            missing = [name for name in columns if name not in header]
-            if missing:
+            if not set(columns) <= set(header):
                 what = f"{path.name} does not have the columns that were expected."
                 raise DamagedInput(what, expected=", ".join(columns), found=", ".join(header)[:500])
             wanted = [header.index(name) for name in columns]

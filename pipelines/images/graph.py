@@ -228,8 +228,7 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
     from skimage.color import rgb2gray
     from skimage.filters import sobel
 
-    grey = rgb2gray(picture.astype(np.float32) / np.float32(255))
-    strength = sobel(grey)  # type: ignore[no-untyped-call]
+    strength = sobel(rgb2gray(picture.astype(np.float32) / np.float32(255)))  # type: ignore[no-untyped-call]
     # A pixel lies on a boundary with the smallest and with the largest number around it.
     smallest, largest = (extreme(segments, 3, mode="nearest") for extreme in (minimum_filter, maximum_filter))
     below, above = smallest != segments, largest != segments

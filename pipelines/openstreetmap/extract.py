@@ -128,8 +128,7 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
                 reader.apply(writer, simplify=True)
             found = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
             ways = found.ways()
-        rings = found.member_rings()
-        return Extract(ways, assemble(found.closed, found.relations, rings, found.open_areas))
+        return Extract(ways, assemble(found.closed, found.relations, found.member_rings(), found.open_areas))
 
 
 class _Map:
@@ -225,14 +224,13 @@ class _Map:
         every = [*self.kinds]
         tags = [dict(every[number]) for number in distinct.tolist()]
         of_tags = {key: coded([found.get(key, "") for found in tags], "") for key in VALUES}
-        directions = np.array([direction(found, self.network_type) for found in tags], np.int8)
         return Ways(
             start=start,
             node=mapped(node, self.folder),
             node_id=node_id,
             x=x,
             y=y,
-            direction=directions[place],
+            direction=np.array([direction(found, self.network_type) for found in tags], np.int8)[place],
             tags={key: codes[place] for key, (codes, _) in of_tags.items()},
             values={key: [(value,) for value in values] for key, (_, values) in of_tags.items()},
         )

@@ -298,14 +298,13 @@ def _join(
 ) -> dict[str, NDArray[Any]]:
     """Return one edge a street: lengths added up, values collected; new ones are added to ``known``."""
     street, starts = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), ptr[:-1]
-    tags = {key: _collected(steps[key], starts, street, values[key], known[key]) for key in VALUES}
     return {
         "source": steps["source"][starts],
         "target": steps["target"][ptr[1:] - 1],
         "length": np.bincount(street, weights=steps["length"]),
         "oneway": _either(steps["oneway"], starts),
         "reversed": _either(steps["reversed"], starts),
-        **tags,
+        **{key: _collected(steps[key], starts, street, values[key], known[key]) for key in VALUES},
     }
 
 

@@ -94,10 +94,9 @@ class RawCopy(RawFolder):
     @classmethod
     def of(cls, path: Path, receipt: CopyReceipt) -> Self:
         """Return the copy in the folder ``path``."""
-        members = dict(sorted(receipt.members.items()))
         return cls(
             path=path,
-            members={name: member.sha256 for name, member in members.items()},
+            members={name: member.sha256 for name, member in sorted(receipt.members.items())},
             receipts=tuple(source.receipt for source in receipt.sources),
             sample=receipt.sample is not None,
             downloaded=all(source.downloaded for source in receipt.sources),

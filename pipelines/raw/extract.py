@@ -170,8 +170,7 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
     digests: dict[str, str] = {}
     try:
         with Progress(f"unpack {archive.path.name}", selection.bytes, unit="B", quiet=quiet) as progress:
-            pieces = archive.pieces(selection.members.values())
-            for entry, parts in itertools.groupby(pieces, itemgetter(0)):
+            for entry, parts in itertools.groupby(archive.pieces(selection.members.values()), itemgetter(0)):
                 name = entry.name[len(selection.root) :]
                 digests[name] = _write_member(archive, entry, (p for _, p in parts), target / name, progress)
     except BaseException:

@@ -44,8 +44,7 @@ def write_sample(
     header = ["", "smiles", "peptide_seq", *columns]
     if len(columns) == 1:
         header.append("identifier")
-        labels = _labels(composition, NUM_LABELS, rng).tolist()
-        more = [[str(row), 3 * i + 4] for i, row in enumerate(labels)]
+        more = [[str(row), 3 * i + 4] for i, row in enumerate(_labels(composition, NUM_LABELS, rng).tolist())]
     else:
         more = [[repr(value) for value in row] for row in _targets(composition, len(columns), rng).tolist()]
     rows = [[i, smiles(chain, rng), chain, *more[i]] for i, chain in enumerate(chains)]

@@ -69,8 +69,7 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], N
             rng = Generator(PCG64([seed, area, number]))
             cloud, label, extent = make_room(rng)
             corners = windows(extent[:2].tolist(), WIDTH)
-            take = min(wanted, most, len(corners))
-            places = np.linspace(0, len(corners) - 1, take).round().astype(int)
+            places = np.linspace(0, len(corners) - 1, min(wanted, most, len(corners))).round().astype(int)
             cut = list(_cut(cloud, label, [corners[i] for i in places], rng))
             kind = KINDS[int(rng.integers(len(KINDS)))]
             for x, y in cut:

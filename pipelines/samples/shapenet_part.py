@@ -58,8 +58,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         paths.append(path)
     order = Generator(PCG64([seed, total, 1])).permutation(total)
     for part, rows in deal(order, part_sizes(total, PUBLISHED)).items():
-        listed = [f"shape_data/{paths[i]}" for i in rows]
-        (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
+        (folder / list_name(part)).write_bytes(json.dumps([f"shape_data/{paths[i]}" for i in rows]).encode())
 
 
 def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.float64]:

@@ -43,8 +43,7 @@ def write_torch_file(path: Path, value: Any) -> None:
     ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
     """
     storages: list[NDArray[Any]] = []
-    pickled = b"\x80\x02" + _opcodes(value, storages) + b"."
-    write_archive(path, pickled, storages)
+    write_archive(path, b"\x80\x02" + _opcodes(value, storages) + b".", storages)
 
 
 def write_graphs(path: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
@@ -162,8 +161,7 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
         if isinstance(obj, _Reduced):
             return obj.made_by, obj.arguments
         if isinstance(obj, np.ndarray):
-            state = (1, obj.shape, obj.dtype, False, obj.tobytes())
-            return _RECONSTRUCT, (_NDARRAY, tuple([0]), b"b"), state  # noqa: C409
+            return _RECONSTRUCT, (_NDARRAY, tuple([0]), b"b"), (1, obj.shape, obj.dtype, False, obj.tobytes())  # noqa: C409
         if isinstance(obj, np.dtype):
             return _DTYPE, (obj.str[1:], False, True), (3, obj.str[0], None, None, None, -1, -1, 0)
         return NotImplemented

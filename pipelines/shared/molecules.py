@@ -106,11 +106,10 @@ def featurise(mol: Mol) -> Molecule:
         raise RefusedSmilesError(f"a bond has the stereo mark {stereo.max()} of RDKit, which has no index")
     ends = bonds[:, :2].astype(np.int32)
     kind = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
-    features = np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1)
     return Molecule(
         np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8),
         np.ascontiguousarray(np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T),
-        features.repeat(2, axis=0),
+        np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1).repeat(2, axis=0),
     )
 
 
@@ -158,9 +157,8 @@ class MoleculePipeline(Pipeline[P, S]):
         """Atoms, bonds and what is to be predicted."""
         doc = "features of the Open Graph Benchmark, each an index"
         atoms = index_column("node/x", ATOM_FIELDS, max(ATOM_SIZES) - 1, doc)
-        bonds = index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc)
         return Schema(
-            columns=(atoms, bonds, self.target()),
+            columns=(atoms, index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc), self.target()),
             edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
@@ -190,8 +188,7 @@ class MoleculePipeline(Pipeline[P, S]):
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
         folder = self.raw_lists(raw, params.split if len(self.lists) > 1 else "")
-        found = self.read_lists(folder, params.split).items()
-        lists = {part: listed.tolist() for part, listed in found}
+        lists = {part: listed.tolist() for part, listed in self.read_lists(folder, params.split).items()}
         return split_by_lists(lists, list(map(int, records.keys)), "row numbers", params.split)
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, NDArray[np.int64]]:

@@ -188,8 +188,7 @@ def _factorise(matrix: Any, shift: float) -> Any:
     from scipy.sparse.linalg import splu
 
     shifted = csc_array(matrix - shift * eye_array(matrix.shape[0]))
-    options = {"SymmetricMode": True}
-    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
 def _signed(mode: NDArray[np.float64]) -> NDArray[np.float64]:
