@@ -150,7 +150,7 @@ def _own_files(item: Belonging) -> list[str]:
     build, names = Build(item.path, read_card(item.path)), list(NEXT_TO_CARD)
     for column in added_names(build.path):
         with contextlib.suppress(DamagedInput):  # of somebody else, then
-            names += [f"{COLUMNS}/{column}/{entry.file}" for entry in read_columns(build, column).files]
+            names += [f"{COLUMNS}/{column}/{file}" for file in read_columns(build, column).digests]
             names.append(f"{COLUMNS}/{column}/{CARD_NAME}")
     return [*names, *build.card.digests, PAGE_NAME, CARD_NAME]
 

@@ -34,6 +34,11 @@ class ColumnsCard(Strict):
     digest: str = ""
 
     @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each file."""
+        return {file: member.sha256 for entry in self.files for file, member in entry.files.items()}
+
+    @property
     def schema_(self) -> Schema:
         """The schema of the files."""
         return parse_schema(json.dumps(self.data_schema))[0]
@@ -95,7 +100,7 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
         "definition": card.definition,
         "key": card.key,
         "bytes": sum(entry.bytes for entry in card.files),
-        "files": {entry.file: entry.sha256 for entry in card.files},
+        "files": card.digests,
     }
 
 

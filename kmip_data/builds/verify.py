@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +17,7 @@ from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError, check_resources
 from kmip_data.files.changes import written_name
 from kmip_data.files.reading import read_small
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, SplitEntry, read_card
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, Member, SplitEntry, read_card
 from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
@@ -40,19 +40,24 @@ class Problem:
         return f"{self.file}: {self.what}" + (f" ({', '.join(known)})" if known else "")
 
 
+def _files(entry: FileEntry | SplitEntry) -> Mapping[str, Member | SplitEntry]:
+    return entry.files if isinstance(entry, FileEntry) else {entry.file: entry}
+
+
 def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
-    if not (path / entry.file).is_file():  # a device or a pipe may have no end
-        yield Problem(entry.file, "is missing")
-        return
-    try:
-        with (path / entry.file).open("rb") as file:
-            digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
-    except OSError as error:
-        check_resources(path / entry.file, error)
-        yield Problem(entry.file, "cannot be read", found=error.strerror or str(error))
-        return
-    if digest != entry.sha256 or size != getattr(entry, "bytes", size):
-        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", f"{digest}, {size:,} bytes")
+    for name, known in _files(entry).items():
+        if not (path / name).is_file():  # a device or a pipe may have no end
+            yield Problem(name, "is missing")
+            continue
+        try:
+            with (path / name).open("rb") as file:
+                digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+        except OSError as error:
+            check_resources(path / name, error)
+            yield Problem(name, "cannot be read", found=error.strerror or str(error))
+            continue
+        if digest != known.sha256 or size != getattr(known, "bytes", size):
+            yield Problem(name, "has other bytes", f"SHA-256 {known.sha256}", f"{digest}, {size:,} bytes")
 
 
 def _changed(path: Path, file: str, text: str) -> Iterator[Problem]:
@@ -82,11 +87,11 @@ def _strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
             yield f"{file} is not part of the build; it is left as it is"
 
 
-def _damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
+def _damage(path: Path, entry: FileEntry | SplitEntry, error: DamagedInput) -> Iterator[Problem]:
     """Turn a reader's error about a file into a problem; a missing file has one already."""
-    if (path / file).is_file():
-        what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
-        yield Problem(file, what, found=error.parts["found"] or "")
+    if all((path / name).is_file() for name in _files(entry)):
+        what = error.what.removeprefix(f"{path / entry.file} ").removesuffix(".")
+        yield Problem(entry.file, what, found=error.parts["found"] or "")
 
 
 @dataclass
@@ -147,7 +152,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
 def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
     yield from _changed(path, CARD_NAME, card.to_json())
     yield from _differing(CARD_NAME, format_version=(FORMAT_VERSION, card.format_version))
-    if len(card.digests) != len(card.shards) + len(card.splits):
+    if len(card.digests) != sum(len(shard.files) for shard in card.shards) + len(card.splits):
         yield Problem(CARD_NAME, "names a file twice")
     if card.splits and not card.default_split:
         yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
@@ -196,7 +201,7 @@ def _check_shard(
         problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
     except DamagedInput as error:
-        return None, [*problems, *_damage(path, entry.file, error)]
+        return None, [*problems, *_damage(path, entry, error)]
     return shard, problems
 
 
@@ -217,7 +222,7 @@ def _split_problems(
     try:
         split = read_split(path / entry.file, records=nodes if len(keys) == 1 else len(keys))
     except DamagedInput as error:
-        yield from _damage(path, entry.file, error)
+        yield from _damage(path, entry, error)
         return
     if split.rule != entry.rule or split.parameters != entry.parameters:
         rules = (f"{of.rule} {of.parameters}" for of in (entry, split))
@@ -278,7 +283,7 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list
         yield from problems[:1]  # others follow from it
         if problems:
             continue
-        known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
+        known = {f"{folder}/{file}" for file in (CARD_NAME, *card.digests)}
         remarks += _strays(build.path, folder, known)
         for position, relative in enumerate(card.files):
             entry = relative.model_copy(update={"file": f"{folder}/{relative.file}"})

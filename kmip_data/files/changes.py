@@ -44,7 +44,7 @@ _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEX
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None = None) -> None:
+def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], *, root: Path | None = None) -> None:
     """Write ``data``, also in pieces, so that a crash at any moment or another writer leaves one whole file.
 
     What lies below ``root``, by default the folder of ``path``, must not be a link. Raises ``OutOfResources``

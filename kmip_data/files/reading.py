@@ -38,6 +38,30 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
         os.close(descriptor)
 
 
+class RandomAccess(io.RawIOBase):
+    """A file of ``size`` bytes, of which ``fetch(start, stop)`` returns those asked for."""
+
+    def __init__(self, size: int, fetch: Callable[[int, int], Any]) -> None:
+        self._size, self._fetch, self._at = size, fetch, 0
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill ``buffer`` from there."""
+        view, start = memoryview(buffer).cast("B"), self._at
+        stop = max(start, min(start + len(view), self._size))
+        view[: stop - start] = self._fetch(start, stop)
+        self._at = stop
+        return stop - start
+
+
 def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes.
 

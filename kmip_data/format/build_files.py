@@ -183,9 +183,13 @@ def _origin(card: Card) -> str:
 def _reading(card: Card) -> str:
     schema = card.schema_
     node = next((column.key for column in schema.columns if column.level == "node"), None)
+    first, how = card.shards[0], ""
+    if first.members:
+        how = f', driver="family", memb_size={first.members[0].bytes}'
+    file = json.dumps(re.sub(r"-0+\.h5$", "-%05d.h5", next(iter(first.files))) if how else first.file)
     lines = [
         "import h5py",
-        f"with h5py.File({json.dumps(card.shards[0].file)}) as shard:",
+        f"with h5py.File({file}{how}) as shard:",
         '    start, stop = shard["graph/node_ptr"][:2]',
     ]
     if node is not None:
@@ -229,7 +233,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "keywords": ["graph", "kmip-data"],
     }
     kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-hdf5"}
-    sizes = {shard.file: {"contentSize": f"{shard.bytes} B"} for shard in card.shards}
+    sizes = {file: {"contentSize": f"{member.bytes} B"} for file, member in card.files.items()}
     files = [
         {**kind, "@id": file, "name": file, "contentUrl": file, "sha256": sha256, **sizes.get(file, {})}
         for file, sha256 in card.digests.items()
@@ -322,17 +326,19 @@ def finish(
     those of :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields of the card.
     """
     rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
+    shards = list(shards)
     card = Card(
+        version=2 if any(shard.members for shard in shards) else 1,
         format_version=FORMAT_VERSION,
         data_schema=json.loads(schema.to_json()),
         default_split=next(iter(splits), ""),
-        shards=list(shards),
+        shards=shards,
         splits=dict(splits),
         counts={name: rest.pop(name) for name in ("graphs", "nodes", "edges")},
         statistics=rest,
         **about,
     )
-    for shard in card.shards:
-        protect(folder / shard.file)
+    for file in card.files:
+        protect(folder / file)
     write_card(folder, card)
     return card

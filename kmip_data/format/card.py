@@ -8,11 +8,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    JsonValue,
+    model_serializer,
+    model_validator,
+)
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, sealed_json
-from kmip_data.format.schema import Schema, parse_schema
+from kmip_data.format.schema import Schema, member_file, parse_schema
 from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation, Strict
 from kmip_data.wording import as_values
@@ -121,7 +130,7 @@ def _checked(statistics: dict[str, Any]) -> dict[str, Any]:
 
 
 CARD_NAME = "card.json"
-CARD_VERSION: Final = 1
+CARD_VERSION: Final = 2  #: 1 unless a shard is cut, which readers of version 1 do not know
 PART: Final = "part of the published set"
 
 
@@ -132,15 +141,34 @@ def remark(sample: bool, complete: bool | None) -> str:
     return f" ({PART})" if complete is False else ""
 
 
+class Member(Strict):
+    """One file of a shard that is cut, or the only one."""
+
+    sha256: str
+    bytes: Count
+
+
 class FileEntry(Strict):
-    """One file with the records of a shard, relative to its folder."""
+    """One file with the records of a shard, relative to its folder; a large one is cut into members."""
 
     file: Name
-    sha256: str
+    sha256: str  #: of the bytes of all members in order
     bytes: Count
     graphs: Count
     nodes: Count
     edges: Count
+    members: Annotated[list[Member], FailFast(), Field(default_factory=list)]
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, serialise: Any) -> dict[str, Any]:
+        return {name: value for name, value in serialise(self).items() if value != []}
+
+    @property
+    def files(self) -> dict[str, Member]:
+        """Each file on disk by its name: ``file`` alone, or the members."""
+        if not self.members:
+            return {self.file: Member(sha256=self.sha256, bytes=self.bytes)}
+        return {member_file(self.file, at): member for at, member in enumerate(self.members)}
 
 
 class ShardEntry(FileEntry):
@@ -185,7 +213,7 @@ class Receipt(Strict):
 class Card(Strict, frozen=False):
     """Identity, provenance and content of a build."""
 
-    version: Literal[1] = CARD_VERSION
+    version: Literal[1, 2] = 1
     dataset: Name
     manifest: Name | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
     pipeline: Name | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
@@ -268,9 +296,14 @@ class Card(Strict, frozen=False):
         return self.counts["nodes"] if self.counts["graphs"] == 1 else self.counts["graphs"]
 
     @property
+    def files(self) -> dict[str, Member]:
+        """The files of all shards."""
+        return {file: member for entry in self.shards for file, member in entry.files.items()}
+
+    @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each shard and split, by file."""
-        shards = {entry.file: entry.sha256 for entry in self.shards}
+        """SHA-256 of each file of a shard or split."""
+        shards = {file: member.sha256 for file, member in self.files.items()}
         return shards | {entry.file: entry.sha256 for entry in self.splits.values()}
 
     def to_json(self) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import io
+import itertools
 import json
 import math
 import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
 from kmip_data.errors import UsageError, check_version, refuse
+from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import schema as names
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Expected, parse_schema
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, str)
 #: Contiguous data cannot exceed the file; this bounds what a compressed shard may declare.
 MAX_DECLARED_BYTES: Final = 2**36
+_MAP_FIXED: Final = 0x10  #: of Linux and macOS; the mmap module lacks it
 LARGE: Final = 2**30  #: bytes of a map whose pages are worth giving back
 
 
@@ -58,14 +62,18 @@ class Shard:
         from kmip_data.format.safety import SHARD_FILTERS, open_untrusted
 
         self.path = Path(path).absolute()
+        self._files = _members(self.path) if source is None else []
+        self._sizes: list[int] = []  # bytes to map
+        self._buffer: Any = None
+        if len(self._files) > 1:
+            source = self._stream()
         inspected = open_untrusted(
             self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS, source=source
         )
         with inspected as (file, stored):
-            self._size = self.path.stat().st_size if source is None else 0  # bytes to map
+            self._sizes = self._sizes or [path.stat().st_size for path in self._files]
             self._read_attributes(file)
             self._read_structure(file, stored)
-        self._buffer: Any = None
         self._views: dict[str, NDArray[Any] | None] = {}
         self._handle: tuple[int, h5py.File] | None = None
 
@@ -153,10 +161,8 @@ class Shard:
         entry, offset = self._entry(key), self._offsets[key]
         view = None
         if offset is not None:
-            if self._buffer is None:
-                self._buffer = self._map()
             shape = entry.shape(self.graphs, self.nodes, self.edges)
-            view = np.frombuffer(self._buffer, entry.dtype, math.prod(shape), offset).reshape(shape)
+            view = np.frombuffer(self._map(), entry.dtype, math.prod(shape), offset).reshape(shape)
         self._views[key] = view
         return view
 
@@ -180,9 +186,9 @@ class Shard:
 
     def release(self) -> None:
         """Give the pages of a large map back to the system, which brings them again on use."""
-        if self._buffer is not None and self._size > LARGE:
+        if self._buffer is not None and sum(self._sizes) > LARGE:
             address = np.frombuffer(self._buffer, np.uint8).ctypes.data
-            _library().madvise(address, self._size, mmap.MADV_DONTNEED)
+            _library().madvise(address, sum(self._sizes), mmap.MADV_DONTNEED)
 
     def _entry(self, key: str) -> Expected:
         try:
@@ -192,18 +198,27 @@ class Shard:
             raise UsageError(what, expected=", ".join(self.layout)) from None
 
     def _map(self) -> Any:
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        """Return the map of the file, or of its members in a row."""
+        if self._buffer is not None:
+            return self._buffer
+        with contextlib.ExitStack() as stack:
             try:
-                size = os.fstat(descriptor).st_size
-                if size != self._size:  # access beyond the end of a shorter file would kill the process
-                    found = f"{size:,} bytes, not {self._size:,}"
+                opened = [stack.enter_context(open_regular(path)) for path in self._files]
+                sizes = [os.fstat(file.fileno()).st_size for file in opened]
+                # Access beyond the end of a shorter file would kill the process.
+                if sizes != (self._sizes or sizes):
+                    found = f"{sum(sizes):,} bytes, not {sum(self._sizes):,}"
                     refuse(self.path, "changed since it was opened", found)
-                return map_file(descriptor, size)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            refuse(self.path, "cannot be read any more", str(error), error)
+                self._buffer = map_files([file.fileno() for file in opened], sizes)
+            except OSError as error:
+                refuse(self.path, "cannot be read any more", str(error), error)
+        self._sizes = sizes
+        return self._buffer
+
+    def _stream(self) -> RandomAccess:
+        """Return the members as one file, which HDF5 reads from the map."""
+        data = np.frombuffer(self._map(), np.uint8).data
+        return RandomAccess(len(data), lambda start, stop: data[start:stop])
 
     def _file(self) -> h5py.File:
         """Return a handle of this process on a compressed shard."""
@@ -213,7 +228,8 @@ class Shard:
 
         if self._handle is None or self._handle[0] != os.getpid():
             enable_zstd()
-            self._handle = (os.getpid(), h5py.File(self.path, "r", locking=False))
+            opened = self._stream() if len(self._files) > 1 else self.path
+            self._handle = (os.getpid(), h5py.File(opened, "r", locking=False))
         return self._handle[1]
 
 
@@ -232,24 +248,39 @@ def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
     return value
 
 
-def map_file(descriptor: int, size: int) -> memoryview | mmap.mmap:
-    """Map ``size`` bytes of an open file read-only; the caller may close the descriptor at once.
+def _members(path: Path) -> list[Path]:
+    """Return the files of a shard in order: ``path``, or the members where it was cut."""
+    found = (path.with_name(names.member_file(path.name, number)) for number in itertools.count())
+    members = [] if path.exists() else list(itertools.takewhile(Path.is_file, found))
+    return members or [path]
+
+
+def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview | mmap.mmap:
+    """Map open files read-only in a row, as if they were one; the caller may close them at once.
 
     A build can have more shards than a process may open files, and before Python 3.13 ``mmap.mmap`` keeps a
-    duplicate of the descriptor, so ``mmap(2)`` is called directly there. The mapping ends with the last array
-    over it.
+    duplicate of the descriptor, so ``mmap(2)`` is called directly there. It can also replace the pages of
+    another map: of several files, each is mapped over its part of one anonymous range. All but the last must
+    end with a page (else the kernel refuses, ``OSError``). The mapping ends with the last array over it.
     """
-    if sys.version_info >= (3, 13):
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
-    library = _library()
-    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if sys.version_info >= (3, 13) and len(descriptors) == 1:
+        return mmap.mmap(descriptors[0], sizes[0], access=mmap.ACCESS_READ, trackfd=False)
+    library, total = _library(), sum(sizes)
+    address = _checked(library.mmap(None, total, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1, 0))
+    buffer = (ctypes.c_ubyte * total).from_address(address)
+    release = weakref.finalize(buffer, library.munmap, address, total)
+    release.atexit = False  # arrays may be in use until the process ends
+    for descriptor, size, start in zip(descriptors, sizes, np.cumsum([0, *sizes]).tolist(), strict=False):
+        at = address + start
+        _checked(library.mmap(at, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0))
+    return memoryview(buffer).toreadonly()
+
+
+def _checked(address: int) -> int:
     if address == ctypes.c_void_p(-1).value:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    buffer = (ctypes.c_ubyte * size).from_address(address)
-    release = weakref.finalize(buffer, library.munmap, address, size)
-    release.atexit = False  # arrays may be in use until the process ends
-    return memoryview(buffer).toreadonly()
+    return address
 
 
 @functools.cache

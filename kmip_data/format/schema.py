@@ -215,6 +215,11 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     return schema, {entry.key: entry for entry in found}
 
 
+def member_file(file: str, number: int) -> str:
+    """Return the name of one member of a shard that is cut: ``00000-00002.h5`` of ``00000.h5``."""
+    return f"{file.removesuffix('.h5')}-{number:05d}.h5"
+
+
 def bytes_per(schema: Schema) -> tuple[int, int, int]:
     """Return the bytes that one graph, one node and one edge add to a shard.
 

@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -115,6 +115,9 @@ CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compresse
 _OPEN: Final = 20  #: byte of the superblock where four say that a file is open; an image has zeros there
 STREAMED_BYTES: Final = 2**28  #: an uncompressed shard above this is written in pieces, not made in memory
 PIECE_BYTES: Final = 2**22  #: of a shard that is written in pieces
+#: A shard whose data exceed this is cut into files of this size, to be sent and verified one by one. Servers
+#: and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that members map in a row.
+MEMBER_BYTES: Final = 2**32
 COUNTED: Final = ("graphs", "nodes", "edges")  #: facts of a shard
 
 Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: contiguous, to be mapped
@@ -152,27 +155,61 @@ def write_shard(
 ) -> dict[str, Any]:
     """Write the bytes of :func:`encode_shard`, whose other arguments are ``how``, and return their facts.
 
-    Those of a large uncompressed shard go to the file in pieces and are never all in memory. Raises what
+    Those of a large uncompressed shard go to the file in pieces and are never all in memory; above
+    ``MEMBER_BYTES`` they go to several files instead, the ``members`` of the facts. Raises what
     :func:`~kmip_data.files.changes.write_file` does, too.
     """
-    from kmip_data.files.changes import write_file
+    from kmip_data.files.changes import remove_file, write_file
 
     parts = _Parts.of(records, schema, **how)
-    if parts.compression is not None or np.dot(names.bytes_per(schema), parts.totals) <= STREAMED_BYTES:
+    size, stream = int(np.dot(names.bytes_per(schema), parts.totals)), _pieces(parts)
+    if parts.compression is not None or size <= STREAMED_BYTES:
         shard = _encoded(parts)
-        write_file(path, shard.data, root=root)
-        return shard.facts
-    digest, size = hashlib.sha256(), 0
+        size, stream = len(shard.data), iter([shard.data])
+        if size <= MEMBER_BYTES:
+            write_file(path, shard.data, root=root)
+            return shard.facts
+    if size <= MEMBER_BYTES:
+        file = _write_pieces(path, stream, root)
+        return parts.facts(file["sha256"], file["bytes"])
+    whole, members = hashlib.sha256(), []
+    for number, pieces in groupby(_cut(stream), itemgetter(0)):
+        member = path.with_name(names.member_file(path.name, number))
+        members.append(_write_pieces(member, (piece for _, piece in pieces), root, whole))
+    remove_file(path, root=root)  # of a build from before shards were cut: readers would open it instead
+    size = sum(member["bytes"] for member in members)
+    return {**parts.facts(whole.hexdigest(), size), "members": members}
 
-    def counted() -> Iterator[bytes]:
+
+def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
+    """Yield each piece of a stream, divided where a member ends, after the number of its member."""
+    done = 0
+    for piece in stream:
+        rest = memoryview(piece)
+        while rest:
+            part = rest[: MEMBER_BYTES - done % MEMBER_BYTES]
+            yield done // MEMBER_BYTES, part
+            done, rest = done + len(part), rest[len(part) :]
+
+
+def _write_pieces(
+    path: Path, pieces: Iterable[bytes | memoryview], root: Path, *others: Any
+) -> dict[str, Any]:
+    """Write a file in pieces and return its SHA-256 and size; other digests get its bytes, too."""
+    from kmip_data.files.changes import write_file
+
+    digests, size = (hashlib.sha256(), *others), 0
+
+    def counted() -> Iterator[bytes | memoryview]:
         nonlocal size
-        for piece in _pieces(parts):
-            digest.update(piece)
+        for piece in pieces:
+            for digest in digests:
+                digest.update(piece)
             size += len(piece)
             yield piece
 
     write_file(path, counted(), root=root)
-    return parts.facts(digest.hexdigest(), size)
+    return {"sha256": digests[0].hexdigest(), "bytes": size}
 
 
 def _encoded(parts: _Parts) -> EncodedShard:

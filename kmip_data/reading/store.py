@@ -31,7 +31,7 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, once for all datasets over it that are in use."""
     columns = [(card.name, *(entry.sha256 for entry in card.files)) for card in added]
     # The digests of a card are not verified here: a folder that was replaced shows by its files.
-    shards = [build.path / entry.file for entry in build.card.shards]
+    shards = [build.path / file for file in build.card.files]
     found = [path.stat() for path in shards if not build.waits and path.exists()]
     written = [(status.st_ino, status.st_mtime_ns) for status in found]
     digests = (entry.sha256 for entry in build.card.shards)

@@ -27,7 +27,7 @@ from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import NAME_WORDS, Card, ShardEntry, SplitEntry, is_name
 from kmip_data.format.schema import FORMAT_VERSION, bytes_per
 from kmip_data.format.splits import NO_PART, NODE_PARTS, parts_fault
-from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, GraphRecord, encode_shard
+from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, GraphRecord, write_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.manifest import dataset_names
 from kmip_data.reading.dataset import ShardedDataset
@@ -201,10 +201,9 @@ def _write_build(
     counted, used = UnitStatistics(schema), 0
 
     def write() -> None:
-        done = encode_shard(waiting, schema, **options)
         file = f"shards/{len(shards):05d}.h5"
-        files.write_file(folder / file, done.data)
-        shards.append(ShardEntry(file=file, **done.facts))
+        facts = write_shard(folder / file, waiting, schema, root=folder, **options)
+        shards.append(ShardEntry(file=file, **facts))
         waiting.clear()
 
     (folder / "shards").mkdir()

@@ -6,7 +6,6 @@ import contextlib
 import fnmatch
 import functools
 import hashlib
-import io
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from kmip_data.arrays import U8
 from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files.changes import make_folder, open_partial, write_all
-from kmip_data.files.reading import open_regular
+from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.sharing.remote import Remote, exactly, pull_command, read_share
@@ -233,37 +232,20 @@ class ShardAfar(Shard):
             yield first + start * size, first + stop * size
 
 
-class _Opened(io.RawIOBase):
+class _Opened(RandomAccess):
     """A remote file as HDF5 reads it; ``missing`` are the blocks for which a read has failed."""
 
     def __init__(self, copies: Copies, file: str) -> None:
-        self._copies, self._file, self._at = copies, file, 0
+        super().__init__(copies.sizes[file], self._read)
+        self._copies, self._file = copies, file
         self.missing: list[Key] = []
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._copies.sizes[self._file]}[whence]
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        stop = max(self._at, min(self._at + len(view), self._copies.sizes[self._file]))
-        keys = blocks_between(self._file, self._at, stop)
+    def _read(self, start: int, stop: int) -> memoryview:
+        keys = blocks_between(self._file, start, stop)
         self.missing += [key for key in keys if not self._copies.has(key)]
         if self.missing:
             raise OSError("not fetched yet")
-        count, self._at = stop - self._at, stop
-        view[:count] = self._copies.read(self._file, stop - count, stop).data
-        return count
+        return self._copies.read(self._file, start, stop).data
 
 
 def open_afar(address: str, home: Home) -> BuildAfar:
@@ -295,6 +277,9 @@ def open_afar(address: str, home: Home) -> BuildAfar:
         raise damaged(f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or "") from error
     pushed = {(entry.file, entry.bytes, entry.sha256) for entry in share.files}
     for entry in card.shards:
+        if entry.members:
+            what = f"{address} cannot be read from afar: {entry.file} is cut into {len(entry.members)} files."
+            raise UsageError(what, next=pull_command(address))
         if (entry.file, entry.bytes, entry.sha256) not in pushed:
             expected = f"{entry.file} as {CARD_NAME} names it"
             raise damaged(f"{address}/{SHARE_NAME}", expected, "another, or none")

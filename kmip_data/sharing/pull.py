@@ -105,8 +105,8 @@ def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None,
     for name in wanted:  # the card of a column comes last
         files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
     came = received.take(files, folder, ours=ours, quiet=quiet)
-    for shard in card.shards:
-        protect(folder / shard.file)
+    for file in card.files:
+        protect(folder / file)
     came += _end(folder, there or card)
     for name in wanted:
         read_columns(Build(folder, card), name)

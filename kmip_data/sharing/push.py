@@ -45,7 +45,7 @@ def push_build(build: Build, address: str, *, view: View | None = None, quiet: b
     known = card.digests
     for name in added_names(path):
         folder, columns = f"{COLUMNS}/{name}", read_columns(build, name)
-        known |= {f"{folder}/{entry.file}": entry.sha256 for entry in columns.files}
+        known |= {f"{folder}/{file}": digest for file, digest in columns.digests.items()}
         known[f"{folder}/{CARD_NAME}"] = hashlib.sha256(columns.to_json().encode()).hexdigest()
     content: dict[str, Path | bytes] = {file: path / file for file in known}
     content |= {**card_files(card), PAGE_NAME: dataset_page(card)}

@@ -132,9 +132,10 @@ def _is_there(build: Build, encoding: Encoding) -> bool:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
-    paths = [(folder / entry.file, entry.bytes) for entry in card.files]
-    whole = all(path.is_file() and path.stat().st_size == size for path, size in paths)
-    return whole and card.key == columns_key(encoding, build.card) and len(paths) == len(build.card.shards)
+    sizes = {folder / file: member.bytes for entry in card.files for file, member in entry.files.items()}
+    whole = all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+    count = len(build.card.shards)
+    return whole and card.key == columns_key(encoding, build.card) and len(card.files) == count
 
 
 def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
@@ -151,8 +152,8 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         files=entries,
         versions={**versions_of_bytes(), "scipy": metadata.version("scipy")},
     )
-    for entry in entries:
-        protect(folder / entry.file)
+    for file in card.digests:
+        protect(folder / file)
     files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 

@@ -36,7 +36,7 @@ RESUMES: Final = "finished shards; the next run resumes from them"
 
 _BEGINNING = b'{"journal":'
 _MOST_UNITS = 10**9  #: a count above it is not ours, and its shards are not either
-_SHARD: Final = re.compile(r"\d{5,}\.h5")
+_SHARD: Final = re.compile(r"(\d{5,})(-\d{5,})?\.h5")  #: a shard, or a member of one
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,14 @@ class UnitResult:
     edges: int
     statistics: dict[str, Any]
     skipped: list[list[str]] = field(default_factory=list)  #: key and reason of each record left out
+    members: list[dict[str, Any]] = field(default_factory=list)  #: of a shard that is cut
     index: int = -1  #: in journals of earlier versions
 
     @property
     def facts(self) -> dict[str, Any]:
         """Entry of the file on a card, without its name."""
-        return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
+        names = ("sha256", "bytes", "graphs", "nodes", "edges", "members")
+        return {name: getattr(self, name) for name in names}
 
 
 class Journal:
@@ -164,7 +166,8 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     for folder in sorted(home.built.glob("*")):
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
             entries = journal_entries(folder / WORK / JOURNAL) or []
-            found.append(UnfinishedBuild(folder, len(list(folder.glob("shards/*.h5"))), _units(entries)))
+            shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
+            found.append(UnfinishedBuild(folder, len(shards), _units(entries)))
     return found
 
 
@@ -209,7 +212,7 @@ def _is_of(folder: Path, key: str) -> bool:
     """True if a shard of a folder with a damaged card carries this build key."""
     for path in (folder / "shards").glob("*.h5"):
         with contextlib.suppress(DamagedInput):
-            return Shard(path).build_key == key
+            return Shard(path.with_stem(path.stem.partition("-")[0])).build_key == key
     return False
 
 
@@ -252,8 +255,8 @@ def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | Non
     if entries is None or (folder / CARD_NAME).exists():
         return None
     units = _units(entries) or 0
-    numbers = [path.stem for path in (folder / "shards").glob("*.h5") if _SHARD.fullmatch(path.name)]
-    shards = [f"shards/{number}.h5" for number in numbers if int(number) < units]
+    numbers = [found for path in (folder / "shards").iterdir() if (found := _SHARD.fullmatch(path.name))]
+    shards = [f"shards/{found[0]}" for found in numbers if int(found[1]) < units]
     marks, killed = _begun(folder, entries)
     begun = [*(path for each in killed for path in each.rglob("*")), *marks]
     names = [path.relative_to(folder).as_posix() for path in begun if not path.is_dir()]

@@ -15,7 +15,7 @@ from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.card import CARD_NAME, Card
+from kmip_data.format.card import CARD_NAME, Card, FileEntry
 from kmip_data.pipelines.base import Prepared, SplitParams
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.journal import (
@@ -174,8 +174,10 @@ def _finished_units(journal: Journal, folder: Path, tasks: Iterable[T]) -> dict[
         with contextlib.suppress(KeyError, TypeError, ValueError):  # other lines, or somebody else's journal
             result = UnitResult(**entry["unit"])
             path = folder / result.file
-            known = names.get(result.file) == result.name and path.is_file()
-            if known and sha256_file(path)[0] == result.sha256:
+            known = names.get(result.file) == result.name
+            members = FileEntry(file=path.name, **result.facts).files.items() if known else ()
+            there = ((path.with_name(name), member.sha256) for name, member in members)
+            if known and all(file.is_file() and sha256_file(file)[0] == digest for file, digest in there):
                 found[result.file] = result
     return found
 
