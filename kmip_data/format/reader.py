@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kmip_data.format.safety import StoredDataset
 
 T = TypeVar("T", int, str)
-#: Contiguous data cannot exceed the file; this bounds what a compressed shard may declare.
+#: Contiguous data cannot exceed the file; this bounds what a compressed shard that is smaller may declare.
 MAX_DECLARED_BYTES: Final = 2**36
 _MAP_FIXED: Final = 0x10  #: of Linux and macOS; the mmap module lacks it
 LARGE: Final = 2**30  #: bytes of a map whose pages are worth giving back
@@ -67,9 +67,9 @@ class Shard:
         self._buffer: Any = None
         if len(self._files) > 1:
             source = self._stream()
-        inspected = open_untrusted(
-            self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS, source=source
-        )
+        size = sum(path.stat().st_size for path in self._files if path.is_file())
+        most = max(MAX_DECLARED_BYTES, size)
+        inspected = open_untrusted(self.path, max_declared_bytes=most, filters=SHARD_FILTERS, source=source)
         with inspected as (file, stored):
             self._sizes = self._sizes or [path.stat().st_size for path in self._files]
             self._read_attributes(file)
