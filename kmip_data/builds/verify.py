@@ -197,6 +197,8 @@ def _check_shard(
             number_of_graphs=(entry.graphs, shard.graphs),
             number_of_nodes=(entry.nodes, shard.nodes),
             number_of_edges=(entry.edges, shard.edges),
+            # Others lie where a reader looks for a shard that is cut, or is not.
+            list_of_files=([Path(name).name for name in entry.files], [path.name for path in shard.files]),
         )
         problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard

@@ -8,16 +8,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    Field,
-    JsonValue,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, FailFast, Field, JsonValue, model_serializer, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, sealed_json
@@ -62,7 +53,7 @@ Parameters = Annotated[dict[str, Any], AfterValidator(_plain)]
 class _Open(BaseModel):
     """The known keys of one part of the statistics; a writer may add others."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = {"extra": "allow"}
 
 
 class _Histogram(_Open):

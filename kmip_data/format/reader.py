@@ -11,7 +11,6 @@ import json
 import math
 import mmap
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -56,22 +55,24 @@ class Shard:
         int64 [G+1], first node and first edge of each graph; zeros in ``edge_ptr`` without edges.
     layout
         Every dataset of the schema, by key.
+    files
+        Paths of the shard, several if it was cut.
     """
 
     def __init__(self, path: str | os.PathLike[str], source: io.RawIOBase | None = None) -> None:
         from kmip_data.format.safety import SHARD_FILTERS, open_untrusted
 
         self.path = Path(path).absolute()
-        self._files = _members(self.path) if source is None else []
+        self.files = _members(self.path) if source is None else []
         self._sizes: list[int] = []  # bytes to map
         self._buffer: Any = None
-        if len(self._files) > 1:
+        if len(self.files) > 1:
             source = self._stream()
-        size = sum(path.stat().st_size for path in self._files if path.is_file())
+        size = sum(path.stat().st_size for path in self.files if path.is_file())
         most = max(MAX_DECLARED_BYTES, size)
         inspected = open_untrusted(self.path, max_declared_bytes=most, filters=SHARD_FILTERS, source=source)
         with inspected as (file, stored):
-            self._sizes = self._sizes or [path.stat().st_size for path in self._files]
+            self._sizes = self._sizes or [path.stat().st_size for path in self.files]
             self._read_attributes(file)
             self._read_structure(file, stored)
         self._views: dict[str, NDArray[Any] | None] = {}
@@ -203,7 +204,7 @@ class Shard:
             return self._buffer
         with contextlib.ExitStack() as stack:
             try:
-                opened = [stack.enter_context(open_regular(path)) for path in self._files]
+                opened = [stack.enter_context(open_regular(path)) for path in self.files]
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
                 # Access beyond the end of a shorter file would kill the process.
                 if sizes != (self._sizes or sizes):
@@ -228,7 +229,7 @@ class Shard:
 
         if self._handle is None or self._handle[0] != os.getpid():
             enable_zstd()
-            opened = self._stream() if len(self._files) > 1 else self.path
+            opened = self._stream() if len(self.files) > 1 else self.path
             self._handle = (os.getpid(), h5py.File(opened, "r", locking=False))
         return self._handle[1]
 
@@ -255,24 +256,22 @@ def _members(path: Path) -> list[Path]:
     return members or [path]
 
 
-def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview | mmap.mmap:
+def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview:
     """Map open files read-only in a row, as if they were one; the caller may close them at once.
 
-    A build can have more shards than a process may open files, and before Python 3.13 ``mmap.mmap`` keeps a
-    duplicate of the descriptor, so ``mmap(2)`` is called directly there. It can also replace the pages of
-    another map: of several files, each is mapped over its part of one anonymous range. All but the last must
-    end with a page (else the kernel refuses, ``OSError``). The mapping ends with the last array over it.
+    A build can have more shards than a process may open files, of which ``mmap.mmap`` keeps a duplicate, so
+    ``mmap(2)`` is called. It can also replace pages of a map: each file is mapped over its part of one
+    anonymous range. All but the last must end with a page, else the kernel refuses (``OSError``). The map
+    ends with the last array over it.
     """
-    if sys.version_info >= (3, 13) and len(descriptors) == 1:
-        return mmap.mmap(descriptors[0], sizes[0], access=mmap.ACCESS_READ, trackfd=False)
     library, total = _library(), sum(sizes)
     address = _checked(library.mmap(None, total, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1, 0))
     buffer = (ctypes.c_ubyte * total).from_address(address)
     release = weakref.finalize(buffer, library.munmap, address, total)
     release.atexit = False  # arrays may be in use until the process ends
-    for descriptor, size, start in zip(descriptors, sizes, np.cumsum([0, *sizes]).tolist(), strict=False):
-        at = address + start
-        _checked(library.mmap(at, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0))
+    for descriptor, size in zip(descriptors, sizes, strict=True):
+        _checked(library.mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0))
+        address += size
     return memoryview(buffer).toreadonly()
 
 

@@ -123,52 +123,38 @@ COUNTED: Final = ("graphs", "nodes", "edges")  #: facts of a shard
 Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: contiguous, to be mapped
 
 
-class EncodedShard(NamedTuple):
-    """The bytes of one shard file, and their facts."""
-
-    data: bytes
-    facts: dict[str, Any]  #: on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``
-
-
-def encode_shard(
+def write_shard(
+    path: Path,
     records: Iterable[GraphRecord],
     schema: Schema,
     *,
+    root: Path,
     dataset: str,
     build_key: str,
     compression: Compression = None,
-) -> EncodedShard:
-    """Check ``records`` against ``schema`` and lay them out as one shard (``docs/format.md``).
-
-    All records are held in memory, in the order of the shard. Node and edge data are stored contiguous, so
-    that readers map them, or by ``compression`` in shuffled chunks.
-
-    Equal records, schema, names and compression give equal bytes on every machine (compressed: with the same
-    versions of the compression libraries). Raises ``DamagedInput``, with the key of the record, if a record
-    does not follow the schema; ``UsageError`` if the schema cannot be stored or the compression is unknown.
-    """
-    return _encoded(_Parts.of(records, schema, dataset, build_key, compression))
-
-
-def write_shard(
-    path: Path, records: Iterable[GraphRecord], schema: Schema, *, root: Path, **how: Any
 ) -> dict[str, Any]:
-    """Write the bytes of :func:`encode_shard`, whose other arguments are ``how``, and return their facts.
+    """Check ``records`` against ``schema`` and write them as one shard (``docs/format.md``).
 
-    Those of a large uncompressed shard go to the file in pieces and are never all in memory; above
-    ``MEMBER_BYTES`` they go to several files instead, the ``members`` of the facts. Raises what
-    :func:`~kmip_data.files.changes.write_file` does, too.
+    All records are held in memory, in the order of the shard; the bytes of a large uncompressed one go to
+    the file in pieces and are never all there. Node and edge data are stored contiguous, so that readers map
+    them, or by ``compression`` in shuffled chunks. Above ``MEMBER_BYTES`` several files are written instead.
+
+    Returns its entry on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges`` and, if it was cut,
+    ``members``. Equal records, schema, names and compression give equal bytes on every machine (compressed:
+    with the same versions of the compression libraries). Raises ``DamagedInput``, with the key of the record,
+    if a record does not follow the schema; ``UsageError`` if the schema cannot be stored or the compression
+    is unknown; and what :func:`~kmip_data.files.changes.write_file` does.
     """
     from kmip_data.files.changes import remove_file, write_file
 
-    parts = _Parts.of(records, schema, **how)
+    parts = Parts.of(records, schema, dataset, build_key, compression)
     size, stream = int(np.dot(names.bytes_per(schema), parts.totals)), _pieces(parts)
     if parts.compression is not None or size <= STREAMED_BYTES:
-        shard = _encoded(parts)
-        size, stream = len(shard.data), iter([shard.data])
+        data = encode(parts)
+        size, stream = len(data), iter([data])
         if size <= MEMBER_BYTES:
-            write_file(path, shard.data, root=root)
-            return shard.facts
+            write_file(path, data, root=root)
+            return parts.facts(hashlib.sha256(data).hexdigest(), size)
     if size <= MEMBER_BYTES:
         file = _write_pieces(path, stream, root)
         return parts.facts(file["sha256"], file["bytes"])
@@ -212,14 +198,14 @@ def _write_pieces(
     return {"sha256": digests[0].hexdigest(), "bytes": size}
 
 
-def _encoded(parts: _Parts) -> EncodedShard:
+def encode(parts: Parts) -> bytes:
+    """Return the bytes of a shard."""
     with memory_file() as file:
         _lay_out(file, parts)
-        data = file_bytes(file)
-    return EncodedShard(data, parts.facts(hashlib.sha256(data).hexdigest(), len(data)))
+        return file_bytes(file)
 
 
-def _lay_out(file: h5py.File, parts: _Parts, *, left_out: dict[int, Expected] | None = None) -> None:
+def _lay_out(file: h5py.File, parts: Parts, *, left_out: dict[int, Expected] | None = None) -> None:
     """Store attributes and datasets; with ``left_out`` it gets data of nodes and edges instead, by offset."""
     put_text(file, "format", names.FORMAT)
     file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
@@ -235,7 +221,7 @@ def _lay_out(file: h5py.File, parts: _Parts, *, left_out: dict[int, Expected] | 
         left_out[dataset.id.get_offset()] = entry
 
 
-def _pieces(parts: _Parts) -> Iterator[bytes]:
+def _pieces(parts: Parts) -> Iterator[bytes]:
     """Yield the bytes of an uncompressed shard in order.
 
     HDF5 lays out a sparse file without the data of nodes and edges; they come from the records instead.
@@ -256,7 +242,7 @@ def _pieces(parts: _Parts) -> Iterator[bytes]:
         yield sparse.read()
 
 
-def _data(entry: Expected, parts: _Parts) -> Iterator[bytes]:
+def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
     """Yield the bytes of node or edge data: rows of all records; of ``edge/index`` sources, then targets."""
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
     for row in range(2) if entry.axis else (slice(None),):
@@ -267,7 +253,7 @@ def _data(entry: Expected, parts: _Parts) -> Iterator[bytes]:
                 yield np.ascontiguousarray(rows[start : start + step], entry.dtype).tobytes()
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """Checked records and what else a shard is made of."""
 
     records: list[GraphRecord]
@@ -285,7 +271,8 @@ class _Parts(NamedTuple):
         dataset: str,
         build_key: str,
         compression: Compression = None,
-    ) -> _Parts:
+    ) -> Parts:
+        """Check the records and count their rows."""
         if compression not in {None, "gzip", "zstd"}:
             raise UsageError(f"There is no compression {compression!r}.", expected="gzip, zstd or none")
         layout = expected_datasets(schema)
@@ -303,7 +290,7 @@ class _Parts(NamedTuple):
         return cls(graphs, layout, pointers, texts, totals, compression)
 
     def facts(self, digest: str, size: int) -> dict[str, Any]:
-        """Return the facts of :class:`EncodedShard`."""
+        """Return the entry of the shard on a card, without its name."""
         return {"sha256": digest, "bytes": size, **dict(zip(COUNTED, self.totals, strict=True))}
 
     def rows(self, record: GraphRecord, key: str) -> Any:
@@ -318,7 +305,7 @@ def _pointers(counts: Sequence[int]) -> I64:
     return pointers
 
 
-def _assemble(entry: Expected, parts: _Parts) -> NDArray[Any]:
+def _assemble(entry: Expected, parts: Parts) -> NDArray[Any]:
     """Join the rows of all records into the array of one dataset."""
     if entry.per == "pointer":
         return parts.pointers["node" if entry.key == names.NODE_PTR else "edge"]

@@ -132,10 +132,10 @@ def _is_there(build: Build, encoding: Encoding) -> bool:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
-    sizes = {folder / file: member.bytes for entry in card.files for file, member in entry.files.items()}
-    whole = all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
-    count = len(build.card.shards)
-    return whole and card.key == columns_key(encoding, build.card) and len(card.files) == count
+    paths = [(folder / file, each.bytes) for entry in card.files for file, each in entry.files.items()]
+    whole = all(path.is_file() and path.stat().st_size == size for path, size in paths)
+    same = len(card.files) == len(build.card.shards)
+    return whole and same and card.key == columns_key(encoding, build.card)
 
 
 def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:

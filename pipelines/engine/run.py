@@ -174,9 +174,9 @@ def _finished_units(journal: Journal, folder: Path, tasks: Iterable[T]) -> dict[
         with contextlib.suppress(KeyError, TypeError, ValueError):  # other lines, or somebody else's journal
             result = UnitResult(**entry["unit"])
             path = folder / result.file
+            files = FileEntry(file=path.name, **result.facts).files
+            there = ((path.with_name(name), each.sha256) for name, each in files.items())
             known = names.get(result.file) == result.name
-            members = FileEntry(file=path.name, **result.facts).files.items() if known else ()
-            there = ((path.with_name(name), member.sha256) for name, member in members)
             if known and all(file.is_file() and sha256_file(file)[0] == digest for file, digest in there):
                 found[result.file] = result
     return found

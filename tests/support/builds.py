@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.records import encode_shard
 
 from kmip_data.builds.home import Build
 from kmip_data.files.changes import write_file
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry
 from kmip_data.format.schema import Column, Schema, View
-from kmip_data.format.writer import GraphRecord, encode_shard
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import dataset_names
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
-from kmip_data.format.writer import GraphRecord
+from kmip_data.format.writer import GraphRecord, Parts, encode
 
 POINT_SCHEMA = Schema(
     columns=(
@@ -33,6 +34,22 @@ EDGE_SCHEMA = Schema(
     edges="index",
     max_nodes=70_000,
 )
+
+
+class EncodedShard(NamedTuple):
+    """The bytes of one shard file, and its entry on a card."""
+
+    data: bytes
+    facts: dict[str, Any]
+
+
+def encode_shard(
+    records: Sequence[GraphRecord], schema: Schema, *, dataset: str, build_key: str, compression: Any = None
+) -> EncodedShard:
+    """Return what ``write_shard`` writes."""
+    parts = Parts.of(records, schema, dataset, build_key, compression)
+    data = encode(parts)
+    return EncodedShard(data, parts.facts(hashlib.sha256(data).hexdigest(), len(data)))
 
 
 def make_record(schema: Schema, key: str, nodes: int, edges: int, random: np.random.Generator) -> GraphRecord:

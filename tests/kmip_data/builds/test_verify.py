@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.builds import put_build, sizes_of
 from support.cases import check_each
-from support.records import EDGE_SCHEMA, POINT_SCHEMA, make_records
+from support.records import EDGE_SCHEMA, POINT_SCHEMA, encode_shard, make_records
 
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
@@ -22,7 +22,6 @@ from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import encode_node_split, encode_split
-from kmip_data.format.writer import encode_shard
 
 SIZES = [[40, 0, 1, 30], [7], [100, 50, 5]]
 SHARDS = ["shards/00000.h5", "shards/00001.h5", "shards/00002.h5"]

@@ -14,11 +14,17 @@ import numpy as np
 import pytest
 from support.cases import Cases, open_descriptors
 from support.cli import python
-from support.records import EDGE_SCHEMA, POINT_SCHEMA, assert_same_records, make_records, read_records
+from support.records import (
+    EDGE_SCHEMA,
+    POINT_SCHEMA,
+    assert_same_records,
+    encode_shard,
+    make_records,
+    read_records,
+)
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.format.reader import Shard
-from kmip_data.format.writer import encode_shard
 
 SIZES = [40, 0, 1, 300]
 

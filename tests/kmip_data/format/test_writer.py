@@ -14,6 +14,7 @@ from support.records import (
     EDGE_SCHEMA,
     POINT_SCHEMA,
     assert_same_records,
+    encode_shard,
     make_record,
     make_records,
     read_records,
@@ -23,7 +24,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import STORED_DTYPES, Column, Schema, View, bytes_per
-from kmip_data.format.writer import GraphRecord, encode_shard, write_shard
+from kmip_data.format.writer import GraphRecord, write_shard
 
 #: The same with HDF5 1.14.2 and 2.0.0 (h5py 3.10 and 3.16) and with numpy 1.26 and 2.4.
 PINNED = "fa55baf128bd516abab1444517fe9fbc2ebe11d7d5fe2d55450d7161d56df7e1"
