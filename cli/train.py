@@ -123,10 +123,8 @@ def command(
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
     if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
-        raise UsageError(
-            f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
-            next=f"{option} {value} alone, or another run with --dataset",
-        )
+        what = f"{value} is trained with its own settings, without {', '.join(sorted(others))}."
+        raise UsageError(what, next=f"{option} {value} alone, or another run with --dataset")
 
 
 def _on_line() -> set[str]:

@@ -316,7 +316,5 @@ def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
     """Refuse parameters of a sample where no sample is built: they would name a build and change nothing."""
     for name in () if sample else params.of_samples:
         if (value := getattr(params, name)) is not None:
-            raise UsageError(
-                f"{dataset} is built whole: --{name} {value} is the size of a sample.",
-                next=f"--sample with it, or without --{name}",
-            )
+            what = f"{dataset} is built whole: --{name} {value} is the size of a sample."
+            raise UsageError(what, next=f"--sample with it, or without --{name}")

@@ -43,10 +43,8 @@ class PointSource(Strict):
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
         found = files_below(self.path, "--archive", [*READERS, *LIDAR])
         if lidar := [name for name in found if name.lower().endswith(LIDAR)]:
-            raise UsageError(
-                f"LAS and LAZ files are not read: {lidar[0]}",
-                next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply",
-            )
+            what = f"LAS and LAZ files are not read: {lidar[0]}"
+            raise UsageError(what, next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply")
         return {f"{FOLDER}/{name}": path for name, path in found.items()}
 
     @property
@@ -162,10 +160,8 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         count, most, size = len(cloud.xyz), self.manifest.max_nodes, params.block
         if size is None:
             if count > most:
-                raise DamagedInput(
-                    f"{key} has {count:,} points; {most:,} at most are allowed.",
-                    next="cut it into blocks: --set block=WIDTH",
-                )
+                what = f"{key} has {count:,} points; {most:,} at most are allowed."
+                raise DamagedInput(what, next="cut it into blocks: --set block=WIDTH")
             x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
             yield self._record(key, x, cloud.y, params)
             return
@@ -173,10 +169,8 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             cloud.xyz[:, :2], size=size, points=params.block_points, room=key, seed=params.block_seed
         )
         if not blocks:
-            raise DamagedInput(
-                f"{key} ({count} points) has no block: no window of at least 100 points.",
-                next="a larger --set block=WIDTH",
-            )
+            what = f"{key} ({count} points) has no block: no window of at least 100 points."
+            raise DamagedInput(what, next="a larger --set block=WIDTH")
         for number, rows in enumerate(blocks):
             centred, share = normalised(cloud.xyz, rows, size, cloud.xyz.max(axis=0))
             x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
@@ -248,8 +242,6 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
             f"from 0 to {MOST_CLASSES - 1}."
         )
     if params.classes is not None and y.max(initial=0) >= params.classes:
-        raise DamagedInput(
-            f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}.",
-            next="--set classes=NUMBER",
-        )
+        what = f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}."
+        raise DamagedInput(what, next="--set classes=NUMBER")
     return Cloud(xyz - xyz.min(axis=0), np.column_stack(features) if features else np.empty((len(xyz), 0)), y)

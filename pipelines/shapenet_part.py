@@ -177,10 +177,8 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             shape = f"{match[1]}/{match[2]}" if match else ""
             if match is None or match[1] not in BY_SYNSET or shape in shapes:
-                raise DamagedInput(
-                    f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}",
-                    expected="shape_data/<synset>/<shape>",
-                )
+                what = f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}"
+                raise DamagedInput(what, expected="shape_data/<synset>/<shape>")
             shapes[shape] = f"{shape}@{part}" if shape in seen else shape
         seen |= shapes.keys()
         lists[part] = list(shapes.values())

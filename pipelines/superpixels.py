@@ -183,10 +183,8 @@ def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
             continue
         stem = str(PurePosixPath(rest).with_suffix(""))
         if (other := sides[side].setdefault(stem, name)) != name:
-            raise DamagedInput(
-                f"Two of the {side} have one name, but for the suffix: {other} and {name}.",
-                next="take one of them away",
-            )
+            what = f"Two of the {side} have one name, but for the suffix: {other} and {name}."
+            raise DamagedInput(what, next="take one of them away")
     return [(picture, sides[MASKS].get(stem)) for stem, picture in sorted(sides[IMAGES].items())]
 
 

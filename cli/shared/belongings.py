@@ -120,10 +120,8 @@ def remove(those: Sequence[Belonging]) -> None:
         names = [_own_files(each) for each in those]
         for each, own in zip(those, names, strict=True):
             if not own and any(each.path.iterdir()):
-                raise UsageError(
-                    f"Nothing in {each.path} proves that kmip-data wrote it, so nothing in it is removed.",
-                    next="delete what you do not need yourself",
-                )
+                what = f"Nothing in {each.path} proves that kmip-data wrote it, so nothing in it is removed."
+                raise UsageError(what, next="delete what you do not need yourself")
         # Every folder below built/, raw/ or runs/ is opened anew, and none through a link: one that was put
         # in since the question leads nowhere.
         for each, own in zip(those, names, strict=True):

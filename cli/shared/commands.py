@@ -293,9 +293,7 @@ def number_list(option: str, text: str) -> list[int]:
         match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < first + MOST_NUMBERS - len(numbers):
-            raise UsageError(
-                f"{option} is not a list of numbers: {text:.80}",
-                next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers",
-            )
+            what = f"{option} is not a list of numbers: {text:.80}"
+            raise UsageError(what, next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers")
         numbers.extend(range(first, last + 1))
     return numbers

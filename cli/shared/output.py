@@ -149,10 +149,8 @@ def with_ending(prefix: Path, suffix: str) -> Path:
 def check_prefix(prefix: Path, option: str = "--save") -> None:
     """Raise UsageError before the work if files that begin with ``prefix`` cannot be written."""
     if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
-        raise UsageError(
-            f"Results cannot be saved there: {prefix}",
-            next=f"{option} FOLDER/NAME in a folder that exists and may be written to",
-        )
+        what = f"Results cannot be saved there: {prefix}"
+        raise UsageError(what, next=f"{option} FOLDER/NAME in a folder that exists and may be written to")
 
 
 def default_output(path: Path) -> Path:

@@ -105,10 +105,8 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
     fits = {"mean", "std", "coordinate_range"} <= found.keys()
     if not fits or not (len(found["mean"]),) == (len(found["std"]),) == width:
-        raise DamagedInput(
-            f"The card of {card.dataset} has no scaling of its features: mean, std and coordinate_range.",
-            next=f"kmip-data build {card.dataset}, in another --output",
-        )
+        what = f"The card of {card.dataset} has no scaling of its features: mean, std and coordinate_range."
+        raise DamagedInput(what, next=f"kmip-data build {card.dataset}, in another --output")
     return found
 
 

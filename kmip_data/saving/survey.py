@@ -173,10 +173,8 @@ class Survey:
             for name, value in graph.values.items():
                 self._attributes[name] = _Attribute(name, graph.kinds[name], value.dtype, value.shape)
         for name in self._attributes.keys() ^ graph.values.keys():
-            raise UsageError(
-                f"Graph {graph.name} has other attributes than those before it.",
-                next=f"give every graph the attribute {name!r}, or none",
-            )
+            what = f"Graph {graph.name} has other attributes than those before it."
+            raise UsageError(what, next=f"give every graph the attribute {name!r}, or none")
         self.keys.append(graph.name)
         self.sizes.append((graph.num_nodes, graph.num_edges or 0))
         self._digest.update(f"{graph.name} {graph.num_nodes}\n".encode())

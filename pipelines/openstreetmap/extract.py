@@ -151,10 +151,8 @@ class _Map:
 
         file = osmium.io.File(str(self.path), file_format(self.path))
         if osmium.FileProcessor(file).header.has_multiple_object_versions:
-            raise DamagedInput(
-                f"{self.name} is a history or change file, not a map of one point in time.",
-                next="osmium time-filter makes a map of a history file",
-            )
+            what = f"{self.name} is a history or change file, not a map of one point in time."
+            raise DamagedInput(what, next="osmium time-filter makes a map of a history file")
         # Of large extracts it took up to twice their size; a mapped file that finds no room ends the process.
         require_room(self.folder, 3 * self.path.stat().st_size, "A copy of the streets")
         kinds = osmium.osm.WAY | osmium.osm.RELATION
@@ -261,10 +259,8 @@ class _Map:
         if outside.any():
             at = int(outside.argmax())
             lon, lat = x[at] / UNITS_A_DEGREE, y[at] / UNITS_A_DEGREE
-            raise DamagedInput(
-                f"{self.name}: node {node_id[at]} is not on the map, at {lon}, {lat} degrees.",
-                next="give an undamaged extract",
-            )
+            what = f"{self.name}: node {node_id[at]} is not on the map, at {lon}, {lat} degrees."
+            raise DamagedInput(what, next="give an undamaged extract")
 
     def _add_areas(self, block: WayBlock, kind: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""

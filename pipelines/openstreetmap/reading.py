@@ -141,10 +141,8 @@ def _from_extract(
     if everything is not None and area is not None:
         graph = _part(graph, area, everything)
     if not graph.num_edges:
-        raise DamagedInput(
-            f"{name} has no connected streets: {count} ways of network type {params.network_type!r}.",
-            next="give an extract with streets, or another network_type",
-        )
+        what = f"{name} has no connected streets: {count} ways of network type {params.network_type!r}."
+        raise DamagedInput(what, next="give an extract with streets, or another network_type")
     facts = {
         "ways": count,
         "ways_cut": cut,
@@ -164,8 +162,6 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) ->
             ",".join(f"{degrees:.4f}" for degrees in bounds)
             for bounds in (area.bounds, (lon.min(), lat.min(), lon.max(), lat.max()))
         )
-        raise UsageError(
-            f"The area {asked} has no streets; the map is {there} (W,S,E,N).",
-            next="give another bbox or polygon; longitude comes before latitude",
-        )
+        what = f"The area {asked} has no streets; the map is {there} (W,S,E,N)."
+        raise UsageError(what, next="give another bbox or polygon; longitude comes before latitude")
     return part

@@ -81,10 +81,8 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
     try:
         return Vocabulary.model_validate_json(json.dumps(build.card.statistics["city"]["vocabulary"]))
     except (LookupError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
-            next="another --set vocabulary=TARGET, or none",
-        ) from error
+        what = f"{build.path} has no vocabulary: only cities built from OpenStreetMap do."
+        raise UsageError(what, next="another --set vocabulary=TARGET, or none") from error
 
 
 def download(place: str, network_type: str, folder: Path, *, dataset: str, offline: bool) -> list[Path]:
@@ -107,10 +105,8 @@ def download(place: str, network_type: str, folder: Path, *, dataset: str, offli
                 outline, network_type="all" if any_way else network_type, custom_filter=any_way
             )
         except ValueError as error:  # "Found no graph nodes within the requested polygon."
-            raise DamagedInput(
-                f"{place} has no streets of this network type: {str(error)[:200]}",
-                next="give a larger place, or another network_type",
-            ) from error
+            what = f"{place} has no streets of this network type: {str(error)[:200]}"
+            raise DamagedInput(what, next="give a larger place, or another network_type") from error
         areas = _land_use(outline)
     with writing(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)

@@ -239,10 +239,8 @@ def _make_way(target: Path, members: Collection[str]) -> None:
     ours = {target / name for name in (*members, RECEIPT_NAME)}
     if other := [path for path in sorted(target.rglob("*")) if not path.is_dir() and path not in ours]:
         names = ", ".join(path.relative_to(target).as_posix() for path in other[:5])
-        raise UsageError(
-            f"{target} is damaged, and holds more than its members: {names}.",
-            next=f"move what is yours out of {target}, then run the same command again",
-        )
+        what = f"{target} is damaged, and holds more than its members: {names}."
+        raise UsageError(what, next=f"move what is yours out of {target}, then run the same command again")
     remove_copy(RawFolder(target, dict.fromkeys(members, ""), ()))
 
 

@@ -69,10 +69,8 @@ def recognise(archive: Archive, content: Content) -> Selection:
             complete.append(chosen)
     if len(complete) > 1 or len(roots) > _MAX_ROOTS:
         folders = ", ".join(ascii(chosen.root or "./") for chosen in complete)
-        raise UsageError(
-            f"{archive.path} holds {content.anchor} in {len(roots)} folders: {folders}.",
-            next="give --archive the folder that is meant",
-        )
+        what = f"{archive.path} holds {content.anchor} in {len(roots)} folders: {folders}."
+        raise UsageError(what, next="give --archive the folder that is meant")
     if not complete:
         raise _not_recognised(archive, entries, content, faults)
     (chosen,) = complete

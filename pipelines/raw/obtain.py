@@ -116,10 +116,8 @@ def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quie
     """Return a generated miniature; the same one when it was generated before."""
     manifest = pipeline.manifest
     if limit is not None and limit > MOST:
-        raise UsageError(
-            f"A sample of {limit:,} records is no miniature: --limit is at most {MOST:,}.",
-            next=f"kmip-data build {manifest.name} --sample --limit 100",
-        )
+        what = f"A sample of {limit:,} records is no miniature: --limit is at most {MOST:,}."
+        raise UsageError(what, next=f"kmip-data build {manifest.name} --sample --limit 100")
     made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
     folder = home.raw / f"{manifest.name}-sample"
 
