@@ -87,11 +87,10 @@ def _build_recipe(recipe: str, archives: tuple[Path, ...], *, sample: bool, **op
     sources = given(SOURCES)
     name = sources.pop("name", None)
     if name is None or sample or len(archives) > (recipe != "superpixels"):
+        what = f"{recipe!r} makes a dataset from your own files, under a name of your own."
+        found = "--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive"
         raise UsageError(
-            f"{recipe!r} makes a dataset from your own files, under a name of your own.",
-            expected=f"--name NAME and {_SOURCES[recipe]}",
-            found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
-            next=f"kmip-data info {recipe}",
+            what, expected=f"--name NAME and {_SOURCES[recipe]}", found=found, next=f"kmip-data info {recipe}"
         )
     for path in archives:
         sources["path" if recipe == "points" else _city_source(path)] = path

@@ -36,11 +36,9 @@ def command(
     if predictions is not None or run is None:
         device = data.pop("device")
         if predictions is None or run or device or by_class:
-            raise UsageError(
-                "Either a run or a file of predictions is measured.",
-                expected="RUN; or --predictions FILE, which takes no RUN, --device or --by-class",
-                next="kmip-data evaluate --help",
-            )
+            what = "Either a run or a file of predictions is measured."
+            expected = "RUN; or --predictions FILE, which takes no RUN, --device or --by-class"
+            raise UsageError(what, expected=expected, next="kmip-data evaluate --help")
         measured = _of_file(predictions, part, **data)
         text = f"{measured.table()}\npredictions  {predictions}"
         show({"predictions": predictions, **measured.to_dict()}, text, as_json=as_json)

@@ -170,13 +170,11 @@ def explain(error: Exception, args: Sequence[str] = ()) -> kmip_data.errors.Kmip
         return kmip_data.errors.UsageError(error.format_message(), expected=usage, next=f"{path} --help")
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         found = str(error).partition("\n")[0] or None
-        return kmip_data.errors.OutOfResources(
-            "The memory ran out.", found=found, next="--jobs 1, or smaller batches"
-        )
+        what = "The memory ran out."
+        return kmip_data.errors.OutOfResources(what, found=found, next="--jobs 1, or smaller batches")
     if isinstance(error, OSError) and error.errno in kmip_data.errors.FULL:
-        return kmip_data.errors.disk_error(
-            error, Path(error.filename or "."), left="what was finished before"
-        )
+        path = Path(error.filename or ".")
+        return kmip_data.errors.disk_error(error, path, left="what was finished before")
     if isinstance(error, OSError) and error.filename is not None:
         what = f"{error.filename} cannot be used: {error.strerror}"
         return kmip_data.errors.UsageError(what, next="another path, --home or --output")
@@ -193,8 +191,6 @@ def _unknown(error: Exception) -> kmip_data.errors.KmipDataError:
         "w", prefix="kmip-data-error-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
-    return kmip_data.errors.KmipDataError(
-        f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}",
-        found=f"the traceback is {file.name}",
-        next="a bug report with that traceback",
-    )
+    what = f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}"
+    found = f"the traceback is {file.name}"
+    return kmip_data.errors.KmipDataError(what, found=found, next="a bug report with that traceback")

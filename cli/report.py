@@ -45,11 +45,8 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     runs, notices = read_runs(folders)
     if not runs:
         begun = f"--resume {folders[0]}" if folders else "--dataset helsinki --epochs 20"
-        raise UsageError(
-            "There is no finished run to report.",
-            found="; ".join(notices) or f"none below {home.runs}",
-            next=f"kmip-data train {begun}",
-        )
+        found = "; ".join(notices) or f"none below {home.runs}"
+        raise UsageError("There is no finished run to report.", found=found, next=f"kmip-data train {begun}")
     tables, others = tables_of(runs, against)
     rows = [row for each in tables for row in each.rows]
     for notice in (notices := notices + others):

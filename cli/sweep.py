@@ -129,8 +129,6 @@ def _print(plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: 
     show(found, "\n".join(text), as_json=as_json)
     if states["failed"] and not (dry_run or status):
         reason = next(run["reason"] for run in runs if run["state"] == "failed")
-        raise CheckFailed(
-            f"{states['failed']} of {counted(len(cells), 'run')} failed: {reason}",
-            left=f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints",
-            next="the same command tries them again",
-        )
+        what = f"{states['failed']} of {counted(len(cells), 'run')} failed: {reason}"
+        left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
+        raise CheckFailed(what, left=left, next="the same command tries them again")

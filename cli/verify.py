@@ -49,10 +49,9 @@ def command(
         from kmip_data.format.card import read_card
 
         if unlike := unlike_published(read_card(path)):
-            raise CheckFailed(
-                f"{path} is sound, but not the published build: {', '.join(unlike)}.",
-                next="compare the versions of numpy, h5py and scipy with those of the constraints file",
-            )
+            what = f"{path} is sound, but not the published build: {', '.join(unlike)}."
+            again = "compare the versions of numpy, h5py and scipy with those of the constraints file"
+            raise CheckFailed(what, next=again)
     if as_json:
         facts = {"path": path, "ok": report.ok, "checked": report.checked}
         facts |= {"broken_shards": report.broken_shards, "problems": [vars(each) for each in report.problems]}

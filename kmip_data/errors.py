@@ -221,10 +221,9 @@ def check_resources(path: Path, error: BaseException) -> None:
     """Raise OutOfResources if this process lacks memory or descriptors: the file may be sound."""
     lacking = isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
     if lacking or isinstance(error, MemoryError):
-        raise OutOfResources(
-            f"{path} cannot be read now: {str(error) or type(error).__name__}",
-            next="close other programs or raise the limit (ulimit -n), and repeat the command",
-        ) from error
+        what = f"{path} cannot be read now: {str(error) or type(error).__name__}"
+        again = "close other programs or raise the limit (ulimit -n), and repeat the command"
+        raise OutOfResources(what, next=again) from error
 
 
 def check_version(path: Path, found: int | str | None, known: int) -> None:

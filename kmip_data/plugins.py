@@ -131,11 +131,9 @@ def _allowed(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
 
 def _not_allowed(config: str, source: str, digest: str) -> UsageError:
     word = shlex.quote(source)
-    return UsageError(
-        f"{config} names the plugin {source}, and a run never imports code by itself.",
-        found=f"SHA-256 {digest}",
-        next=f"if you trust it, the same command with --plugin {word} (or {ENVIRONMENT}={word} before it)",
-    )
+    what = f"{config} names the plugin {source}, and a run never imports code by itself."
+    again = f"if you trust it, the same command with --plugin {word} (or {ENVIRONMENT}={word} before it)"
+    return UsageError(what, found=f"SHA-256 {digest}", next=again)
 
 
 def _entry_points(group: str) -> list[Any]:
@@ -184,10 +182,8 @@ def _from_file(path: Path) -> tuple[Plugin, Named]:
             exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
         table = getattr(module, "PLUGIN", None)
         if not isinstance(table, Mapping) or not all(isinstance(each, Mapping) for each in table.values()):
-            raise UsageError(
-                f"The plugin {path.name} has no table PLUGIN.",
-                expected='PLUGIN = {"datasets": {"NAME": CLASS}, …}, with any of ' + ", ".join(_NEEDED),
-            )
+            expected = 'PLUGIN = {"datasets": {"NAME": CLASS}, …}, with any of ' + ", ".join(_NEEDED)
+            raise UsageError(f"The plugin {path.name} has no table PLUGIN.", expected=expected)
     except KmipDataError:
         del sys.modules[name]
         raise

@@ -238,10 +238,9 @@ class Pipeline(ABC, Generic[P, S]):
         Raises :class:`RawNeededError` where there is none; ``build`` brings it in.
         """
         if raw is None:
-            raise RawNeededError(
-                "The published split is read from the raw lists, which a finished build does not have.",
-                next=f"kmip-data build {self.manifest.name}{f' --split-rule {rule}' if rule else ''}",
-            )
+            what = "The published split is read from the raw lists, which a finished build does not have."
+            again = f"kmip-data build {self.manifest.name}{f' --split-rule {rule}' if rule else ''}"
+            raise RawNeededError(what, next=again)
         return raw
 
     def about(self, prepared: Prepared, params: P) -> About:
@@ -304,11 +303,10 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
                 faults.append(why)
             else:
                 faults.append(f"{field} = {fault['input']!r}: {why}")
+        what = f"Parameters of {dataset!r} are not valid."
+        expected = ", ".join(model.model_fields) if unknown else None
         raise UsageError(
-            f"Parameters of {dataset!r} are not valid.",
-            expected=", ".join(model.model_fields) if unknown else None,
-            found="; ".join(faults),
-            next=f"kmip-data info {dataset}",
+            what, expected=expected, found="; ".join(faults), next=f"kmip-data info {dataset}"
         ) from error
 
 

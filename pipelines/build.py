@@ -91,10 +91,9 @@ def build_dataset(
 
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             if json_digest(raw.members) != build.card.content_digest:  # their split would be another
-                raise UsageError(
-                    f"{build.path} was not built from the raw files in {raw.path}.",
-                    next=f"kmip-data build {name} --archive PATH (the archive it was built from)",
-                ) from None
+                what = f"{build.path} was not built from the raw files in {raw.path}."
+                again = f"kmip-data build {name} --archive PATH (the archive it was built from)"
+                raise UsageError(what, next=again) from None
             _add_split(build, pipeline, split_params, raw.path, quiet=chosen.quiet)
     return build
 

@@ -36,16 +36,10 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
 
     def schema(self, params: Params) -> Schema:
         """Colour and position as one feature, similarities, and the class of the picture."""
-        features = feature_column(
-            "node/x",
-            ("red [0-1]", "green [0-1]", "blue [0-1]", "row / 32", "column / 32"),
-            "mean colour of the superpixel, then its centre",
-        )
-        similarity = feature_column(
-            "edge/attr",
-            ("similarity",),
-            "exp(-(distance of the centres / width)²): near superpixels have large values",
-        )
+        fields = ("red [0-1]", "green [0-1]", "blue [0-1]", "row / 32", "column / 32")
+        features = feature_column("node/x", fields, "mean colour of the superpixel, then its centre")
+        doc = "exp(-(distance of the centres / width)²): near superpixels have large values"
+        similarity = feature_column("edge/attr", ("similarity",), doc)
         return Schema(
             columns=(features, similarity, class_column("graph/y", NUM_CLASSES, "class of the picture")),
             views=(View(attribute="pos", source="node/x", start=3, stop=5),),

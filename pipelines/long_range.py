@@ -162,12 +162,9 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     distance = shortest_path(there.tocsr(), unweighted=True).astype(np.uint16)
     tenth = row // len(names) % sum(SHARES)
     part = "train" if tenth < SHARES[0] else "val" if tenth < SHARES[0] + SHARES[1] else "test"
-    return GraphRecord(
-        key=f"{part}/{name}/{row:07d}",
-        num_nodes=nodes,
-        columns=_targets(params.task, distance, rng),
-        edge_index=edge_index.astype(np.uint16),
-    )
+    key = f"{part}/{name}/{row:07d}"
+    columns = _targets(params.task, distance, rng)
+    return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edge_index.astype(np.uint16))
 
 
 def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:

@@ -165,9 +165,8 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
             yield self._record(key, x, cloud.y, params)
             return
-        blocks = block_rows(
-            cloud.xyz[:, :2], size=size, points=params.block_points, room=key, seed=params.block_seed
-        )
+        floor = cloud.xyz[:, :2]
+        blocks = block_rows(floor, size=size, points=params.block_points, room=key, seed=params.block_seed)
         if not blocks:
             what = f"{key} ({count} points) has no block: no window of at least 100 points."
             raise DamagedInput(what, next="a larger --set block=WIDTH")
@@ -218,10 +217,8 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
 
     def column(wanted: str) -> F64:
         if wanted not in columns:
-            raise DamagedInput(
-                f"{name} has no column {wanted!r}, only {', '.join(columns)}.",
-                next="name columns of the file: --set position=, feature=, label_column=",
-            )
+            again = "name columns of the file: --set position=, feature=, label_column="
+            raise DamagedInput(f"{name} has no column {wanted!r}, only {', '.join(columns)}.", next=again)
         values = np.asarray(columns[wanted], np.float64)
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))

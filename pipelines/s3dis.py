@@ -72,9 +72,8 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def schema(self, params: S3DISParams) -> Schema:
         """Nine features in file order, ``pos`` as a view of the first three, and the class."""
-        features = feature_column(
-            "node/x", FIELDS, "position centred on the block, colour, position in the room; in file order"
-        )
+        doc = "position centred on the block, colour, position in the room; in file order"
+        features = feature_column("node/x", FIELDS, doc)
         label = class_column("node/y", NUM_CLASSES, "semantic class")
         return knn_schema((features, label), params, pos=0, max_nodes=self.manifest.max_nodes)
 
@@ -87,14 +86,12 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 blocks, points, _ = map(int, data.shape)
                 files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
             if not 1 <= points <= self.manifest.max_nodes:
-                raise DamagedInput(
-                    f"{name} has blocks of {points} points instead of 1 to {self.manifest.max_nodes}."
-                )
+                what = f"{name} has blocks of {points} points instead of 1 to {self.manifest.max_nodes}."
+                raise DamagedInput(what)
         total = sum(blocks for _, blocks, _, _ in files)
         if total != len(rooms):
-            raise DamagedInput(
-                f"room_filelist.txt has {len(rooms)} lines for {total} blocks of {len(files)} files."
-            )
+            what = f"room_filelist.txt has {len(rooms)} lines for {total} blocks of {len(files)} files."
+            raise DamagedInput(what)
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:

@@ -207,7 +207,6 @@ def read_shape(path: Path, category: Category, name: str, max_points: int) -> ND
     if wrong.any():
         line = int(wrong.argmax())
         parts = f"{category.first} to {category.last}"
-        raise DamagedInput(
-            f"{name}, line {line + 1}: {label[line]:g} is no part of {category.name}, {parts}."
-        )
+        what = f"{name}, line {line + 1}: {label[line]:g} is no part of {category.name}, {parts}."
+        raise DamagedInput(what)
     return points

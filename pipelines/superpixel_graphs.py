@@ -58,21 +58,15 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def schema(self, params: Params) -> Schema:
         """Colour and place of each superpixel, strength and length of each boundary, and the class."""
-        features = feature_column(
-            "node/x", FIELDS, "colour of the superpixel over its pixels, then its centre", stored="float16"
-        )
-        boundary = feature_column(
-            "edge/attr", EDGE_FIELDS, "the boundary of two superpixels; strength by the Sobel filter"
-        )
+        doc = "colour of the superpixel over its pixels, then its centre"
+        features = feature_column("node/x", FIELDS, doc, stored="float16")
+        doc = "the boundary of two superpixels; strength by the Sobel filter"
+        boundary = feature_column("edge/attr", EDGE_FIELDS, doc)
         classes = len(self.manifest.class_names)
         label = class_column("node/y", classes, "class of the pixel at the rounded centre")
-        return Schema(
-            columns=(features, boundary, label),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            directed=False,
-            key_length=16,
-        )
+        columns = (features, boundary, label)
+        most = self.manifest.max_nodes
+        return Schema(columns=columns, edges="index", max_nodes=most, directed=False, key_length=16)
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""

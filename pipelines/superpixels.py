@@ -98,9 +98,8 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         """Pair pictures with masks; without ``on_error`` each picture must have one."""
         if params.class_name and len(params.class_name) != params.classes:
             names = len(params.class_name)
-            raise UsageError(
-                f"class_name has {names} names for {params.classes} classes.", next=f"--set classes={names}"
-            )
+            what = f"class_name has {names} names for {params.classes} classes."
+            raise UsageError(what, next=f"--set classes={names}")
         pairs = pair(raw.members)
         for picture, mask in pairs:
             if mask is None:
@@ -141,12 +140,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         x, y = graph.features(pixels, segments), graph.labels(classes, segments)
-        return GraphRecord(
-            key=key_of(picture),
-            num_nodes=len(x),
-            columns={"node/x": x.astype(np.float16), "edge/attr": attr.astype(np.float32), "node/y": y},
-            edge_index=edge_index.astype(self.schema(params).index_dtype),
-        )
+        columns = {"node/x": x.astype(np.float16), "edge/attr": attr.astype(np.float32), "node/y": y}
+        index = edge_index.astype(self.schema(params).index_dtype)
+        return GraphRecord(key=key_of(picture), num_nodes=len(x), columns=columns, edge_index=index)
 
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return each picture with the borders of its superpixels."""

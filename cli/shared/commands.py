@@ -201,9 +201,8 @@ work_options = several(home_option, json_option, quiet_option)
 
 def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
     """Make ``--device``; the function gets ``None`` where it is not given."""
-    return click.option(
-        "--device", type=click.Choice(["auto", "cpu", "cuda"]), help=f"Device.  [default: {default}]"
-    )
+    kind = click.Choice(["auto", "cpu", "cuda"])
+    return click.option("--device", type=kind, help=f"Device.  [default: {default}]")
 
 
 def part_option(text: str, default: str | None = None) -> Callable[[F], F]:

@@ -119,7 +119,6 @@ def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
 def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
     """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
     if inputs.vocabulary != trained:
-        raise UsageError(
-            f"The categories of {card.dataset} are not those of the training data, or not on its card.",
-            next=f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories",
-        )
+        what = f"The categories of {card.dataset} are not those of the training data, or not on its card."
+        again = f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories"
+        raise UsageError(what, next=again)

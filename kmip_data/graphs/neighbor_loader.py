@@ -156,10 +156,8 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
     for option in missing:
         value = options.pop(option, None)
         if value is not None and value is not False and str(value) != "uniform":
-            raise UsageError(
-                f"NeighborLoader cannot do {option}.",
-                next="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
-            )
+            again = "leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib"
+            raise UsageError(f"NeighborLoader cannot do {option}.", next=again)
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.")
     whole = isinstance(num_neighbors, Sequence) and all(

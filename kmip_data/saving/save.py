@@ -167,11 +167,9 @@ def _positions(chosen: Positions, count: int, part: str) -> I64:
     if array.dtype == np.bool_ and array.shape == (count,):
         array = np.flatnonzero(array)
     if part not in NODE_PARTS or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise UsageError(
-            f"The part {part!r} of the split does not fit.",
-            expected=f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]",
-            found=f"{array.dtype} {list(array.shape)}: {array.reshape(-1)[:8].tolist()}",
-        )
+        expected = f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]"
+        found = f"{array.dtype} {list(array.shape)}: {array.reshape(-1)[:8].tolist()}"
+        raise UsageError(f"The part {part!r} of the split does not fit.", expected=expected, found=found)
     return array.astype(np.int64)
 
 

@@ -59,10 +59,9 @@ def _refuse_license(card: Card) -> None:
     shipped = load_manifest(card.manifest).license.model_dump() if card.manifest in dataset_names() else {}
     terms = shipped if shipped.get("agreement") else card.license
     if terms.get("agreement"):
-        raise LicenseNotAccepted(
-            f"The license of {card.dataset} does not let it be passed on: {terms.get('name')}.",
-            next=f"others can build it: kmip-data build {card.manifest or card.dataset}",
-        )
+        what = f"The license of {card.dataset} does not let it be passed on: {terms.get('name')}."
+        again = f"others can build it: kmip-data build {card.manifest or card.dataset}"
+        raise LicenseNotAccepted(what, next=again)
 
 
 def push(

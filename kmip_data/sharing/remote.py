@@ -287,10 +287,9 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     """
     data = remote.read(SHARE_NAME)
     if data is None:
-        raise UsageError(
-            f"Nothing was pushed to {remote.address}, or the push has not ended: there is no {SHARE_NAME}.",
-            next="correct the address, which is that of the folder; or ask whoever pushed to push again",
-        )
+        what = f"Nothing was pushed to {remote.address}, or the push has not ended: there is no {SHARE_NAME}."
+        again = "correct the address, which is that of the folder; or ask whoever pushed to push again"
+        raise UsageError(what, next=again)
     share = parse_share(data, remote.address)
     return share, BlockDigests(share, remote.read(BLOCKS_NAME, share.blocks_bytes) or b"", remote.address)
 

@@ -197,9 +197,8 @@ def read_features(folder: Path) -> Features:
                 fits = len(found) <= MOST_CATEGORIES
                 fits = fits and (len(names) + len(found)) * len(values) <= MOST_NUMBERS
                 if not fits or np.isnan(values).any() or (found != np.rint(found)).any():
-                    raise DamagedInput(
-                        f"features.csv: the column {name!r} is not one of numbered categories."
-                    )
+                    what = f"features.csv: the column {name!r} is not one of numbered categories."
+                    raise DamagedInput(what)
                 found = found[1:] if len(found) == 2 else found
                 columns += [(values == category).astype(np.float32) for category in found]
                 names += [f"{name}={category:.0f}" for category in found]
@@ -278,9 +277,8 @@ def _column(table: pd.DataFrame, name: str, file: str) -> F32:
         with np.errstate(over="ignore"):
             values: F32 = table[name].to_numpy().astype(np.float32)
     except (ValueError, TypeError) as error:
-        raise DamagedInput(
-            f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
-        ) from error
+        what = f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
+        raise DamagedInput(what) from error
     if np.isinf(values).any():
         raise DamagedInput(f"{file}: the column {name!r} is infinite somewhere.")
     return values

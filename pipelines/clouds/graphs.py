@@ -57,13 +57,10 @@ def knn_schema(
     columns: tuple[Column, ...], params: PointParams, *, pos: int, max_nodes: int, key_length: int = 64
 ) -> Schema:
     """Return the schema of k-NN graphs; ``pos`` is the first of the three columns of ``x`` that are it."""
+    views = (View(attribute="pos", source="node/x", start=pos, stop=pos + 3),)
+    k = params.k if params.edges == "neighbor" else None
     return Schema(
-        columns=columns,
-        views=(View(attribute="pos", source="node/x", start=pos, stop=pos + 3),),
-        edges=params.edges,
-        k=params.k if params.edges == "neighbor" else None,
-        max_nodes=max_nodes,
-        key_length=key_length,
+        columns=columns, views=views, edges=params.edges, k=k, max_nodes=max_nodes, key_length=key_length
     )
 
 
@@ -75,10 +72,8 @@ def connect(
     if n <= params.k and params.short_graphs == "skip":
         return None
     if n <= params.k and params.short_graphs is None:
-        raise DamagedInput(
-            f"Record {key} has {n} points, too few for k = {params.k}.",
-            next="choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep",
-        )
+        again = "choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep"
+        raise DamagedInput(f"Record {key} has {n} points, too few for k = {params.k}.", next=again)
     if params.edges == "neighbor":
         edges = {"neighbor": knn_table(pos, params.k).astype(index_dtype)}
     else:

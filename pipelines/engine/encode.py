@@ -240,10 +240,9 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         params = pipeline.resolve(params, raw)
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         if plan.key != _stored_key(path, card):
-            raise CheckFailed(
-                f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
-                next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
-            )
+            what = f"{path} was not built from the raw files in {raw.path} with the parameters on its card."
+            again = f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)"
+            raise CheckFailed(what, next=again)
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
             built = run_build(plan, splits, again=True)
@@ -256,10 +255,9 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
     try:
         return check_params(model, recorded, path.name)
     except UsageError as error:
-        raise DamagedInput(
-            f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
-            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
-        ) from error
+        what = f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}"
+        again = f"remove {path / CARD_NAME} and build again with the parameters it was built with"
+        raise DamagedInput(what, next=again) from error
 
 
 def _stored_key(path: Path, card: Card) -> str:

@@ -130,14 +130,10 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         return np.concatenate([shard.read(key, 0, getattr(shard, count)) for shard in shards])
 
     one_graph = len(keys) == 1 and label is not None and label.level == "node" and len(labels) > 0
+    counts = np.array(classes, dtype=np.int64).reshape(len(keys), -1)
+    node_labels = (labels, label) if one_graph and label is not None else None
     return Records(
-        keys,
-        np.concatenate(nodes),
-        np.concatenate(edges),
-        np.array(classes, dtype=np.int64).reshape(len(keys), -1),
-        (labels, label) if one_graph and label is not None else None,
-        read_column,
-        label,
+        keys, np.concatenate(nodes), np.concatenate(edges), counts, node_labels, read_column, label
     )
 
 

@@ -75,10 +75,9 @@ class Journal:
         if not text.startswith(_BEGINNING[: len(text)]):
             raise _no_journal(path, f"it begins with {text[:20].decode(errors='replace')!r}")
         if lines and (other := lines[0].get("key")) not in (None, key):
-            raise UsageError(
-                f"{path.parent} holds an unfinished build with other parameters (build key {other}).",
-                next="finish that build with its own parameters, or give another --output folder",
-            )
+            what = f"{path.parent} holds an unfinished build with other parameters (build key {other})."
+            again = "finish that build with its own parameters, or give another --output folder"
+            raise UsageError(what, next=again)
         # Of another version the lines may mean other things: what they name is done again.
         header = bool(lines) and lines[0] == {"journal": JOURNAL_VERSION, "key": key}
         self.entries = lines[1:] if header else []

@@ -143,16 +143,12 @@ def explained(dataset: str, where: _Location | str, advice: str | None = None) -
         memory = isinstance(error, MemoryError)
         if memory or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if memory else "The disk is full"
-            raise OutOfResources(
-                f"{full} at {where}: {str(error) or type(error).__name__}.",
-                left=RESUMES,
-                next="free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again",
-            ) from error
-        raise DamagedInput(
-            f"Building stopped at {where}: {type(error).__name__}: {error}",
-            left="the shards that are finished",
-            next=f"kmip-data info {dataset}; check the raw files, then build again",
-        ) from error
+            what = f"{full} at {where}: {str(error) or type(error).__name__}."
+            again = "free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again"
+            raise OutOfResources(what, left=RESUMES, next=again) from error
+        what = f"Building stopped at {where}: {type(error).__name__}: {error}"
+        again = f"kmip-data info {dataset}; check the raw files, then build again"
+        raise DamagedInput(what, left="the shards that are finished", next=again) from error
 
 
 GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
@@ -207,11 +203,10 @@ class Executor(AbstractContextManager["Executor", None]):
 
 def worker_died(where: str) -> OutOfResources:
     """Return the error for a unit that took its worker process down."""
+    what = f"The worker process died on {where}: killed by the system (out of memory?) or crashed."
+    again = "free some memory and run the same command again; dmesg says whether the system killed it"
     return OutOfResources(
-        f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
-        expected="memory for one shard in each worker (about 1 GiB)",
-        left=RESUMES,
-        next="free some memory and run the same command again; dmesg says whether the system killed it",
+        what, expected="memory for one shard in each worker (about 1 GiB)", left=RESUMES, next=again
     )
 
 
@@ -266,11 +261,9 @@ class Workers(Executor):
             # Else loky starts it before the first worker, and that unblocks the signals that are held then.
             resource_tracker.ensure_running()
         with signals.held():
+            initargs = (os.getpid(), self._memory)
             self._executor = ProcessPoolExecutor(
-                max_workers=size,
-                initializer=start_worker,
-                initargs=(os.getpid(), self._memory),
-                env=ENVIRONMENT,
+                max_workers=size, initializer=start_worker, initargs=initargs, env=ENVIRONMENT
             )
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:

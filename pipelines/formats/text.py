@@ -137,11 +137,9 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
         if not bad.any():
             return header, edges.T.astype(np.int32, order="C")
     at = int(bad.argmax())
-    raise DamagedInput(
-        f"{name}, line {len(header) + at + 1}: not an edge.",
-        expected=f"two node numbers below {MAX_ID:,}, such as 0\\t17",
-        found=repr(text.split(b"\n")[at].decode("latin-1")[:80]),
-    )
+    what = f"{name}, line {len(header) + at + 1}: not an edge."
+    expected = f"two node numbers below {MAX_ID:,}, such as 0\\t17"
+    raise DamagedInput(what, expected=expected, found=repr(text.split(b"\n")[at].decode("latin-1")[:80]))
 
 
 def write_rows(folder: Path, rows: Iterable[str]) -> int:

@@ -100,11 +100,9 @@ def file_format(path: Path) -> str:
         if head.lstrip().startswith(beginnings):
             return name
     found = f"it begins with {head[:16].decode('latin-1')!a}" if head else "it is empty"
-    raise DamagedInput(
-        f"{path.name} is not an OpenStreetMap file: {found}.",
-        expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
-        next="an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
-    )
+    what = f"{path.name} is not an OpenStreetMap file: {found}."
+    again = "an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de"
+    raise DamagedInput(what, expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)", next=again)
 
 
 def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | None = None) -> Extract:
@@ -327,7 +325,5 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
-        raise DamagedInput(
-            f"{name} cannot be read to its end: {first_fault(error)}",
-            next="get the extract again; `osmium fileinfo -e FILE` checks that it is whole",
-        ) from error
+        again = "get the extract again; `osmium fileinfo -e FILE` checks that it is whole"
+        raise DamagedInput(f"{name} cannot be read to its end: {first_fault(error)}", next=again) from error

@@ -39,9 +39,8 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
         found = nx.read_graphml(path, node_type=int, force_multigraph=True)
         graph = largest_component(_street_graph(found))
     except (ParseError, nx.NetworkXError, ValueError, LookupError, TypeError, OverflowError) as error:
-        raise DamagedInput(
-            f"{name} cannot be read as a street graph: {error or type(error).__name__}", next=_NEXT
-        ) from error
+        what = f"{name} cannot be read as a street graph: {error or type(error).__name__}"
+        raise DamagedInput(what, next=_NEXT) from error
     if str(found.graph.get("simplified")) not in {"True", "1"}:  # OSMnx marks a graph once it is
         graph = largest_component(simplify(graph))
     return graph

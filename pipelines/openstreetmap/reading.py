@@ -55,11 +55,9 @@ def read_polygon(path: Path) -> Geometry:
         if not area.is_empty and shapely.box(-180, -90, 180, 90).covers(area):
             return area
         fault = "no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees"
-    raise DamagedInput(
-        f"{path.name} does not outline an area: {fault}.",
-        expected="GeoJSON with a valid polygon in degrees",
-        next="draw one at https://geojson.io",
-    )
+    what = f"{path.name} does not outline an area: {fault}."
+    expected = "GeoJSON with a valid polygon in degrees"
+    raise DamagedInput(what, expected=expected, next="draw one at https://geojson.io")
 
 
 def with_margin(area: Geometry) -> Geometry:

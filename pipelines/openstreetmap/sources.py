@@ -96,10 +96,9 @@ def download(place: str, network_type: str, folder: Path, *, dataset: str, offli
         try:
             outline = osmnx.geocode_to_gdf(place).union_all()
         except (ValueError, TypeError) as error:
-            raise UsageError(
-                f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}",
-                next=f"kmip-data build city --name {dataset} --place 'City, Country'",
-            ) from error
+            what = f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}"
+            again = f"kmip-data build city --name {dataset} --place 'City, Country'"
+            raise UsageError(what, next=again) from error
         try:
             graph = osmnx.graph_from_polygon(
                 outline, network_type="all" if any_way else network_type, custom_filter=any_way
@@ -167,7 +166,5 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
 
 
 def _unavailable(place: str, dataset: str, found: str) -> SourceUnavailable:
-    return SourceUnavailable(
-        f"The streets of {place} cannot be had from OpenStreetMap: {found}.",
-        next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
-    )
+    again = f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)"
+    return SourceUnavailable(f"The streets of {place} cannot be had from OpenStreetMap: {found}.", next=again)

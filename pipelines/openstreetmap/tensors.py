@@ -117,11 +117,9 @@ def city_tensors(
         **({"landuse": uses} if uses else {}),
     }
     if vocabulary is None:
-        vocabulary = Vocabulary(
-            landuse=by_frequency(uses.counts()) if uses else (),
-            lanes=lanes_by_frequency(coded["lanes"].counts()),
-            highway=by_frequency(coded["highway"].counts()),
-        )
+        landuse = by_frequency(uses.counts()) if uses else ()
+        lanes = lanes_by_frequency(coded["lanes"].counts())
+        vocabulary = Vocabulary(landuse=landuse, lanes=lanes, highway=by_frequency(coded["highway"].counts()))
     words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
     column = {name: each.column_of(words[name]) for name, each in coded.items()}
     without = {name: int((of < 0).sum()) for name, of in column.items()}

@@ -82,10 +82,8 @@ class Archive(ABC):
 
     def damaged(self, why: str, error: BaseException | None = None) -> NoReturn:
         """Raise ``DamagedInput``: the archive itself is incomplete, damaged or beyond a limit."""
-        raise DamagedInput(
-            f"{self.path} is not a whole {self.kind} archive: {why}.",
-            next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
-        ) from error
+        again = "fetch or copy it again, or unpack it yourself and give the folder with --archive"
+        raise DamagedInput(f"{self.path} is not a whole {self.kind} archive: {why}.", next=again) from error
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -333,10 +331,8 @@ def open_archive(path: Path) -> Archive:
 def refusal(archive: Path, member: str, why: str) -> DamagedInput:
     """Return the error for a member that is refused; ``why`` continues the sentence after its name."""
     shown = ascii(member if len(member) <= 100 else f"{member[:60]}…{member[-30:]}")
-    return DamagedInput(
-        f"{archive} is refused: its member {shown} {why}.",
-        next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
-    )
+    again = "use a fresh copy from one of the sources that `kmip-data info NAME` lists"
+    return DamagedInput(f"{archive} is refused: its member {shown} {why}.", next=again)
 
 
 def check_name(archive: Path, name: str) -> str:

@@ -258,9 +258,8 @@ class _Download:
         if reason := self._fault(mirror, digest):
             self._discard()
             raise MirrorFailed(reason)
-        entry = DownloadReceipt(
-            name=self.source.name, sha256=digest, bytes=self.size, time=timestamp(), **about
-        )
+        name = self.source.name
+        entry = DownloadReceipt(name=name, sha256=digest, bytes=self.size, time=timestamp(), **about)
         # The receipt first: a file without one would not be recognised as a download.
         files.write_json(receipt_path(self.target), entry.model_dump())
         with writing(self.target, left=self._left):

@@ -184,11 +184,9 @@ class _Import:
         copy = choice[0]
         again = f"kmip-data {self.command} {self.manifest.name} --archive"
         if len(choice) > 1:
-            raise UsageError(
-                f"{len(choice)} copies of {self.manifest.name} are here, and none is known to be complete.",
-                found="".join(f"\n    {copy.path} (from {copy.origin})" for copy in choice),
-                next=f"{again} {copy.path}",
-            )
+            what = f"{len(choice)} copies of {self.manifest.name} are here, and none is known to be complete."
+            listed = "".join(f"\n    {copy.path} (from {copy.origin})" for copy in choice)
+            raise UsageError(what, found=listed, next=f"{again} {copy.path}")
         problems = copy.problems()
         if not problems:
             self._say(f"using {copy.path} (from {copy.origin})")
@@ -294,13 +292,10 @@ class _Import:
                 if source.container == "archive":
                     recognise(open_archive(path), content)
 
+            hint = self._archive_hint(source)
+            quiet = self.options.quiet
             receipt = fetch_source(
-                source,
-                target,
-                hint=self._archive_hint(source),
-                quiet=self.options.quiet,
-                max_bytes=content.max_total_bytes,
-                check=check,
+                source, target, hint=hint, quiet=quiet, max_bytes=content.max_total_bytes, check=check
             )
         selection = self._select(open_archive(archive), source, known=True)
         return selection, StoredSource(receipt=receipt, downloaded=True)
@@ -308,11 +303,9 @@ class _Import:
     def _not_here(self, sources: Sequence[Source]) -> SourceUnavailable:
         """Return the error for sources that are not here while ``offline`` forbids to download them."""
         named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
-        return SourceUnavailable(
-            f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded.",
-            expected="a local archive" + (f", or without --offline one of{named}" if named else ""),
-            next=self._archive_hint(sources[0]),
-        )
+        what = f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded."
+        expected = "a local archive" + (f", or without --offline one of{named}" if named else "")
+        return SourceUnavailable(what, expected=expected, next=self._archive_hint(sources[0]))
 
     def _archive_hint(self, source: Source) -> str:
         """Return the command that uses a local copy of a source."""

@@ -106,11 +106,9 @@ def featurise(mol: Mol) -> Molecule:
         raise RefusedSmilesError(f"a bond has the stereo mark {stereo.max()} of RDKit, which has no index")
     ends = bonds[:, :2].astype(np.int32)
     kind = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
-    return Molecule(
-        np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8),
-        np.ascontiguousarray(np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T),
-        np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1).repeat(2, axis=0),
-    )
+    edge_index = np.ascontiguousarray(np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T)
+    edge_attr = np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1).repeat(2, axis=0)
+    return Molecule(np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8), edge_index, edge_attr)
 
 
 def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.int64]:
@@ -157,13 +155,9 @@ class MoleculePipeline(Pipeline[P, S]):
         """Atoms, bonds and what is to be predicted."""
         doc = "features of the Open Graph Benchmark, each an index"
         atoms = index_column("node/x", ATOM_FIELDS, max(ATOM_SIZES) - 1, doc)
-        return Schema(
-            columns=(atoms, index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc), self.target()),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            directed=False,
-            key_length=8,
-        )
+        columns = (atoms, index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc), self.target())
+        most = self.manifest.max_nodes
+        return Schema(columns=columns, edges="index", max_nodes=most, directed=False, key_length=8)
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
         """Deal the rows."""
