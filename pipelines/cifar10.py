@@ -40,13 +40,10 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
         features = feature_column("node/x", fields, "mean colour of the superpixel, then its centre")
         doc = "exp(-(distance of the centres / width)²): near superpixels have large values"
         similarity = feature_column("edge/attr", ("similarity",), doc)
-        return Schema(
-            columns=(features, similarity, class_column("graph/y", NUM_CLASSES, "class of the picture")),
-            views=(View(attribute="pos", source="node/x", start=3, stop=5),),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            key_length=16,
-        )
+        label = class_column("graph/y", NUM_CLASSES, "class of the picture")
+        columns, most = (features, similarity, label), self.manifest.max_nodes
+        pos = View(attribute="pos", source="node/x", start=3, stop=5)
+        return Schema(columns=columns, views=(pos,), edges="index", max_nodes=most, key_length=16)
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Cut the file, which must be read as a whole, into arrays that workers map."""

@@ -74,26 +74,18 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         columns = [feature_column("node/x", fields, "features of the task")]
         if task.molecules:
             columns.append(feature_column("edge/attr", BOND_FIELDS, "features of the bond"))
-        columns.append(
-            Column(
-                key="graph/y" if task.of_graph else "node/y",
-                attribute="y",
-                stored="float32",
-                presented="float32",
-                shape=(1,),
-                unit=task.unit,
-                doc=task.doc,
-            )
-        )
+        columns.append(Column(
+            key="graph/y" if task.of_graph else "node/y", attribute="y", stored="float32",
+            presented="float32", shape=(1,), unit=task.unit, doc=task.doc,
+        ))  # fmt: skip
         most = self.manifest.max_nodes
         return Schema(columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=16)
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Check each graph and write the arrays of a part one after the other, so that workers can seek."""
         files = {part: [path for path in raw.path.iterdir() if part in path.name] for part in PARTS}
-        return Prepared(
-            workdir, {"sizes": {part: self._store(files[part][0], part, workdir) for part in PARTS}}
-        )
+        sizes = {part: self._store(files[part][0], part, workdir) for part in PARTS}
+        return Prepared(workdir, {"sizes": sizes})
 
     def _store(self, path: Path, part: str, folder: Path) -> int:
         """Write the arrays of a file into ``PART.NAME``, their ends into ``PART.npy``; return the graphs."""
@@ -114,10 +106,9 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         for name in ("x", "y", "edge_index", *(["edge_attr"] if task.molecules else [])):
             array, kinds = graph.get(name), "iu" if name == "edge_index" else "fiu"
             if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in kinds:
-                shape = (
-                    f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}".strip()
-                )
-                raise DamagedInput(f"{where}: {name} is {shape}, not numbers with two axes.")
+                kind, shape = getattr(array, "dtype", type(array).__name__), getattr(array, "shape", "")
+                shown = f"{kind} {shape}".strip()
+                raise DamagedInput(f"{where}: {name} is {shown}, not numbers with two axes.")
             found[name] = array
         x, y, edges = found["x"], found["y"], found["edge_index"]
         rows = 1 if task.of_graph and task.molecules else len(x)

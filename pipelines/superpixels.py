@@ -82,17 +82,13 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         boundary = ("mean edge strength", "boundary [pixels]")
         fields = ("distance [pixels]",) if params.edges == "knn" else boundary
         doc = "colour of the superpixel and its centroid"
-        return Schema(
-            columns=(
-                feature_column("node/x", graph.FIELDS, doc, stored="float16"),
-                feature_column("edge/attr", fields, "of the pair of superpixels"),
-                class_column("node/y", params.classes, "class at the rounded centroid"),
-            ),
-            views=(View(attribute="pos", source="node/x", start=12, stop=14),),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            key_length=160,
+        columns = (
+            feature_column("node/x", graph.FIELDS, doc, stored="float16"),
+            feature_column("edge/attr", fields, "of the pair of superpixels"),
+            class_column("node/y", params.classes, "class at the rounded centroid"),
         )
+        pos, most = View(attribute="pos", source="node/x", start=12, stop=14), self.manifest.max_nodes
+        return Schema(columns=columns, views=(pos,), edges="index", max_nodes=most, key_length=160)
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Pair pictures with masks; without ``on_error`` each picture must have one."""

@@ -113,13 +113,8 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         seeds = inputs.node.cpu().numpy()
         key = [self.epoch, zlib.crc32(seeds.tobytes())]
         key += [int(torch.randint(2**62, ()))] if self.persistent else []
-        found = self._graph.around(
-            seeds,
-            self._fanouts,
-            np.random.Generator(np.random.PCG64(key)),
-            replace=self._replace,
-            induced=self._name == "induced",
-        )
+        rng, induced = np.random.Generator(np.random.PCG64(key)), self._name == "induced"
+        found = self._graph.around(seeds, self._fanouts, rng, replace=self._replace, induced=induced)
         node, edge, row, col = map(torch.from_numpy, found[:4])
         output = SamplerOutput(
             node=node,

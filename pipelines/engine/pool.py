@@ -155,14 +155,9 @@ GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrup
 
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
 ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "VECLIB_MAXIMUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "0",
-}
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+}  # fmt: skip
 
 #: A task: one unit, picklable, with a ``name`` for messages and the ``file`` that it writes.
 T = TypeVar("T", bound=Any)
