@@ -136,9 +136,12 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         x, y = graph.features(pixels, segments), graph.labels(classes, segments)
-        columns = {"node/x": x.astype(np.float16), "edge/attr": attr.astype(np.float32), "node/y": y}
-        index = edge_index.astype(self.schema(params).index_dtype)
-        return GraphRecord(key=key_of(picture), num_nodes=len(x), columns=columns, edge_index=index)
+        return GraphRecord(
+            key=key_of(picture),
+            num_nodes=len(x),
+            columns={"node/x": x.astype(np.float16), "edge/attr": attr.astype(np.float32), "node/y": y},
+            edge_index=edge_index.astype(self.schema(params).index_dtype),
+        )
 
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return each picture with the borders of its superpixels."""
