@@ -56,9 +56,7 @@ class KmipDataError(Exception):
         super().__init__(self.what)
 
     def __str__(self) -> str:
-        lines = [self.what]
-        lines += [f"  {name}: {text}" for name, text in self.parts.items() if text]
-        return "\n".join(lines)
+        return "\n".join([self.what, *(f"  {name}: {text}" for name, text in self.parts.items() if text)])
 
 
 def _shown(text: str) -> str:

@@ -176,12 +176,7 @@ class Plugin(Strict):
 
 #: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
 ADDED: Final[dict[str, dict[str, tuple[Any, Plugin]]]] = {
-    "datasets": {},
-    "attention": {},
-    "message_passing": {},
-    "encodings": {},
-    "models": {},
-    "metrics": {},
+    group: {} for group in ("datasets", "attention", "message_passing", "encodings", "models", "metrics")
 }
 
 

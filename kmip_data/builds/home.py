@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypedDict, get_
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from kmip_data.errors import DamagedInput, UsageError, located
+from kmip_data.errors import DamagedInput, UsageError, located, require_extra
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names, unknown_name
@@ -263,8 +263,6 @@ class BuildOptions:
         if options.engine not in get_args(EngineName):
             raise UsageError(f"There is no engine {options.engine!r}.", expected="processes or dask")
         if options.engine == "dask":
-            from kmip_data.errors import require_extra
-
             require_extra("distributed", "The engine dask")
             if options.memory is not None:
                 raise UsageError("--memory does not reach Dask workers.", next="dask worker --memory-limit")

@@ -172,13 +172,8 @@ def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shar
         if problems:
             report.broken_shards.append(entry.file)
     shards = [shard for shard, _ in found if shard is not None]
-    report.checked = {
-        "shards": len(card.shards),
-        "graphs": sum(shard.graphs for shard in shards),
-        "nodes": sum(shard.nodes for shard in shards),
-        "edges": sum(shard.edges for shard in shards),
-        "bytes": sum(entry.bytes for entry in card.shards),
-    }
+    sizes = {unit: sum(getattr(shard, unit) for shard in shards) for unit in ("graphs", "nodes", "edges")}
+    report.checked = {"shards": len(card.shards), **sizes, "bytes": sum(entry.bytes for entry in card.shards)}
     return shards
 
 
@@ -229,8 +224,7 @@ def _split_problems(
     if split.rule != entry.rule or split.parameters != entry.parameters:
         rules = (f"{of.rule} {of.parameters}" for of in (entry, split))
         yield Problem(entry.file, "follows another rule", *rules)
-    fault = split.fault(len(keys), nodes)
-    if fault is not None:
+    if (fault := split.fault(len(keys), nodes)) is not None:
         yield Problem(entry.file, "has parts that are not valid", found=fault)
         return
     digests, counts = _measure(split, shards, keys)
@@ -249,8 +243,7 @@ def _measure(
     split: SplitFile, shards: Sequence[Shard], keys: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     """Return digest and counts of each part, from the records; of a split of nodes only their number."""
-    if split.node_code is not None:
-        code = split.node_code
+    if (code := split.node_code) is not None:
         counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}
         return node_digests(code), counts
     nodes, edges = (
@@ -333,13 +326,10 @@ def unlike_published(card: Card) -> list[str]:
     """
     table = published_builds().get(card.key)
     if table is None:
-        known = [f"{key} ({each['about']})" for key, each in published_builds().items()]
-        raise UsageError(
-            f"No digests are published for the build {card.key} of {card.dataset}.",
-            expected="".join(f"\n    {each}" for each in known if card.dataset in each)
-            or "none of this dataset",
-            next=f"kmip-data verify {card.dataset}",
-        )
+        known = [f"\n    {key} ({each['about']})" for key, each in published_builds().items()]
+        expected = "".join(each for each in known if card.dataset in each) or "none of this dataset"
+        what = f"No digests are published for the build {card.key} of {card.dataset}."
+        raise UsageError(what, expected=expected, next=f"kmip-data verify {card.dataset}")
     found = card.digests
     other = {file for file in found.keys() & table.keys() if found[file] != table[file]}
     one_sided = {file for file in found.keys() ^ table.keys() if file.startswith("shards/")}

@@ -107,16 +107,9 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
     codes = city.splits.get(split or build.card.default_split, np.full(len(city.classes), 2))
-    return Graph(
-        title=city.title,
-        credit=ATTRIBUTION,
-        thing="intersection",
-        header=header,
-        packer=packer,
-        truth=city.classes,
-        names=tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges())),
-        test=codes == 2,
-    )
+    names = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
+    shown: Any = {"title": city.title, "credit": ATTRIBUTION, "thing": "intersection"}
+    return Graph(**shown, header=header, packer=packer, truth=city.classes, names=names, test=codes == 2)
 
 
 def record_graph(
@@ -144,11 +137,9 @@ def record_graph(
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
         if predicted is not None:
-            wrong, note = drawing.y != predicted, f"{run}: {(drawing.y == predicted).mean():.1%} right"
-            code = wrong.astype(np.uint8)
-            layers.append(
-                Categories("right or wrong", code, ("right", "wrong"), lambda: right_wrong(2), note)
-            )
+            code, named = (drawing.y != predicted).astype(np.uint8), ("right", "wrong")
+            note = f"{run}: {(drawing.y == predicted).mean():.1%} right"
+            layers.append(Categories("right or wrong", code, named, lambda: right_wrong(2), note))
             layers.append(_classes("predicted class", predicted, names, f"by {run}"))
     elif drawing.values is not None:
         layers.append(Scale("target", drawing.values, drawing.unit, "of the nodes, as given"))
@@ -174,16 +165,8 @@ def record_graph(
     header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)
     header["explore"] = {"hops": 1, "label": drawing.label, "crowded": crowded}
-    return Graph(
-        title=card.heading,
-        credit=str(card.license.get("notice", "")),
-        thing="node",
-        header=header,
-        packer=packer,
-        truth=drawing.y,
-        names=names,
-        test=test,
-    )
+    shown: Any = {"title": card.heading, "credit": str(card.license.get("notice", "")), "thing": "node"}
+    return Graph(**shown, header=header, packer=packer, truth=drawing.y, names=names, test=test)
 
 
 def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
@@ -197,9 +180,8 @@ def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
     for column in dataset.schema.columns:
         if column.level == "node" and (name := column.attribute) in data:
             values = data[name].numpy().reshape(int(data.num_nodes), -1).T
-            names = column.fields or (
-                [name] if len(values) == 1 else [f"{name} {i}" for i in range(len(values))]
-            )
+            several = [f"{name} {i}" for i in range(len(values))]
+            names = column.fields or ([name] if len(values) == 1 else several)
             found |= dict(zip(names, values, strict=False))
     return found
 
@@ -229,9 +211,8 @@ def elements(columns: Values) -> list[Layer]:
     found, codes = np.unique(columns[ATOM].astype(np.int64) + 1, return_inverse=True)
     numbers = found.tolist()
     names = tuple(SYMBOLS.get(number, f"element {number}") for number in numbers)
-    return [
-        Categories("element", codes.astype(np.uint8), names, lambda: element_colors(numbers), "of the atoms")
-    ]
+    codes = codes.astype(np.uint8)
+    return [Categories("element", codes, names, lambda: element_colors(numbers), "of the atoms")]
 
 
 def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:
@@ -253,9 +234,8 @@ def _packed_picture(picture: U8, scale: float, middle: NDArray[Any], packer: Pac
     packed = io.BytesIO()
     imsave(packed, np.ascontiguousarray(picture), format="jpeg", pil_kwargs={"quality": 80})
     height, width = picture.shape[:2]
-    (left, top), (right, bottom) = (
-        (np.array(at) - middle) * scale for at in ((-0.5, 0.5), (width - 0.5, 0.5 - height))
-    )
+    ends = np.array([(-0.5, 0.5), (width - 0.5, 0.5 - height)])
+    (left, top), (right, bottom) = (ends - middle) * scale
     corners = {"left": left, "top": top, "right": right, "bottom": bottom}
     return {**corners, "bytes": packer.add(np.frombuffer(packed.getvalue(), np.uint8))}
 

@@ -41,9 +41,8 @@ PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
 RIGHT_WRONG: Final = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE: Final = 8.0  #: inches of a map
-MOST_POINTS: Final = (
-    1_000_000  #: intersections on a map, which has as many pixels; of more every second, third …
-)
+#: Intersections on a map, which has as many pixels; of more every second, third …
+MOST_POINTS: Final = 1_000_000
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
 
 
@@ -201,7 +200,7 @@ def city_layers(city: CityMap) -> list[Layer]:
 def part_layer(title: str, split: str, codes: NDArray[np.uint8]) -> Categories:
     """Return the map of a split, by positions (N,) in :data:`PART_NAMES`."""
     names = _parts(split, codes)
-    return Categories(title, codes, names, _part_colors(len(names)), split)
+    return Categories(title, codes, names, lambda: _part_colors(len(names)), split)
 
 
 def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split: str | None) -> list[Layer]:
@@ -246,12 +245,9 @@ def right_wrong(count: int) -> list[str]:
     return [right, wrong, pale_right, pale_wrong, class_colors(4)[3]][:count]
 
 
-def _part_colors(count: int) -> Paint:
-    def paint() -> list[str]:
-        hues = class_colors(4)
-        return [hues[1], hues[0], readable("#b4b4b4"), hues[3]][:count]
-
-    return paint
+def _part_colors(count: int) -> list[str]:
+    hues = class_colors(4)
+    return [hues[1], hues[0], readable("#b4b4b4"), hues[3]][:count]
 
 
 def _parts(split: str, codes: NDArray[np.uint8]) -> tuple[str, ...]:

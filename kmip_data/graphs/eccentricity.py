@@ -133,8 +133,7 @@ def _rows(index: I64, length: F64, n: int, *, directed: bool) -> _Rows:
         else:
             length = length[kept]
         index = np.stack(np.divmod(pair[first], n))
-    pointer = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(index[0], minlength=n), out=pointer[1:])
+    pointer = np.concatenate([[0], np.cumsum(np.bincount(index[0], minlength=n))])
     return _Rows(pointer, index[1].astype(np.int32), length, step)
 
 
@@ -148,7 +147,6 @@ def _is_symmetric(index: I64, length: F64) -> bool:
 def _renumber(rows: _Rows, order: I32, number: I32) -> _Rows:
     """Return the rows in ``order``, with neighbours renumbered by ``number``."""
     count = np.diff(rows.pointer)[order]
-    pointer = np.zeros_like(rows.pointer)
-    np.cumsum(count, out=pointer[1:])
+    pointer = np.concatenate([[0], np.cumsum(count)])
     edge = np.arange(len(rows.neighbor)) + np.repeat(rows.pointer[order] - pointer[:-1], count)
     return _Rows(pointer, number[rows.neighbor[edge]], rows.length[edge], rows.step[edge])

@@ -192,9 +192,8 @@ def _nearest(points: NDArray[Any], k: int, *, squares: bool = True) -> Near:
     if k < 1:
         return Near(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
     if not width or (points.dtype == np.float32 and width <= 3):
-        points = np.pad(
-            points.astype(np.float32, copy=False), ((0, 0), (0, 3 - width))
-        )  # a column of zeros adds 0 to each sum
+        points = points.astype(np.float32, copy=False)
+        points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
         table = knn_table(points, k).astype(np.int64)
         if not squares:
             return Near(table, points[:0])

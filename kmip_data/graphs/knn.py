@@ -84,13 +84,9 @@ def _searched(points: NDArray[np.float32], k: int) -> NDArray[np.int32]:
         return table
     while leaves * LEAF_SIZE < n:
         leaves *= 2
-    tree = Tree(
-        points=points.T.copy(),
-        order=np.arange(n, dtype=np.int32),
-        low=np.empty((2 * leaves, 3), np.float32),
-        high=np.empty((2 * leaves, 3), np.float32),
-        lowest=np.empty(2 * leaves, np.int32),
-    )
+    order, lowest = np.arange(n, dtype=np.int32), np.empty(2 * leaves, np.int32)
+    low, high = np.empty((2 * leaves, 3), np.float32), np.empty((2 * leaves, 3), np.float32)
+    tree = Tree(points=points.T.copy(), order=order, low=low, high=high, lowest=lowest)
     build_tree(tree)
     for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=GRAIN)
     return table

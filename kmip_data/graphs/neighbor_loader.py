@@ -116,16 +116,9 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         rng, induced = np.random.Generator(np.random.PCG64(key)), self._name == "induced"
         found = self._graph.around(seeds, self._fanouts, rng, replace=self._replace, induced=induced)
         node, edge, row, col = map(torch.from_numpy, found[:4])
-        output = SamplerOutput(
-            node=node,
-            row=row,
-            col=col,
-            edge=edge,
-            batch=None,
-            num_sampled_nodes=found.hop_nodes,
-            num_sampled_edges=found.hop_edges or None,
-            metadata=(inputs.input_id, inputs.time),
-        )
+        hops = {"num_sampled_nodes": found.hop_nodes, "num_sampled_edges": found.hop_edges or None}
+        times = (inputs.input_id, inputs.time)
+        output = SamplerOutput(node=node, row=row, col=col, edge=edge, batch=None, metadata=times, **hops)
         return output.to_bidirectional() if self._name == "bidirectional" else output
 
     def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
@@ -155,9 +148,8 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
             raise UsageError(f"NeighborLoader cannot do {option}.", next=again)
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.")
-    whole = isinstance(num_neighbors, Sequence) and all(
-        isinstance(fanout, (int, np.integer)) and fanout >= -1 for fanout in num_neighbors
-    )
+    whole = isinstance(num_neighbors, Sequence)
+    whole = whole and all(isinstance(n, (int, np.integer)) and n >= -1 for n in num_neighbors)
     if not whole or not num_neighbors:
         raise UsageError(f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}.")
     if name not in SUBGRAPHS:

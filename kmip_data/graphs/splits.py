@@ -106,8 +106,7 @@ def stratified_draw(labels: NDArray[Any], second: int, *, seed: int = 0) -> tupl
     generator = np.random.RandomState(seed)
     for _ in range(_DRAWS):
         firsts = _deal(counts, first, generator)
-        seconds = _deal(counts - firsts, second, generator)
-        ends = zip(firsts, firsts + seconds, strict=True)
+        ends = zip(firsts, firsts + _deal(counts - firsts, second, generator), strict=True)
         cut = [
             (rows[generator.permutation(len(rows))], *each) for rows, each in zip(members, ends, strict=True)
         ]
@@ -157,6 +156,4 @@ def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> I64 | None:
     drawn = np.concatenate(stratified_draw(ascending, len(second)))
     if not np.array_equal(ascending[drawn], labels):
         return None
-    order = np.empty(len(labels), np.int64)
-    order[drawn] = np.arange(len(labels))
-    return order
+    return np.argsort(drawn)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -48,9 +50,7 @@ class UnitStatistics:
 
     def to_json(self) -> dict[str, Any]:
         """Exact counts as sorted [[value, count], …], for the journal: the form that adds up without loss."""
-        counts = {
-            name: [list(pair) for pair in sorted(counts.items())] for name, counts in self._counts.items()
-        }
+        counts = {name: sorted(map(list, counts.items())) for name, counts in self._counts.items()}
         return {**counts, "classes": self._classes.tolist()}
 
 
@@ -94,12 +94,8 @@ def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dic
     total = sum(counts.values())
     if not total:
         return {}
-    return {
-        "min": min(counts),
-        "mean": sum(value * count for value, count in counts.items()) / total,
-        "max": max(counts),
-        "histogram": histogram(counts, scale),
-    }
+    mean = sum(value * count for value, count in counts.items()) / total
+    return {"min": min(counts), "mean": mean, "max": max(counts), "histogram": histogram(counts, scale)}
 
 
 def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, list[int]]:
@@ -116,18 +112,10 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
         bins = [(low, low + width - 1) for low in range(values[0], values[-1] + 1, width)]
     else:
         bins = [(0, 0), *((1 << i, (2 << i) - 1) for i in range(values[-1].bit_length()))]
-    kept: dict[str, list[int]] = {"low": [], "high": [], "count": []}
-    position = 0
-    for low, high in bins:
-        count = 0
-        while position < len(values) and values[position] <= high:
-            count += counts[values[position]]
-            position += 1
-        if count:
-            kept["low"].append(low)
-            kept["high"].append(high)
-            kept["count"].append(count)
-    return kept
+    ends = [0, *(bisect_right(values, high) for _, high in bins)]
+    found = [sum(counts[value] for value in values[start:stop]) for start, stop in pairwise(ends)]
+    kept = [(*bounds, count) for bounds, count in zip(bins, found, strict=True) if count]
+    return {name: [row[i] for row in kept] for i, name in enumerate(("low", "high", "count"))}
 
 
 def _degrees(ends: NDArray[Any], nodes: int) -> dict[int, int]:

@@ -34,16 +34,9 @@ class Progress:
         if not quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(
-                total=total,
-                desc=self.description,
-                unit=unit if unit == "B" else f" {unit}",
-                unit_scale=unit == "B",
-                initial=initial,
-                file=self._stream(),
-                dynamic_ncols=True,
-                colour=None if os.environ.get("NO_COLOR") else "green",
-            )
+            look: Any = {"colour": None if os.environ.get("NO_COLOR") else "green", "dynamic_ncols": True}
+            look |= {"unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B"}
+            self._bar = tqdm(total=total, desc=self.description, initial=initial, file=self._stream(), **look)
 
     def update(self, amount: int) -> None:
         """Add ``amount`` of work done."""
