@@ -41,8 +41,7 @@ PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
 RIGHT_WRONG: Final = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE: Final = 8.0  #: inches of a map
-#: Intersections on a map, which has as many pixels; of more every second, third …
-MOST_POINTS: Final = 1_000_000
+MOST_POINTS: Final = 1_000_000  #: intersections on a map, about its pixels; of more every second, third …
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
 
 
