@@ -313,10 +313,8 @@ def read_card(folder: Path) -> Card:
         again = "repeat the kmip-data build command: it writes the card again"
         return read_model(path, Card, "cannot be read as a card", next=again)
     except FileNotFoundError as error:
-        raise UsageError(
-            f"{folder} is not a finished build: it has no {CARD_NAME}.",
-            next="kmip-data build NAME (an unfinished build resumes)",
-        ) from error
+        what = f"{folder} is not a finished build: it has no {CARD_NAME}."
+        raise UsageError(what, next="kmip-data build NAME (an unfinished build resumes)") from error
     except DamagedInput as error:
         version: Any = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

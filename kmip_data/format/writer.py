@@ -341,12 +341,9 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
 
     def require(fine: object, what: str, expected: object, found: object) -> None:
         if not fine:
-            raise DamagedInput(
-                f"Record {key!r} does not follow the schema: {what} is wrong.",
-                expected=str(expected),
-                found=str(found),
-                next="report it with the key of the record; its raw file may be damaged",
-            )
+            what = f"Record {key!r} does not follow the schema: {what} is wrong."
+            again = "report it with the key of the record; its raw file may be damaged"
+            raise DamagedInput(what, expected=str(expected), found=str(found), next=again)
 
     key, nodes = record.key, record.num_nodes
     require(key and key.isascii() and key.isprintable(), "its key", "printable ASCII, not empty", repr(key))

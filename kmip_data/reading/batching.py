@@ -106,10 +106,8 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
         return ptr
     whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
     if not whole or graph.shape != (rows,) or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any()):
-        raise UsageError(
-            f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node.",
-            next="order the nodes by graph, as Batch.from_data_list does",
-        )
+        what = f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node."
+        raise UsageError(what, next="order the nodes by graph, as Batch.from_data_list does")
     return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
 
 

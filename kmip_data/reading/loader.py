@@ -250,8 +250,7 @@ class GraphLoader:
             set_epoch(epoch)
         positions = iter(self._sampler)  # type: ignore[arg-type] # never None here
         if self.rule.max_nodes is not None:
-            order = np.fromiter(positions, np.int64)
-            batches = cut_by_nodes(order, self._nodes, self.rule.max_nodes)
+            batches = cut_by_nodes(np.fromiter(positions, np.int64), self._nodes, self.rule.max_nodes)
             yield from batches[: len(batches) - self.rule.drop_last]
             return
         while len(batch := np.fromiter(islice(positions, self.batch_size), np.int64)):
@@ -273,10 +272,8 @@ def _sharded_dataset(dataset: Any) -> ShardedDataset:
         return _sharded_dataset(dataset.dataset).index_select(list(dataset.indices))  # type: ignore[no-any-return]
     if isinstance(dataset, ShardedDataset):
         return dataset
-    raise UsageError(
-        f"GraphLoader reads datasets of this package, not {type(dataset).__name__}.",
-        next="kmip_data.save(dataset, folder), then kmip_data.open(folder)",
-    )
+    what = f"GraphLoader reads datasets of this package, not {type(dataset).__name__}."
+    raise UsageError(what, next="kmip_data.save(dataset, folder), then kmip_data.open(folder)")
 
 
 def _check_numbers(least: int, **arguments: Any) -> None:
