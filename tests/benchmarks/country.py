@@ -176,7 +176,8 @@ def prepare(*given: Any) -> Any:
     from kmip_data.pipelines.engine import pool
     from kmip_data.pipelines.openstreetmap import reading
 
-    reading.city_tensors = _within("features", reading.city_tensors, "features")
+    for name in ("land_uses", "city_tensors"):
+        setattr(reading, name, _within("features", getattr(reading, name), "features"))
     return _within("read and simplify", pool.prepare, None)(*given)
 
 
