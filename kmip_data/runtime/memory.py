@@ -83,7 +83,10 @@ def half_of_memory() -> int:
 
 
 def mapped(values: NDArray[Any], folder: Path) -> NDArray[Any]:
-    """Return a large array mapped from a file without a name in ``folder``: the system can page it out."""
+    """Return a large array mapped from a file without a name in ``folder``: the system can page it out.
+
+    Raises ``OSError`` where the disk is full, before anything is mapped.
+    """
     if values.nbytes < MAPPED:
         return values
     with tempfile.TemporaryFile(dir=folder) as file:

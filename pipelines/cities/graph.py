@@ -100,7 +100,7 @@ class Streets(NamedTuple):
 
 def join_streets(source: NDArray[Any], target: NDArray[Any], num_nodes: int) -> Streets:
     """Return the streets of directed edges, both ends (E,), for :func:`symmetrise` column by column."""
-    from kmip_data.graphs.kernels.streets import distinct, sorted_edges  # numba, which no name needs
+    from kmip_data.graphs.kernels.streets import distinct, sorted_edges  # loads numba
 
     source, target = (end.astype(np.int32, copy=False) for end in (source, target))
     kept = np.flatnonzero(source != target).astype(np.int32)

@@ -10,12 +10,18 @@ from kmip_data.runtime.threads import njit_nogil
 
 @njit_nogil()
 def sorted_edges(there: I32, back: I32, edges: I32, num_nodes: int) -> I32:
-    """Return edges stably sorted by the end in ``there``; edges beyond its length have theirs in ``back``."""
+    """Return the M ``edges`` stably sorted by one end, (M,) int32: a counting sort.
+
+    Edge ``e`` below E has its end in ``there``, (E,); ``E + e``, the way back, has it in ``back``. Sorting by
+    SciPy's sparse transpose needs copies of both ends, which were the peak of a build of 10⁷ intersections.
+    """
     size = len(there)
+    # 1. Count the edges of each end; running sums are where its edges begin.
     position = np.zeros(num_nodes + 1, np.int64)
     for edge in edges:
         position[1 + (there[edge] if edge < size else back[edge - size])] += 1
     position = np.cumsum(position)
+    # 2. Put each edge at the next free position of its end: equal ends keep their order.
     order = np.empty_like(edges)
     for edge in edges:
         end = there[edge] if edge < size else back[edge - size]
@@ -26,9 +32,9 @@ def sorted_edges(there: I32, back: I32, edges: I32, num_nodes: int) -> I32:
 
 @njit_nogil()
 def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
-    """Return of sorted edges where each pair of ends begins, and its ends, (2, S)."""
+    """Return where each of the S pairs of ends begins among sorted edges, (S + 1,), and its ends, (2, S)."""
     size, start, end = len(source), -1, -1
-    new = np.empty(len(edges), np.bool_)
+    new = np.empty(len(edges), np.bool_)  # counted first: no array is larger than it must be
     for at, edge in enumerate(edges):
         before = start, end
         start, end = (
