@@ -55,7 +55,7 @@ gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 8 minutes of on
 lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tree, codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python tests/support/structure.py
+	PYTHONPATH=tests $(BIN)/python -m support.structure
 	rm -rf $(TYPED) && $(BIN)/python setup.py -q build --build-base build/typed-base --build-lib $(TYPED) >/dev/null
 	cd $(TYPED) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p kmip_data
 	cd $(TYPED) && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
