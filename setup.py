@@ -42,7 +42,10 @@ class Sdist(sdist):
             return info
 
         target = f"{base_name}.tar.gz"
-        with gzip.GzipFile(target, "wb", mtime=EPOCH) as file, tarfile.open(fileobj=file, mode="w") as tar:
+        with (
+            gzip.GzipFile(target, "wb", mtime=EPOCH) as file,
+            tarfile.open(fileobj=file, mode="w") as tar,
+        ):
             tar.add(place["base_dir"], filter=fixed)
         return target
 

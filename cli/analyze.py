@@ -28,12 +28,16 @@ save_option = click.option(
 def _pair(separator: str) -> Callable[..., Any]:
     """Return the callback of an option whose value is two whole numbers, such as ``2500x16`` or ``1..9``."""
 
-    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    def read(
+        ctx: click.Context, param: click.Parameter, value: str | None
+    ) -> tuple[int, int] | None:
         if value is None:
             return None
         found = re.fullmatch(rf"0*([1-9]\d{{0,8}}){re.escape(separator)}0*([1-9]\d{{0,8}})", value)
         if found is None:
-            raise click.BadParameter(f"{value!r} is not A{separator}B of numbers above 0", ctx, param)
+            raise click.BadParameter(
+                f"{value!r} is not A{separator}B of numbers above 0", ctx, param
+            )
         return int(found[1]), int(found[2])
 
     return read
@@ -95,14 +99,21 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     saved = _save_paths(name, options["save"], options["run"], options["home"])
     ks = None if options["ks"] is None else sorted(set(shared.number_list("--k", options["ks"])))
     projections = _projections(name, options)
-    study = run_study(projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"])
+    study = run_study(
+        projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
+    )
     about, source = dict(projections.about), _source(projections.about)
     draw_study(study, saved[0], name=name, subtitle=source)
     write_output(saved[1], study.to_csv())
-    curves = {curve: dict(zip(("mean", "std"), study.summary(curve), strict=True)) for curve in study.curves}
+    curves = {
+        curve: dict(zip(("mean", "std"), study.summary(curve), strict=True))
+        for curve in study.curves
+    }
     layers = len({layer for layer, *_ in study.samples})
     left_out = ", the first layer left out" if len(projections.layers) > layers else ""
-    samples = f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
+    samples = (
+        f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
+    )
     several = len(study.samples) > layers  # graphs, over which means deviate
     header = ["k", *(word for curve in curves for word in (curve, "±")[: 1 + several])]
     shown = [figure for both in curves.values() for figure in [*both.values()][: 1 + several]]
@@ -125,7 +136,9 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     return record_run(run, graphs=graphs or 50, sizes=options["nodes"], home=options["home"])
 
 
-def _save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:
+def _save_paths(
+    name: str, save: str | None, run: str | None = None, home: Any = None
+) -> list[Path]:
     """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
     from kmip_data.models.training.run.folder import find_run
 
@@ -173,14 +186,23 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
             next="kmip-data train --dataset helsinki --set model.attention.k=5, and the same with another k",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
-    notes += [*others, f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB."]
+    notes += [
+        *others,
+        f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.",
+    ]
     draw_over_k(curves, saved[0])
     write_output(saved[1], csv_bytes([*rows[0]], (row.values() for row in rows)))
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     means = ("test", "seconds", "paper_test", "paper_seconds")
-    cells = ([row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows)
+    cells = (
+        [row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows
+    )
     found = {"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved}
-    show(found, "\n".join([table(header, cells), *notes, "saved  {}  {}".format(*saved)]), as_json=as_json)
+    show(
+        found,
+        "\n".join([table(header, cells), *notes, "saved  {}  {}".format(*saved)]),
+        as_json=as_json,
+    )
 
 
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
@@ -188,11 +210,17 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
 
     mean, runs = row[of], row["paper_runs" if of.startswith("paper") else "runs"]
     std = row[f"{of}_std"] if runs and runs > 1 else None
-    return None if mean is None else value_text(row["metric"] if of.endswith("test") else "", mean, std)
+    return (
+        None
+        if mean is None
+        else value_text(row["metric"] if of.endswith("test") else "", mean, std)
+    )
 
 
 @command.command(cls=shared.Command)
-@click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
+@click.option(
+    "--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds."
+)
 @shared.json_option
 @shared.quiet_option
 def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
@@ -209,7 +237,9 @@ def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
 
     pairs = of.known_pairs()
     tests = {name: of.all_tests(pair) for name, pair in pairs.items()}
-    separated = {name: {test: one.separated for test, one in each.items()} for name, each in tests.items()}
+    separated = {
+        name: {test: one.separated for test, one in each.items()} for name, each in tests.items()
+    }
     depths, steps = ((1, 2, 4, 8, 16), 1000) if full else ((1, 2, 4), 150)
     fits: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, of.NODES) if full else (1, of.NODES))}
     checks = []
@@ -226,20 +256,33 @@ def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
     found = {
         "separated": separated,
         "networks": [{**check._asdict(), "verdict": check.verdict} for check in checks],
-        "fits": {"depths": depths, "errors": fits, "copied": {k: error for k, (error, _) in copies.items()}},
+        "fits": {
+            "depths": depths,
+            "errors": fits,
+            "copied": {k: error for k, (error, _) in copies.items()},
+        },
     }
     header = ["separated in iteration", "nodes", *next(iter(separated.values()))]
     rows = (
         [name, len(pairs[name][0]), *("never" if x is None else x for x in each.values())]
         for name, each in separated.items()
     )
-    columns = ["attention", "encoding", "not separated", "relabelled", "separated by encoding", "verdict"]
+    columns = [
+        "attention",
+        "encoding",
+        "not separated",
+        "relabelled",
+        "separated by encoding",
+        "verdict",
+    ]
     cells = (
         [c.attention, c.positional, f"{c.gap:.0e}", f"{c.relabelled:.0e}",
          f"{min(c.by_encoding.values()):.0e}" if c.by_encoding else "–", c.verdict]
         for c in checks
     )  # fmt: skip
-    fitted = zip([*depths, "copied"], *([*errors, copies[k][0]] for k, errors in fits.items()), strict=True)
+    fitted = zip(
+        [*depths, "copied"], *([*errors, copies[k][0]] for k, errors in fits.items()), strict=True
+    )
     errors_shown = ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted)
     text = f"""\
 {table(header, rows)}

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 SHARE = 0.8  #: of the free memory that a method may take
 SETTINGS = ("inference", "training")
-ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: rounds, batches of one, seconds of all rounds of a network
+ROUNDS, BATCHES, SECONDS = (
+    5,
+    20,
+    60.0,
+)  #: rounds, batches of one, seconds of all rounds of a network
 
 
 @click.group(cls=shared.Group)
@@ -37,19 +41,30 @@ def command() -> None:
 
 
 @command.command("attention", cls=shared.Command)
-@click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
-@shared.number_option(
-    "--max-n", "Largest number of nodes; sizes are 100, 316 …", 100_000, type=click.FloatRange(100, 1e9)
+@click.option(
+    "--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method."
 )
-@click.option("--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True)
+@shared.number_option(
+    "--max-n",
+    "Largest number of nodes; sizes are 100, 316 …",
+    100_000,
+    type=click.FloatRange(100, 1e9),
+)
+@click.option(
+    "--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True
+)
 @shared.number_option("--heads", "Attention heads.", 1)
-@shared.number_option("--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256))
+@shared.number_option(
+    "--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256)
+)
 @shared.number_option("--k", "Keys that a query attends to.", 10)
 @click.option(
     "--data", type=click.Choice(["gaussian", "sphere"]), default="gaussian", show_default=True,
     help="Queries and keys: standard normal, or of length 1.",
 )  # fmt: skip
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
+)
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
 @shared.json_option
 @shared.quiet_option
@@ -78,21 +93,34 @@ def attention(
     chosen = default_methods(kind) if methods is None else methods.replace(" ", "").split(",")
     names = method_names() if chosen == ["all"] else list(dict.fromkeys(chosen))
     settings: Any = SETTINGS if setting == "both" else (setting,)
-    shape, protocol = Shape(**shapes), Protocol(device=kind, memory_limit=int(SHARE * free_host_memory()))
+    shape, protocol = (
+        Shape(**shapes),
+        Protocol(device=kind, memory_limit=int(SHARE * free_host_memory())),
+    )
 
     def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
-    cells = measure(names, sizes_up_to(max_n), shape=shape, protocol=protocol, settings=settings, log=log)
+    cells = measure(
+        names, sizes_up_to(max_n), shape=shape, protocol=protocol, settings=settings, log=log
+    )
     rows = [cell.as_dict() for cell in cells]
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     sizes = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     what = f"{sizes}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
     if prefix is not None:
-        write_output(with_ending(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows)))
-        draw_sweep(cells, with_ending(prefix, ".png"), title=f"{what}\n{machine_line()}", paper=paper)
-    text = [f"{_table(each, [c for c in cells if c.setting == each], paper)}\n" for each in settings]
-    notes = [cell for cell in cells if cell.status != "ok" and not cell.note.startswith("not tried")]
+        write_output(
+            with_ending(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows))
+        )
+        draw_sweep(
+            cells, with_ending(prefix, ".png"), title=f"{what}\n{machine_line()}", paper=paper
+        )
+    text = [
+        f"{_table(each, [c for c in cells if c.setting == each], paper)}\n" for each in settings
+    ]
+    notes = [
+        cell for cell in cells if cell.status != "ok" and not cell.note.startswith("not tried")
+    ]
     text += [f"{cell.method}, {cell.n:,} nodes: {cell.note}" for cell in notes]
     text.append(f"{what}; median of at most {protocol.repeats} runs\n{machine_line()}")
     if paper is not None:
@@ -110,13 +138,19 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
         of_it = {cell.n: cell for cell in cells if cell.method == method}
         growth = growth_exponent((cell.n, cell.seconds) for cell in of_it.values() if cell.seconds)
         peaks = [cell.peak_bytes / cell.n for cell in of_it.values() if cell.peak_bytes]
-        rows.append([method, *(_time(of_it[n]) for n in sizes), growth, peaks[-1] if peaks else None])
+        rows.append(
+            [method, *(_time(of_it[n]) for n in sizes), growth, peaks[-1] if peaks else None]
+        )
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
             seconds = {n: ms / 1e3 for n, ms in zip(curve["n"], curve["milliseconds"], strict=True)}
-            memory = curve["megabytes"][-1] * 2**20 / curve["n"][-1] if "megabytes" in curve else None
+            memory = (
+                curve["megabytes"][-1] * 2**20 / curve["n"][-1] if "megabytes" in curve else None
+            )
             times = [quantity(seconds.get(n), "s") for n in sizes]
-            rows.append([f"A100: {curve['method']}", *times, growth_exponent(seconds.items()), memory])
+            rows.append(
+                [f"A100: {curve['method']}", *times, growth_exponent(seconds.items()), memory]
+            )
     for row in rows:
         growth, memory = row[-2:]
         row[-2:] = growth and f"n^{growth:.2f}", memory and f"{memory:,.0f}"
@@ -128,7 +162,9 @@ def _time(cell: Measurement) -> str:
 
 
 @command.command("reading", cls=shared.Command)
-@shared.number_option("--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256)
+@shared.number_option(
+    "--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256
+)
 @shared.json_option
 def reading(graphs: int, as_json: bool) -> None:
     """Time single graphs at random and shuffled batches.
@@ -150,7 +186,9 @@ def reading(graphs: int, as_json: bool) -> None:
 
 @command.command("train", cls=shared.Command)
 @click.argument("target", type=shared.TARGET)
-@click.option("--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names.")
+@click.option(
+    "--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names."
+)
 @shared.device_option()
 @shared.sample_option
 @shared.keys_option("Configuration key, as in `train`.")
@@ -168,8 +206,15 @@ def train(
 
     # Names and keys are checked before torch is imported, which takes seconds.
     names = list(dict.fromkeys(models.split(",")))
-    given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
-    configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
+    given = {
+        "variant": "code",
+        "epochs": None,
+        "overrides": [*overrides, "system.devices=1"],
+        **options,
+    }
+    configs = {
+        name: configuration(target, {}, {}, home=home, model=name, **given) for name in names
+    }
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
@@ -230,6 +275,8 @@ def machine_line() -> str:
 
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "torch"))
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "torch")
+    )
     load = f"load {psutil.getloadavg()[0]:.1f}"
     return f"{processor()}, {available_cores()} cores, {memory}, {system}, {versions}, {load}"

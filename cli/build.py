@@ -57,7 +57,11 @@ def command(
     from kmip_data.pipelines.build import build_dataset, ensure_split
 
     keep_settings(name, settings)
-    options |= given(SHARDS) | {"home": home, "parameters": given(RECORDS), "split_parameters": given(SPLITS)}
+    options |= given(SHARDS) | {
+        "home": home,
+        "parameters": given(RECORDS),
+        "split_parameters": given(SPLITS),
+    }
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, **options)
     elif given(SOURCES):
@@ -68,7 +72,10 @@ def command(
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
     parts = build.card.splits[split].in_order()
-    found = build_facts(build) | {"split": split, "splits": {part: dict(counts) for part, counts in parts}}
+    found = build_facts(build) | {
+        "split": split,
+        "splits": {part: dict(counts) for part, counts in parts},
+    }
     found |= {"shards": {shard.file: shard.sha256 for shard in build.card.shards}}
     show(found, lambda: _summary(build, split), as_json=as_json)
 
@@ -81,16 +88,27 @@ _SOURCES = {
 }
 
 
-def _build_recipe(recipe: str, archives: tuple[Path, ...], *, sample: bool, **options: Any) -> Build:
+def _build_recipe(
+    recipe: str, archives: tuple[Path, ...], *, sample: bool, **options: Any
+) -> Build:
     from kmip_data.pipelines.build import build_own
 
     sources = given(SOURCES)
     name = sources.pop("name", None)
     if name is None or sample or len(archives) > (recipe != "superpixels"):
         what = f"{recipe!r} makes a dataset from your own files, under a name of your own."
-        found = "--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive"
+        found = (
+            "--sample"
+            if sample
+            else "no --name"
+            if name is None
+            else f"{len(archives)} × --archive"
+        )
         raise UsageError(
-            what, expected=f"--name NAME and {_SOURCES[recipe]}", found=found, next=f"kmip-data info {recipe}"
+            what,
+            expected=f"--name NAME and {_SOURCES[recipe]}",
+            found=found,
+            next=f"kmip-data info {recipe}",
         )
     for path in archives:
         sources["path" if recipe == "points" else _city_source(path)] = path
@@ -107,7 +125,11 @@ def _city_source(path: Path) -> str:
     if b"<graphml" in head:
         return "graphml"
     xml = head.lstrip().startswith((b"<", b"\xef\xbb\xbf<"))
-    return "osm_file" if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower() else "archive"
+    return (
+        "osm_file"
+        if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower()
+        else "archive"
+    )
 
 
 def _summary(build: Build, split: str) -> str:
@@ -122,12 +144,19 @@ def _summary(build: Build, split: str) -> str:
     pairs = [
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
-        ("shards", f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})"),
+        (
+            "shards",
+            f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})",
+        ),
         ("split", split),
         ("", card.splits[split].note or None),
         ("license", None if {card.manifest, card.dataset} & SHOWN else card.license.get("notice")),
     ]
-    chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
+    chosen = (
+        ""
+        if split == card.default_split
+        else as_options(card.splits[split].parameters, "data.split.")
+    )
     return f"""\
 {card.dataset}{card.remark} is built.
 {facts(pairs, indent=2)}
@@ -148,4 +177,6 @@ def _target(build: Build) -> str:
     several = own and sum(each.card.dataset == card.dataset for each in list_builds(home)) > 1
     if several or "--set" in parameters:
         return build.path.name
-    return " ".join(filter(None, [card.dataset, "" if own else parameters, "--sample" * card.sample]))
+    return " ".join(
+        filter(None, [card.dataset, "" if own else parameters, "--sample" * card.sample])
+    )

@@ -27,7 +27,9 @@ SETTINGS = "--as small-city --epochs 60"
 
 
 @click.command(cls=shared.Command)
-@click.option("--full", is_flag=True, help=f"Train three models on a real city instead, from {SEEDS} seeds.")
+@click.option(
+    "--full", is_flag=True, help=f"Train three models on a real city instead, from {SEEDS} seeds."
+)
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
     help="Folder of all results.  [default: $KMIP_DATA_HOME, else demo-home]",
@@ -62,13 +64,19 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     from kmip_data.models.training.run.folder import find_run, read_result
     from kmip_data.pipelines.find import find
 
-    click.echo("\nA task that needs attention: each node must return a value that one other node holds.")
+    click.echo(
+        "\nA task that needs attention: each node must return a value that one other node holds."
+    )
     _run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1", quiet=True)
     target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
     by_model, lines = {}, []
     for model in MODELS:
         begun = time.monotonic()
-        _run(home, f"train --dataset {target} --model {model} --epochs {EPOCHS} --name {name}", quiet=True)
+        _run(
+            home,
+            f"train --dataset {target} --model {model} --epochs {EPOCHS} --name {name}",
+            quiet=True,
+        )
         run = find_run(f"{model}/{name}", home)
         share, seconds = read_result(run).metrics["test"]["accuracy"], time.monotonic() - begun
         click.echo(f"{model}: {100 * share:.1f} % of the nodes of test, {seconds:.0f} s")
@@ -79,8 +87,12 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         shown = (f"{100 * values[band]:.0f}" if band in values else "–" for band in SHOWN)
         lines.append([model, f"{100 * share:.1f}", *shown])
     picture = home.root / PICTURE
-    draw_by_distance(by_model, picture, title="Accuracy by the distance to the answer", chance=1 / 8)
-    click.echo("\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0.")
+    draw_by_distance(
+        by_model, picture, title="Accuracy by the distance to the answer", chance=1 / 8
+    )
+    click.echo(
+        "\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0."
+    )
     page = None
     try:
         for step in (f"build {CITY}", f"preview {CITY}", f"explore {CITY} --no-open"):
@@ -92,7 +104,9 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         last = f"The map of the city: {error.parts['next']}, then kmip-data demo again."
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
     times = _attention_times()
-    rows = [[f"{n:,}", f"{ours:.3f}", f"{full:.3f}", f"{full / ours:.1f}"] for n, ours, full in times]
+    rows = [
+        [f"{n:,}", f"{ours:.3f}", f"{full:.3f}", f"{full / ours:.1f}"] for n, ours, full in times
+    ]
     text = f"""\
 {table(["network", "test [%]", *(f"{band} edge{'s' * (band != '1')}" for band in SHOWN)], lines)}
 A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message passing see
@@ -133,7 +147,10 @@ def _run(home: shared.Home, line: str, *, quiet: bool = False, title: str = "") 
     if quiet and args[0] in {"build", "train"}:
         args.append("--quiet")
     silence = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
-    with silence, root.make_context(PROGRAM, args) as context:  # an error of a step is one of the demo
+    with (
+        silence,
+        root.make_context(PROGRAM, args) as context,
+    ):  # an error of a step is one of the demo
         root.invoke(context)
 
 
@@ -141,7 +158,9 @@ def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
     from kmip_data.models.training.run.folder import find_run, read_result
 
-    click.echo("Real data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0.")
+    click.echo(
+        "Real data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0."
+    )
     runs = {model: [f"{model}/{name}-seed{seed}" for seed in range(SEEDS)] for model in CITY_MODELS}
     training = f"{SETTINGS} --name {name} --seeds 0..{SEEDS - 1}"
     each = f"from each of {SEEDS} seeds, with settings for a small city"
@@ -150,7 +169,10 @@ def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         "Turn the extract into a graph whose nodes have a long-range label": f"build {CITY}",
         "Check every byte of the build": f"verify {CITY}",
         "Draw the map: by class, by eccentricity, by split": f"preview {CITY}",
-        **{f"Train {model} {each}": f"train --dataset {CITY} --model {model} {training}" for model in runs},
+        **{
+            f"Train {model} {each}": f"train --dataset {CITY} --model {model} {training}"
+            for model in runs
+        },
         "Evaluate the best weights, class by class": f"evaluate {first} --by-class",
         "Compare the models with the GCN, seed by seed": f"report {every} --against gcn",
         "Write an interactive page: its predictions, its influence next to that of the GCN": (
@@ -161,7 +183,8 @@ def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         _run(home, step, title=f"\n[{number}/{len(steps)}] {title}\n")
     run: Path = find_run(first, home)
     models = {
-        model: [read_result(find_run(one, home)).metrics for one in each] for model, each in runs.items()
+        model: [read_result(find_run(one, home)).metrics for one in each]
+        for model, each in runs.items()
     }
     text = f"""\
 Open {run / "explore.html"}

@@ -52,13 +52,19 @@ def command(home: Home, as_json: bool) -> None:
         "HDF5": _filters(),
         "Home": _home(home),
     }
-    keys, findings, text = ("section", "name", "status", "detail"), list[dict[str, str]](), list[str]()
+    keys, findings, text = (
+        ("section", "name", "status", "detail"),
+        list[dict[str, str]](),
+        list[str](),
+    )
     for section, lines in sections.items():
         text.append(section)
         for name, status, detail in lines:
             findings.append(dict(zip(keys, (section, name, status, detail), strict=True)))
             text.append(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
-    wrong = [f"{each['name']}: {each['detail']}" for each in findings if each["status"] == "problem"]
+    wrong = [
+        f"{each['name']}: {each['detail']}" for each in findings if each["status"] == "problem"
+    ]
     show({"ok": not wrong, "findings": findings}, "\n".join(text), as_json=as_json)
     if wrong:
         what = f"{counted(len(wrong), 'check')} failed."
@@ -70,8 +76,12 @@ def _program() -> Iterator[tuple[str, str, str]]:
     yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
     wrong, extras = list[str](), dict[str, bool]()
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
-        for match in filter(None, map(REQUIREMENT.fullmatch, importlib.metadata.requires("kmip-data") or [])):
+    with contextlib.suppress(
+        importlib.metadata.PackageNotFoundError
+    ):  # a checkout that is not installed
+        for match in filter(
+            None, map(REQUIREMENT.fullmatch, importlib.metadata.requires("kmip-data") or [])
+        ):
             name, least, extra = match["name"], match["least"], match["extra"]
             version = _version(name)
             sound = _numbers(version) >= _numbers(least)
@@ -79,7 +89,9 @@ def _program() -> Iterator[tuple[str, str, str]]:
                 extras[extra] = extras.get(extra, True) and sound
             elif not sound:
                 wrong.append(f"{name} {version or 'is missing'}, at least {least} is needed")
-    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "torch-geometric", "numpy", "h5py"))
+    versions = ", ".join(
+        f"{name} {_version(name)}" for name in ("torch", "torch-geometric", "numpy", "h5py")
+    )
     yield "packages", "problem" if wrong else "ok", "; ".join(wrong) or versions
     for extra, sound in extras.items():
         if extra not in {"dev", "all"}:
@@ -112,7 +124,11 @@ def _devices() -> Iterator[tuple[str, str, str]]:
         yield f"cuda:{index}", "ok", f"{device.name}, {human_bytes(device.total_memory)}, {code}"
     if not torch.cuda.is_available():
         no_cuda = torch.version.cuda is None
-        yield "cuda", "no", "this torch has no CUDA" if no_cuda else "torch finds no CUDA device or driver"
+        yield (
+            "cuda",
+            "no",
+            "this torch has no CUDA" if no_cuda else "torch finds no CUDA device or driver",
+        )
 
 
 def _backends() -> Iterator[tuple[str, str, str]]:
@@ -127,7 +143,11 @@ def _backends() -> Iterator[tuple[str, str, str]]:
             status, why = "problem" if failure.broken else "no", failure.why
         yield f"{row.name} ({row.device})", status, why
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
-    yield "C++ compiler", "ok" if compilers else "no", compilers or "none found; only keops needs one"
+    yield (
+        "C++ compiler",
+        "ok" if compilers else "no",
+        compilers or "none found; only keops needs one",
+    )
 
 
 def _self_check() -> Iterator[tuple[str, str, str]]:
@@ -162,5 +182,7 @@ def _home(home: Home) -> Iterator[tuple[str, str, str]]:
     free = f"{human_bytes(shutil.disk_usage(existing).free)} free" if writable else "not writable"
     yield "folder", "ok" if writable else "problem", f"{home.root}: {free}"
     agreed = accepted_licenses(home)
-    names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in agreed.items())
+    names = ", ".join(
+        f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in agreed.items()
+    )
     yield "licenses", "ok" if names else "no", names or "none agreed to"

@@ -35,7 +35,12 @@ class EncodeCommand(DatasetCommand):
 @shared.plugin_option
 @shared.work_options
 def command(
-    target: str, encodings: tuple[str, ...], sample: bool, home: shared.Home, as_json: bool, **options: Any
+    target: str,
+    encodings: tuple[str, ...],
+    sample: bool,
+    home: shared.Home,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Add positional encodings to a build.
 

@@ -19,14 +19,24 @@ if TYPE_CHECKING:
 @click.command(cls=shared.Command)
 @click.argument("run", required=False, type=shared.RUN)
 @shared.path_option(
-    "--predictions", help="Instead of RUN: a file of predict, or an .npz with logits (or pred) and --dataset."
+    "--predictions",
+    help="Instead of RUN: a file of predict, or an .npz with logits (or pred) and --dataset.",
 )
-@shared.part_option("With --predictions: part of the split.  [default: that of the file, else test]")
+@shared.part_option(
+    "With --predictions: part of the split.  [default: that of the file, else test]"
+)
 @shared.trained_options
-@click.option("--by-class", is_flag=True, help="Also by class, or by distance to the answer where known.")
+@click.option(
+    "--by-class", is_flag=True, help="Also by class, or by distance to the answer where known."
+)
 @shared.look_options
 def command(
-    run: str | None, predictions: Path | None, part: str | None, by_class: bool, as_json: bool, **data: Any
+    run: str | None,
+    predictions: Path | None,
+    part: str | None,
+    by_class: bool,
+    as_json: bool,
+    **data: Any,
 ) -> None:
     """Measure a trained model, or predictions.
 
@@ -44,7 +54,9 @@ def command(
         show({"predictions": predictions, **measured.to_dict()}, text, as_json=as_json)
         return
     if part is not None:
-        raise UsageError("A run is measured on every part.", next="leave out --split, or add --predictions")
+        raise UsageError(
+            "A run is measured on every part.", next="leave out --split, or add --predictions"
+        )
     from kmip_data.models.training.run.evaluate import evaluate
 
     found = evaluate(run, **data)
@@ -55,7 +67,9 @@ def command(
         if bands := by_distance(run, **data):
             further["distances"] = vars(bands)
             rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
-            lines.append(f"\n{table(['edges to its answer, test', 'nodes', bands.metric], [*rows])}")
+            lines.append(
+                f"\n{table(['edges to its answer, test', 'nodes', bands.metric], [*rows])}"
+            )
         else:
             further["classes"] = class_accuracy(run, **data)
             lines.append(f"\n{_class_table(**further['classes'])}")
@@ -69,7 +83,9 @@ def _of_file(file: Path, part: str | None, *, target: str | None, **data: Any) -
     found = read_predictions(file)
     if target is None:
         if found.about is None:
-            raise UsageError(f"{file} does not name its dataset.", next="the same with --dataset TARGET")
+            raise UsageError(
+                f"{file} does not name its dataset.", next="the same with --dataset TARGET"
+            )
         target = found.about.build
         if not Path(target).is_dir():  # another machine's
             target, data["sample"] = found.about.dataset, found.about.sample

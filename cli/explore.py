@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
-@shared.number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
-@shared.part_option("Count positions in this part.  [default: test for a run, else the whole build]")
-@shared.path_option("--output", help="File of the page.  [default: explore.html in the run or build]")
+@shared.number_option(
+    "--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0)
+)
+@shared.part_option(
+    "Count positions in this part.  [default: test for a run, else the whole build]"
+)
+@shared.path_option(
+    "--output", help="File of the page.  [default: explore.html in the run or build]"
+)
 @click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
 @shared.device_option("as the run was trained")
 @shared.look_options
@@ -64,13 +70,20 @@ def command(
     graph = _graph(build, answer, record, part, home)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
-    found = {"path": build.path, "saved": page, "run": answer and answer.run, "sample": build.card.sample}
+    found = {
+        "path": build.path,
+        "saved": page,
+        "run": answer and answer.run,
+        "sample": build.card.sample,
+    }
     show(found, f"Saved {page}", as_json=as_json)
     if not (no_open or as_json):
         webbrowser.open(page.absolute().as_uri())
 
 
-def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> dict[str, Any]:
+def _curves(
+    run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home
+) -> dict[str, Any]:
     """Return the curves of a run, under its path below ``runs/``: by epoch, and by distance.
 
     The influence of every node is kept where the run is of the data of the ``first``.
@@ -83,22 +96,34 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
     influence = influence_of(run, part, position)
     if influence is not None:
         columns["influence by hop"] = influence.by_hop
-        if (run.data.build.path, run.data.split_name) != (first.data.build.path, first.data.split_name):
+        if (run.data.build.path, run.data.split_name) != (
+            first.data.build.path,
+            first.data.split_name,
+        ):
             influence = None
     if bands := by_distance(run.folder, split=part, home=home, device=run.device.kind):
         starts = (int(band.rstrip("+").partition("–")[0]) for band in bands.bands)
         columns[f"{bands.metric} by distance"] = [*zip(starts, bands.values, strict=True)]
     name = "/".join(run.folder.parts[-3:])
-    return {"name": name, "group": configuration_of(run), "columns": columns, "influence": influence}
+    return {
+        "name": name,
+        "group": configuration_of(run),
+        "columns": columns,
+        "influence": influence,
+    }
 
 
-def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home) -> Graph:
+def _graph(
+    build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home
+) -> Graph:
     from kmip_data.cli.preview import pictures_of
     from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
 
-    classes, run, split = (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
+    classes, run, split = (
+        (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
+    )
     values = None if answer is None else answer.values
     if is_city(build.card):
         if record is not None or part is not None:
@@ -107,5 +132,7 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
         return city_graph(build, classes, split, run)
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
     predicted, position = values if classes is None else classes, record or 0
-    picture = next(iter(pictures_of(build, home, dataset.keys[position : position + 1]).values()), None)
+    picture = next(
+        iter(pictures_of(build, home, dataset.keys[position : position + 1]).values()), None
+    )
     return record_graph(dataset, position, predicted, run, picture)

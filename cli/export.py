@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.TARGET)
-@click.option("--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Format.")
-@shared.path_option("--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT, in this folder]")
+@click.option(
+    "--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Format."
+)
+@shared.path_option(
+    "--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT, in this folder]"
+)
 @shared.sample_option
 @shared.work_options
 def command(
@@ -35,4 +39,8 @@ def command(
     build = resolve(target, home, sample=sample)
     folder = located(output or Path(f"{build.path.name}-{to}"), "folder")
     parts = export(build, to, folder, quiet=quiet)
-    show({"path": folder, "format": to, "parts": parts}, "\n".join(map(str, parts.values())), as_json=as_json)
+    show(
+        {"path": folder, "format": to, "parts": parts},
+        "\n".join(map(str, parts.values())),
+        as_json=as_json,
+    )

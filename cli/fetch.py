@@ -27,12 +27,19 @@ def command(name: str, home: shared.Home, as_json: bool, **options: Any) -> None
     manifest = no_recipe(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)
     folder = home.raw / name
-    rows = [[entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
+    rows = [
+        [entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin]
+        for entry in receipts
+    ]
     notice = "" if name in SHOWN else f"\n{manifest.license.notice}"
     text = f"""\
 {name}: {len(receipts)} verified in {folder}
 {table(["file", "size", "sha256", "from"], rows, indent=2)}
 {notice}
 Next: kmip-data build {name} --offline"""
-    found = {"dataset": name, "path": folder, "receipts": [receipt.model_dump() for receipt in receipts]}
+    found = {
+        "dataset": name,
+        "path": folder,
+        "receipts": [receipt.model_dump() for receipt in receipts],
+    }
     show(found, text, as_json=as_json)

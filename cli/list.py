@@ -66,7 +66,10 @@ def command(home: Home, as_json: bool) -> None:
     text.append("Licenses and sources: kmip-data info NAME\n")
     none = f"No builds in {home.built} yet: kmip-data build long-range (needs no download)"
     text.append(f"Builds in {home.built}\n{builds_table(builds)}" if builds else none)
-    text += [f"unreadable: {path} has a card that is damaged or of a newer version" for path in unreadable]
+    text += [
+        f"unreadable: {path} has a card that is damaged or of a newer version"
+        for path in unreadable
+    ]
     for entry in unfinished:
         of = f" of {entry.shards}" if entry.shards is not None else ""
         text.append(f"unfinished: {entry.path} has {entry.finished}{of} shards")
@@ -105,7 +108,9 @@ def _sizes(home: Home) -> list[tuple[str, str, int]]:
         what[name] = counted(runs[name], "run") if run else each.kind
     known = {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}
     found |= {name: size for name in known if (size := bytes_below(home.root / name))}
-    linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())
+    linked = (
+        top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink()
+    )
     rest = bytes_below(home.root) + sum(map(bytes_below, linked)) - found.total()
     cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     found |= Counter({"others": rest, cache: bytes_below(Path(cache))})

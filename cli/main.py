@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
-_NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
+_NO_MEMORY = re.compile(
+    "can't allocate memory|out of memory"
+)  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
     "demo": "Show what k-MIP attention is for, offline, in a minute.",
@@ -97,15 +99,23 @@ def main() -> NoReturn:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, end)
     sys.unraisablehook = repeating(sys.unraisablehook)
-    warnings.simplefilter("ignore", kmip_data.errors.PartialBuildWarning)  # what commands print says it
+    warnings.simplefilter(
+        "ignore", kmip_data.errors.PartialBuildWarning
+    )  # what commands print says it
     # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten times
     # the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or PyTorch's profiler says when it starts and stops
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would search every installed package
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "6"
+    )  # or PyTorch's profiler says when it starts and stops
+    os.environ.setdefault(
+        "PYDANTIC_DISABLE_PLUGINS", "__all__"
+    )  # it would search every installed package
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without © still gets the rest of the line
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal without © still gets the rest of the line
     sys.exit(run(sys.argv[1:]))
 
 
@@ -165,13 +175,21 @@ def explain(error: Exception, args: Sequence[str] = ()) -> kmip_data.errors.Kmip
         command = args[0] if args and args[0] in root.list_commands(click.Context(root)) else ""
         path = context.command_path if context is not None else f"{PROGRAM} {command}".rstrip()
         # A wrong value has its range in the message; the form of the line would say nothing about it.
-        value = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
+        value = isinstance(error, click.BadParameter) and not isinstance(
+            error, click.MissingParameter
+        )
         usage = None if context is None or value else context.get_usage().removeprefix("Usage: ")
-        return kmip_data.errors.UsageError(error.format_message(), expected=usage, next=f"{path} --help")
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return kmip_data.errors.UsageError(
+            error.format_message(), expected=usage, next=f"{path} --help"
+        )
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
+    ):
         found = str(error).partition("\n")[0] or None
         what = "The memory ran out."
-        return kmip_data.errors.OutOfResources(what, found=found, next="--jobs 1, or smaller batches")
+        return kmip_data.errors.OutOfResources(
+            what, found=found, next="--jobs 1, or smaller batches"
+        )
     if isinstance(error, OSError) and error.errno in kmip_data.errors.FULL:
         path = Path(error.filename or ".")
         return kmip_data.errors.disk_error(error, path, left="what was finished before")
@@ -193,4 +211,6 @@ def _unknown(error: Exception) -> kmip_data.errors.KmipDataError:
         file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
     what = f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}"
     found = f"the traceback is {file.name}"
-    return kmip_data.errors.KmipDataError(what, found=found, next="a bug report with that traceback")
+    return kmip_data.errors.KmipDataError(
+        what, found=found, next="a bug report with that traceback"
+    )

@@ -29,7 +29,9 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     from kmip_data.models.training.run.predictions import predict, write_predictions
 
     if output.suffix != ".npz":
-        raise UsageError(f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}")
+        raise UsageError(
+            f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}"
+        )
     check_prefix(output, "--output")
     found = predict(run, split=part, **data)
     write_predictions(output, found)

@@ -32,9 +32,13 @@ Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
-@click.option("--records", metavar="LIST", help="Such as 0,3,10..12.  [default: three, evenly spread]")
+@click.option(
+    "--records", metavar="LIST", help="Such as 0,3,10..12.  [default: three, evenly spread]"
+)
 @part_option("Count positions in this part of the default split, not in the whole build.")
-@path_option("--output", help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder]")
+@path_option(
+    "--output", help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder]"
+)
 @click.option(
     "--style", type=click.Choice(["light", "dark", "paper"]), default="light", show_default=True,
     help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
@@ -56,7 +60,9 @@ def command(
         check_kind(output)
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
     with chosen(style):
-        draw, facts = view_of(build, records=records, part=part, pictures=partial(pictures_of, build, home))
+        draw, facts = view_of(
+            build, records=records, part=part, pictures=partial(pictures_of, build, home)
+        )
         picture = output or default_output(build.path / "preview.png")
         draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
@@ -64,7 +70,11 @@ def command(
 
 
 def view_of(
-    build: Build, *, records: str | None = None, part: str | None = None, pictures: Pictures | None = None
+    build: Build,
+    *,
+    records: str | None = None,
+    part: str | None = None,
+    pictures: Pictures | None = None,
 ) -> tuple[Callable[[Path], None], dict[str, Any]]:
     """Return a function that writes a picture to a path, and what is on it, as JSON.
 
@@ -74,7 +84,13 @@ def view_of(
     is drawn below its nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names
     no records.
     """
-    from kmip_data.drawing.maps import ATTRIBUTION, MOST_POINTS, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.maps import (
+        ATTRIBUTION,
+        MOST_POINTS,
+        city_layers,
+        draw_map,
+        read_city_map,
+    )
     from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
@@ -82,7 +98,9 @@ def view_of(
 
     if is_city(build.card):
         if records is not None or part is not None:
-            raise UsageError("A city is one graph, drawn whole.", next="leave out --records and --split")
+            raise UsageError(
+                "A city is one graph, drawn whole.", next="leave out --records and --split"
+            )
         nodes = build.card.counts["nodes"]
         need = nodes * NODE_BYTES + min(nodes, MOST_POINTS) * DRAWN_BYTES
         require_memory(need, f"A map of {nodes:,} intersections", "a build of a part: --set bbox=")
@@ -100,7 +118,10 @@ def view_of(
         drawings = [drawing_of(dataset, position) for position in chosen]
         below = {} if pictures is None else pictures([drawing.key for drawing in drawings])
         draw_png(
-            [replace(drawing, picture=below.get(drawing.key, drawing.picture)) for drawing in drawings],
+            [
+                replace(drawing, picture=below.get(drawing.key, drawing.picture))
+                for drawing in drawings
+            ],
             path,
             title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
@@ -146,5 +167,7 @@ def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, N
     pipeline = pipeline_of(card) if card.manifest in dataset_names() else None
     found = {} if pipeline is None else pipeline.pictures(card, home.raw / card.dataset, keys)
     if missing := [key for key, picture in found.items() if picture is None]:
-        click.echo(f"The pictures of {', '.join(missing)} are not here: drawn without them.", err=True)
+        click.echo(
+            f"The pictures of {', '.join(missing)} are not here: drawn without them.", err=True
+        )
     return {key: picture for key, picture in found.items() if picture is not None}

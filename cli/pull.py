@@ -18,9 +18,13 @@ from kmip_data.wording import counted
     "--to", metavar="DIR",
     help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
 )  # fmt: skip
-@click.option("--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]")
+@click.option(
+    "--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]"
+)
 @shared.work_options
-def command(address: str, columns: str | None, home: shared.Home, as_json: bool, **options: Any) -> None:
+def command(
+    address: str, columns: str | None, home: shared.Home, as_json: bool, **options: Any
+) -> None:
     """Download what was pushed to an address, verified.
 
     Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
@@ -30,7 +34,9 @@ def command(address: str, columns: str | None, home: shared.Home, as_json: bool,
     from kmip_data.sharing.pull import pull
     from kmip_data.sharing.push import PARQUET
 
-    names = None if columns is None else [name for name in columns.replace(" ", "").split(",") if name]
+    names = (
+        None if columns is None else [name for name in columns.replace(" ", "").split(",") if name]
+    )
     found = pull(address, home, columns=names, **options)
     share = found.share
     # Card, page and Croissant are files of the push, too; columns that were not wanted have not come.
@@ -46,4 +52,8 @@ def command(address: str, columns: str | None, home: shared.Home, as_json: bool,
     text.append(f"Next: kmip-data {step}")
     about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
     digests = {entry.file: entry.sha256 for entry in files}
-    show({**about, "bytes": size, "files": digests, "there": found.there}, "\n".join(text), as_json=as_json)
+    show(
+        {**about, "bytes": size, "files": digests, "there": found.there},
+        "\n".join(text),
+        as_json=as_json,
+    )

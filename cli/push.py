@@ -19,7 +19,9 @@ from kmip_data.wording import counted, shown_address
 @click.argument("address")
 @shared.sample_option
 @shared.work_options
-def command(target: str, address: str, sample: bool, home: shared.Home, as_json: bool, quiet: bool) -> None:
+def command(
+    target: str, address: str, sample: bool, home: shared.Home, as_json: bool, quiet: bool
+) -> None:
     """Share a build or a run at any address.
 
     TARGET is a build, or a finished run; ADDRESS a folder, or an address of fsspec (hf://,
@@ -36,9 +38,21 @@ def command(target: str, address: str, sample: bool, home: shared.Home, as_json:
         from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build
 
-        share = push_build(what, address, view=functools.partial(parquet_view, quiet=quiet), quiet=quiet)
+        share = push_build(
+            what, address, view=functools.partial(parquet_view, quiet=quiet), quiet=quiet
+        )
     size, where = sum(entry.bytes for entry in share.files), shown_address(address)
-    found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed, "bytes": size}
+    found = {
+        "address": where,
+        "kind": share.kind,
+        "name": share.name,
+        "digest": share.sealed,
+        "bytes": size,
+    }
     text = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
     text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {where}"
-    show({**found, "files": {entry.file: entry.sha256 for entry in share.files}}, text, as_json=as_json)
+    show(
+        {**found, "files": {entry.file: entry.sha256 for entry in share.files}},
+        text,
+        as_json=as_json,
+    )

@@ -28,7 +28,9 @@ def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: boo
 
     those = list(dict.fromkeys(find(target, home) for target in targets))
     sizes = [bytes_below(each.path) for each in those]
-    rows = [[each.name, each.kind, human_bytes(size)] for each, size in zip(those, sizes, strict=True)]
+    rows = [
+        [each.name, each.kind, human_bytes(size)] for each, size in zip(those, sizes, strict=True)
+    ]
     click.echo(table(["folder", "what", "disk"], rows), err=as_json)
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import SWEEP_OR_RUN, Command, home_option, path_option, plugin_option
+from kmip_data.cli.shared.commands import (
+    SWEEP_OR_RUN,
+    Command,
+    home_option,
+    path_option,
+    plugin_option,
+)
 from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
@@ -22,12 +28,16 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 @click.command(cls=Command)
 @click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
-@click.option("--against", metavar="MODEL", help="Compare with it, seed by seed.  [default: the best]")
+@click.option(
+    "--against", metavar="MODEL", help="Compare with it, seed by seed.  [default: the best]"
+)
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
 @path_option("--output", help="Write to FILE, not stdout.")
 @plugin_option
 @home_option
-def command(names: tuple[str, ...], against: str | None, form: str, output: Path | None, home: Home) -> None:
+def command(
+    names: tuple[str, ...], against: str | None, form: str, output: Path | None, home: Home
+) -> None:
     """Tabulate the results of runs with the paper's figures.
 
     Reads the finished runs of sweeps, those named RUN, or all of the home. A row is the seeds of one
@@ -46,7 +56,9 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     if not runs:
         begun = f"--resume {folders[0]}" if folders else "--dataset helsinki --epochs 20"
         found = "; ".join(notices) or f"none below {home.runs}"
-        raise UsageError("There is no finished run to report.", found=found, next=f"kmip-data train {begun}")
+        raise UsageError(
+            "There is no finished run to report.", found=found, next=f"kmip-data train {begun}"
+        )
     tables, others = tables_of(runs, against)
     rows = [row for each in tables for row in each.rows]
     for notice in (notices := notices + others):
@@ -69,5 +81,8 @@ def report_text(tables: Iterable[Table]) -> str:
     """Return tables of results as text, each with its title and notes."""
     from kmip_data.models.reports.sheets import sheet_of
 
-    parts = [[sheet.title, table(sheet.header, sheet.cells), sheet.notes] for sheet in map(sheet_of, tables)]
+    parts = [
+        [sheet.title, table(sheet.header, sheet.cells), sheet.notes]
+        for sheet in map(sheet_of, tables)
+    ]
     return "\n\n".join("\n".join(filter(None, lines)) for lines in parts) + "\n"

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
 @click.option("--model", metavar="NAME", help="Only runs of this model.")
-@click.option("--state", type=click.Choice(["done", "running", "stopped", "failed"]), help="Only these runs.")
+@click.option(
+    "--state", type=click.Choice(["done", "running", "stopped", "failed"]), help="Only these runs."
+)
 @home_option
 @json_option
-def command(dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool) -> None:
+def command(
+    dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool
+) -> None:
     """List the runs in the home folder, the newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of a sweep
@@ -36,7 +40,11 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
         and state in {None, run["state"]}
     ]
     none = f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20"
-    show({"home": home.root, "runs": found}, lambda: runs_table(found) if found else none, as_json=as_json)
+    show(
+        {"home": home.root, "runs": found},
+        lambda: runs_table(found) if found else none,
+        as_json=as_json,
+    )
 
 
 def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -45,9 +53,19 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
 
     rows, notes = [], []
     for run in runs:
-        test = "" if run["test"] is None else f"{run['metric']} {with_unit(run['metric'], run['test'])}"
-        epochs = f"{run['epoch']}" if run["epochs"] is None else f"{run['epoch']} of {run['epochs']}"
+        test = (
+            ""
+            if run["test"] is None
+            else f"{run['metric']} {with_unit(run['metric'], run['test'])}"
+        )
+        epochs = (
+            f"{run['epoch']}" if run["epochs"] is None else f"{run['epoch']} of {run['epochs']}"
+        )
         rows.append([f"{run['dataset']}/{run['model']}/{run['name']}", run["state"], epochs, test])
-        left = run["state"] == "running" and run["left"] and f"{run['left']} left, by the epochs so far"
+        left = (
+            run["state"] == "running"
+            and run["left"]
+            and f"{run['left']} left, by the epochs so far"
+        )
         notes.append([left or None, run["reason"], run["resume"] and f"resume: {run['resume']}"])
     return annotated(table(["run", "state", "epochs", "test"], rows), notes)

@@ -24,21 +24,37 @@ if TYPE_CHECKING:
 
 @click.command(cls=shared.Command)
 @click.argument("plan", metavar="[SWEEP]", required=False, type=shared.SWEEP)
-@click.option("--dataset", "datasets", metavar="A,B", help="Names or build folders.  [default: the plan's]")
-@click.option("--model", "models", metavar="M,N", help="Models.  [default: the plan's; without: gps-kmip]")
-@click.option("--seeds", metavar="LIST", help="Such as 0..4 or 0,5.  [default: the plan's; without: 0]")
+@click.option(
+    "--dataset", "datasets", metavar="A,B", help="Names or build folders.  [default: the plan's]"
+)
+@click.option(
+    "--model", "models", metavar="M,N", help="Models.  [default: the plan's; without: gps-kmip]"
+)
+@click.option(
+    "--seeds", metavar="LIST", help="Such as 0..4 or 0,5.  [default: the plan's; without: 0]"
+)
 @shared.number_option("--epochs", "Epochs of every run.")
 @shared.keys_option("Configuration key of every run.")
 @shared.number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
 @click.option("--gpus", metavar="LIST", help="GPUs, such as 0,1,3, each with one run at a time.")
-@click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
-@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
+@click.option(
+    "--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return."
+)
+@click.option(
+    "--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu."
+)
 @shared.plugin_option
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="Show the state and results of every run; start none.")
 @shared.work_options
 def command(
-    plan: str | None, dry_run: bool, status: bool, home: Home, as_json: bool, quiet: bool, **chosen: Any
+    plan: str | None,
+    dry_run: bool,
+    status: bool,
+    home: Home,
+    as_json: bool,
+    quiet: bool,
+    **chosen: Any,
 ) -> None:
     """Run a plan: datasets by models by changes by seeds.
 
@@ -54,30 +70,44 @@ def command(
         what = "--gpus is for runs on this machine, and --submit is for a cluster."
         raise UsageError(what, next="leave out --gpus: each submitted run has a GPU")
     sweep = _with_choices(read_plan(plan), chosen)
-    work = None if dry_run or status else {"home": home, "folder": home.root / "sweeps" / sweep.name}
+    work = (
+        None if dry_run or status else {"home": home, "folder": home.root / "sweeps" / sweep.name}
+    )
     cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
         cells = _run(sweep, home, work and work | {"options": {"quiet": quiet}}, ways)
-    _print(sweep, cells, home, dry_run=dry_run, status=status or bool(ways["submit"]), as_json=as_json)
+    _print(
+        sweep, cells, home, dry_run=dry_run, status=status or bool(ways["submit"]), as_json=as_json
+    )
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    given = {name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]}
+    given = {
+        name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]
+    }
     if chosen["seeds"] is not None:
         given["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))
     epochs = chosen["epochs"] or plan.epochs
-    return plan.model_copy(update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])})
+    return plan.model_copy(
+        update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])}
+    )
 
 
-def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str, Any]) -> list[Cell]:
+def _run(
+    plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str, Any]
+) -> list[Cell]:
     """Run a plan, unless ``work`` is None, and return its cells."""
     from kmip_data.models.sweeps.cells import MOST_RUNS, best_of_each, cells_of
     from kmip_data.models.sweeps.running import run_cells
 
-    if plan.most_runs <= MOST_RUNS:  # a search among plugins takes 5 ms a name; cells_of refuses more runs
+    if (
+        plan.most_runs <= MOST_RUNS
+    ):  # a search among plugins takes 5 ms a name; cells_of refuses more runs
         for dataset, model in zip_longest(plan.datasets, plan.models):
             shared.seek_names(dataset, model)
-    begin: Callable[..., None] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
+    begin: Callable[..., None] = partial(
+        run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"]
+    )
     if ways["submit"]:
         from kmip_data.errors import require_extra
         from kmip_data.models.sweeps.running import submit_cells
@@ -99,7 +129,9 @@ def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str,
     return cells
 
 
-def _print(plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool) -> None:
+def _print(
+    plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool
+) -> None:
     """Print the runs, or those that failed, and the results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.report import report_text
     from kmip_data.cli.runs import runs_table
@@ -109,13 +141,18 @@ def _print(plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: 
 
     known = {cell.folder: {"epochs": cell.config.training.epochs} for cell in cells}
     others = runs_of(plan, home) if status and not dry_run else []  # with other options
-    runs = [described(folder, home) | known.get(folder, {}) for folder in dict.fromkeys([*known, *others])]
+    runs = [
+        described(folder, home) | known.get(folder, {})
+        for folder in dict.fromkeys([*known, *others])
+    ]
     states = Counter(run["state"] for run in runs)
     found: dict[str, Any] = {"sweep": plan.name, "runs": runs, "results": [], "chosen": []}
     text = [] if runs else [f"The sweep {plan.name} has no run yet."]
     if shown := runs if dry_run or status else [run for run in runs if run["state"] == "failed"]:
         count = ", ".join(f"{number:,} {state}" for state, number in states.items())
-        text.append(f"{runs_table(shown)}\n\n{count}{'; then best-of-each' * bool(dry_run and plan.then)}\n")
+        text.append(
+            f"{runs_table(shown)}\n\n{count}{'; then best-of-each' * bool(dry_run and plan.then)}\n"
+        )
     if not dry_run:
         finished, notices = read_runs([run["path"] for run in runs if run["state"] == "done"])
         tables, more = tables_of(finished)

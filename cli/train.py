@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DatasetCommand, splits=True)
-@click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="Dataset name, or a build folder.")
+@click.option(
+    "--dataset", metavar="TARGET", type=shared.TARGET, help="Dataset name, or a build folder."
+)
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
     "--as", "variant", metavar="VARIANT", default="code", show_default=True,
@@ -30,9 +32,15 @@ if TYPE_CHECKING:
 @shared.keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
 )
-@shared.path_option("--config", "config_file", exists=True, help="A config.toml to use instead of a preset.")
-@shared.path_option("--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS instead.")
-@click.option("--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean.")
+@shared.path_option(
+    "--config", "config_file", exists=True, help="A config.toml to use instead of a preset."
+)
+@shared.path_option(
+    "--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS instead."
+)
+@click.option(
+    "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
+)
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
 @shared.device_option()
 @shared.number_option("--devices", "Number of devices of this machine.  [default: 1]")
@@ -40,9 +48,13 @@ if TYPE_CHECKING:
     "--precision", type=click.Choice(["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"]),
     help="Arithmetic of the model.  [default: the preset's]",
 )  # fmt: skip
-@click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
+@click.option(
+    "--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]"
+)
 @click.option("--resume", metavar="RUN", type=shared.RUN, help="Continue a run that was stopped.")
-@click.option("--reproduce", metavar="ROW", help="Train a row of our results again, such as helsinki/gcn.")
+@click.option(
+    "--reproduce", metavar="ROW", help="Train a row of our results again, such as helsinki/gcn."
+)
 @click.option(
     "--init-from", metavar="RUN", type=shared.RUN,
     help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
@@ -97,10 +109,14 @@ def command(
             chosen |= {"model": row.model, "variant": row.variant, "epochs": row.epochs}
         if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
             what = f"A configuration names its model itself, so {ignored[-1]} has no effect."
-            raise UsageError(what, next=f"leave out {ignored[-1]}, or --set model.name=… to change the model")
+            raise UsageError(
+                what, next=f"leave out {ignored[-1]}, or --set model.name=… to change the model"
+            )
         chosen |= {"home": home, "file": file, "graphgps": yaml_file is not None, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
-        numbers = None if seeds is None else list(dict.fromkeys(shared.number_list("--seeds", seeds)))
+        numbers = (
+            None if seeds is None else list(dict.fromkeys(shared.number_list("--seeds", seeds)))
+        )
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
@@ -132,7 +148,9 @@ def _on_line() -> set[str]:
     context = click.get_current_context()
     params = [param for param in context.command.params if isinstance(param, click.Option)]
     here = ParameterSource.COMMANDLINE
-    return {param.opts[0] for param in params if context.get_parameter_source(str(param.name)) is here}
+    return {
+        param.opts[0] for param in params if context.get_parameter_source(str(param.name)) is here
+    }
 
 
 #: Options of the line -> the key of the configuration that they set.
@@ -182,7 +200,11 @@ def configuration(
     if (text := options.get("neighbors")) is not None:
         options["neighbors"] = shared.number_list("--neighbor-sampling", text)
     chosen = {key: options.get(name) for name, key in KEYS.items()}
-    settings = [f"{key}={value}" for key, value in chosen.items() if value is not None and value is not False]
+    settings = [
+        f"{key}={value}"
+        for key, value in chosen.items()
+        if value is not None and value is not False
+    ]
     config = apply_overrides(config, settings)
     if options.get("epochs") is not None:
         config = with_epochs(config, options["epochs"])

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import TARGET, jobs_option, raw_options, sample_option, work_options
+from kmip_data.cli.shared.commands import (
+    TARGET,
+    jobs_option,
+    raw_options,
+    sample_option,
+    work_options,
+)
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
@@ -18,14 +24,22 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
-@click.option("--repair", is_flag=True, help="Build what is damaged again; files not of the build stay.")
+@click.option(
+    "--repair", is_flag=True, help="Build what is damaged again; files not of the build stay."
+)
 @click.option("--published", is_flag=True, help="Compare its digests with the published ones, too.")
 @sample_option
 @raw_options
 @jobs_option
 @work_options
 def command(
-    target: str, repair: bool, published: bool, sample: bool, home: Home, as_json: bool, **options: Any
+    target: str,
+    repair: bool,
+    published: bool,
+    sample: bool,
+    home: Home,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Check every byte of a build, and build a damaged one again.
 
@@ -50,14 +64,21 @@ def command(
 
         if unlike := unlike_published(read_card(path)):
             what = f"{path} is sound, but not the published build: {', '.join(unlike)}."
-            again = "compare the versions of numpy, h5py and scipy with those of the constraints file"
+            again = (
+                "compare the versions of numpy, h5py and scipy with those of the constraints file"
+            )
             raise CheckFailed(what, next=again)
     if as_json:
         facts = {"path": path, "ok": report.ok, "checked": report.checked}
-        facts |= {"broken_shards": report.broken_shards, "problems": [vars(each) for each in report.problems]}
+        facts |= {
+            "broken_shards": report.broken_shards,
+            "problems": [vars(each) for each in report.problems],
+        }
         print_json({**facts, "repaired": repaired, "remarks": report.remarks})
     else:
-        checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
+        checked = ", ".join(
+            counted(count, what.removesuffix("s")) for what, count in report.checked.items()
+        )
         lines = [f"Rebuilt: {', '.join(repaired)}"] if repaired else []
         lines += [f"{path} is sound: {checked}."] if report.ok else []
         lines += ["All digests are the published ones."] if compared else []
@@ -68,7 +89,9 @@ def command(
         raise CheckFailed(
             f"{path} is {'still broken after the repair' if tried else 'broken'}{broken}.",
             found="".join(f"\n    {problem}" for problem in report.problems),
-            left=f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was" if tried else None,
+            left=f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was"
+            if tried
+            else None,
             next=f"check the disk, then remove {path} and build it again"
             if tried
             else f"kmip-data verify {path} --repair",

@@ -24,7 +24,9 @@ if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
     __path__.append(str(_ROOT))
 
 
-NAMES = re.compile(r"^from \S+ import \w+ as (\w+)", re.MULTILINE)  #: public names in the stub of a package
+NAMES = re.compile(
+    r"^from \S+ import \w+ as (\w+)", re.MULTILINE
+)  #: public names in the stub of a package
 
 
 def public_name(package: str, stub: str, name: str) -> Any:
@@ -38,7 +40,9 @@ def public_name(package: str, stub: str, name: str) -> Any:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(line[1]), name)
     if line[2]:
-        warnings.warn(f"{package}.{name} is deprecated: {line[2]}", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{package}.{name} is deprecated: {line[2]}", DeprecationWarning, stacklevel=2
+        )
     else:
         setattr(sys.modules[package], name, value)
     return value

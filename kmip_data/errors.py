@@ -56,7 +56,9 @@ class KmipDataError(Exception):
         super().__init__(self.what)
 
     def __str__(self) -> str:
-        return "\n".join([self.what, *(f"  {name}: {text}" for name, text in self.parts.items() if text)])
+        return "\n".join(
+            [self.what, *(f"  {name}: {text}" for name, text in self.parts.items() if text)]
+        )
 
 
 def _shown(text: str) -> str:
@@ -113,7 +115,14 @@ class PartialBuildWarning(UserWarning):
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: Errors of the path itself; others are the disk's fault.
-_WRONG_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EMLINK}
+_WRONG_PLACE = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EMLINK,
+}
 _WRONG_PLACE |= {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
 
@@ -167,7 +176,9 @@ def writing(path: Path, **about: Any) -> Iterator[None]:
 def unreadable(path: Path, error: OSError) -> DamagedInput:
     """Return the error for a file that exists but cannot be read."""
     reason = error.strerror or str(error)
-    return DamagedInput(f"{path} cannot be read: {reason}.", next="check its permissions and the disk")
+    return DamagedInput(
+        f"{path} cannot be read: {reason}.", next="check its permissions and the disk"
+    )
 
 
 def occupied(folder: Path, expected: str, found: str, option: str = "--output") -> UsageError:
@@ -217,7 +228,11 @@ def refuse(
 
 def check_resources(path: Path, error: BaseException) -> None:
     """Raise OutOfResources if this process lacks memory or descriptors: the file may be sound."""
-    lacking = isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+    lacking = isinstance(error, OSError) and error.errno in {
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+    }
     if lacking or isinstance(error, MemoryError):
         what = f"{path} cannot be read now: {str(error) or type(error).__name__}"
         again = "close other programs or raise the limit (ulimit -n), and repeat the command"
@@ -278,4 +293,6 @@ def require_extra(extra: str | None, what: str) -> None:
         except ImportError as error:
             package = f"{module.partition('.')[0]} of the extra {extra}"
             missing = f"{what} needs the package {package}, which is not installed here."
-            raise MissingExtra(missing, found=str(error), next=install_command(str(extra))) from error
+            raise MissingExtra(
+                missing, found=str(error), next=install_command(str(extra))
+            ) from error

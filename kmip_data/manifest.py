@@ -137,7 +137,9 @@ class Manifest(Strict):
     responsible: Responsible = Responsible()
     citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
-    generated: bool = False  #: True if records are made from parameters alone, without sources and content
+    generated: bool = (
+        False  #: True if records are made from parameters alone, without sources and content
+    )
     sources: tuple[Source, ...] = ()  #: none if raw data come by --archive alone
     content: Content = Content(anchor="", members=(), max_total_bytes=0)
     expected: Expected = Expected()
@@ -153,7 +155,9 @@ class Manifest(Strict):
     def known_sha256(self) -> dict[str, str]:
         """Members of all sources with a published digest."""
         contents = (self.content, *(source.content for source in self.sources if source.content))
-        return {name: digest for content in contents for name, digest in content.known_sha256.items()}
+        return {
+            name: digest for content in contents for name, digest in content.known_sha256.items()
+        }
 
 
 def modules_in(package: ModuleType) -> list[ModuleType]:
@@ -176,7 +180,8 @@ class Plugin(Strict):
 
 #: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
 ADDED: Final[dict[str, dict[str, tuple[Any, Plugin]]]] = {
-    group: {} for group in ("datasets", "attention", "message_passing", "encodings", "models", "metrics")
+    group: {}
+    for group in ("datasets", "attention", "message_passing", "encodings", "models", "metrics")
 }
 
 
@@ -189,7 +194,9 @@ def with_added(group: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
         return ours
     for name, (_, plugin) in added.items():
         if name in ours:
-            raise UsageError(f"The plugin {plugin.name} names {name!r}, which kmip-data has itself.")
+            raise UsageError(
+                f"The plugin {plugin.name} names {name!r}, which kmip-data has itself."
+            )
     return {**ours, **{name: value for name, (value, _) in added.items()}}
 
 

@@ -60,9 +60,13 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     if key not in _loaded:
         plugin, named = _from_file(Path(key)) if is_file else _from_package(key)
         try:
-            added = [(group, name, _checked(plugin, group, name, value)) for group, name, value in named]
+            added = [
+                (group, name, _checked(plugin, group, name, value)) for group, name, value in named
+            ]
         except KmipDataError:
-            sys.modules.pop(Path(key).stem if is_file else "", None)  # it can be corrected and loaded again
+            sys.modules.pop(
+                Path(key).stem if is_file else "", None
+            )  # it can be corrected and loaded again
             raise
         for group, name, value in added:
             ADDED[group][name] = value, plugin
@@ -108,7 +112,9 @@ def allowed(given: Any, config: str, folder: Path | None = None) -> list[Plugin]
     try:
         entries = TypeAdapter(list[Plugin | str]).validate_python(given)
     except ValidationError as error:
-        raise DamagedInput(f"{config} has `plugins` that are none.", found=first_fault(error)) from error
+        raise DamagedInput(
+            f"{config} has `plugins` that are none.", found=first_fault(error)
+        ) from error
     return [_allowed(entry, config, folder) for entry in entries]
 
 
@@ -157,7 +163,10 @@ def _from_package(name: str) -> tuple[Plugin, Named]:
     for top in {point.module.partition(".")[0] for point in points}:
         module = sys.modules[top]
         for folder in map(Path, getattr(module, "__path__", ())):
-            files |= {f"{top}/{path.relative_to(folder).as_posix()}": path for path in folder.rglob("*.py")}
+            files |= {
+                f"{top}/{path.relative_to(folder).as_posix()}": path
+                for path in folder.rglob("*.py")
+            }
         if not hasattr(module, "__path__"):
             files[top] = Path(str(module.__file__))
     digests = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in files.items()}
@@ -181,8 +190,12 @@ def _from_file(path: Path) -> tuple[Plugin, Named]:
             # The bytes whose digest a run records; workers of a build import the file by its name.
             exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
         table = getattr(module, "PLUGIN", None)
-        if not isinstance(table, Mapping) or not all(isinstance(each, Mapping) for each in table.values()):
-            expected = 'PLUGIN = {"datasets": {"NAME": CLASS}, …}, with any of ' + ", ".join(_NEEDED)
+        if not isinstance(table, Mapping) or not all(
+            isinstance(each, Mapping) for each in table.values()
+        ):
+            expected = 'PLUGIN = {"datasets": {"NAME": CLASS}, …}, with any of ' + ", ".join(
+                _NEEDED
+            )
             raise UsageError(f"The plugin {path.name} has no table PLUGIN.", expected=expected)
     except KmipDataError:
         del sys.modules[name]
@@ -190,7 +203,9 @@ def _from_file(path: Path) -> tuple[Plugin, Named]:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     plugin = Plugin(source=str(path), sha256=hashlib.sha256(code).hexdigest())
-    return plugin, [(group, key, value) for group, values in table.items() for key, value in values.items()]
+    return plugin, [
+        (group, key, value) for group, values in table.items() for key, value in values.items()
+    ]
 
 
 def _origin(module: str) -> str | None:
@@ -205,7 +220,9 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if isinstance(error, SyntaxError) else f" ({frame.filename}, line {frame.lineno})"
+        where = (
+            "" if isinstance(error, SyntaxError) else f" ({frame.filename}, line {frame.lineno})"
+        )
         found = f"{type(error).__name__}: {error}{where}"
         raise UsageError(f"The plugin {name} cannot be imported.", found=found) from error
 
@@ -224,14 +241,20 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
     missing = [each for each in _NEEDED[group] if not hasattr(value, each)]
     missing += sorted(getattr(value, "__abstractmethods__", ()))
     if group == "models" and not missing:
-        parts = {key: part for key, part in value.items() if isinstance(part, Mapping) and "kind" in part}
+        parts = {
+            key: part for key, part in value.items() if isinstance(part, Mapping) and "kind" in part
+        }
         missing = [key for key in ("attention", "local") if key not in parts]
     if missing:
         raise UsageError(f"{what} lacks {', '.join(dict.fromkeys(missing))}.")
     if group == "encodings":
         own = value.stem
     else:
-        own = getattr(value.model_fields.get("kind"), "default", "") if _NEEDED[group] is _PART else name
+        own = (
+            getattr(value.model_fields.get("kind"), "default", "")
+            if _NEEDED[group] is _PART
+            else name
+        )
     if own != name:
         raise UsageError(f"{what} calls itself {own!r}.", next="one name for both")
     if group != "datasets":

@@ -20,7 +20,9 @@ _CONTROLS = re.compile(
 #: Of a bounded scheme: without the bound 100,000 letters take 25 s.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s'\"<>]+")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
-_REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: how requests quotes the path that it asked for
+_REQUEST = re.compile(
+    r"(?<=url: )(/[^\s?#]*)[?#]\S*"
+)  #: how requests quotes the path that it asked for
 
 
 def without_controls(text: str) -> str:

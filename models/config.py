@@ -33,7 +33,10 @@ MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``mode
 #: By ``model.attention.kind``.
 ATTENTION = {kind: part for kind, part in _ALL.items() if not issubclass(part, MessagePassing)}
 #: Section of the model -> its group of entry points, and our own kinds.
-SECTIONS: Final = {"attention": ("attention", ATTENTION), "local": ("message_passing", MESSAGE_PASSING)}
+SECTIONS: Final = {
+    "attention": ("attention", ATTENTION),
+    "local": ("message_passing", MESSAGE_PASSING),
+}
 
 
 def kinds_of(section: str) -> Mapping[str, type[Part]]:
@@ -59,8 +62,12 @@ def _of_kind(section: str) -> Callable[[Any], Any]:
 class Positional:
     """One value of ``model.positional``: how a network reads an encoding of the positions of nodes."""
 
-    encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
-    width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
+    encoding: Encoding | None = (
+        None  #: the added column that it reads; training adds it where it is missing
+    )
+    width: int = (
+        0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
+    )
     distances: bool = False  #: True if it gives the edges the squared distance of their ends
 
     @property
@@ -68,7 +75,9 @@ class Positional:
         """Attributes of a batch; distances are of eigenvectors, without their eigenvalues."""
         if self.distances:
             return ("lappe_vectors",)
-        return tuple(column.attribute for column in self.encoding.columns()) if self.encoding else ()
+        return (
+            tuple(column.attribute for column in self.encoding.columns()) if self.encoding else ()
+        )
 
 
 POSITIONAL = {
@@ -90,9 +99,13 @@ def _or_added(given: Any, check: Callable[[Any], Any]) -> Any:
     """Check ``model.positional``, which may be an encoding of a loaded plugin, of one column of nodes."""
     kinds = [kind for kind, _ in ADDED["encodings"].values()] if isinstance(given, str) else []
     for encoding in filter(None, (kind.parse(given) for kind in kinds)):
-        found = [(column.level, len(column.shape), column.presented[:5]) for column in encoding.columns()]
+        found = [
+            (column.level, len(column.shape), column.presented[:5]) for column in encoding.columns()
+        ]
         if found != [("node", 1, "float")]:
-            raise UsageError(f"The encoding {given} has other columns than one of floats, (N, width).")
+            raise UsageError(
+                f"The encoding {given} has other columns than one of floats, (N, width)."
+            )
         return given
     return check(given)
 
@@ -142,8 +155,12 @@ class ModelConfig(Strict):
         description="largest number of parameters: hidden_dim becomes the widest that fits",
     )
     attention: AnyAttention = Field(default_factory=KMIPPart, description="attention of a layer")
-    local: AnyMessagePassing = Field(default_factory=GatedGCNPart, description="message passing of a layer")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout of all branches of a layer")
+    local: AnyMessagePassing = Field(
+        default_factory=GatedGCNPart, description="message passing of a layer"
+    )
+    dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="dropout of all branches of a layer"
+    )
     norm: Literal["batch", "graph-layer", "layer", "graph", "none"] = Field(
         default="batch",
         description="mean and variance per channel (batch), graph (graph-layer: the code's layer norm),"
@@ -151,23 +168,30 @@ class ModelConfig(Strict):
     )
     feed_forward: bool = Field(default=True, description="two linear layers after the branches")
     ffn_activation: Literal["relu", "gelu"] = Field(
-        default="relu", description="activation of the feed-forward block: relu (code) or gelu (text)"
+        default="relu",
+        description="activation of the feed-forward block: relu (code) or gelu (text)",
     )
     head: Literal["node", "graph", "link"] | None = Field(
         default=None, description="level of a prediction; none: that of the targets"
     )
     head_layers: int = Field(default=2, ge=1, description="linear layers of the head")
-    head_l2norm: bool = Field(default=True, description="scale hidden rows of the head to length 1 (code)")
+    head_l2norm: bool = Field(
+        default=True, description="scale hidden rows of the head to length 1 (code)"
+    )
     head_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="dropout before each linear layer of the head"
     )
-    head_activation: Literal["relu", "gelu"] = Field(default="relu", description="activation of the head")
+    head_activation: Literal["relu", "gelu"] = Field(
+        default="relu", description="activation of the head"
+    )
     output_scale: float = Field(
         default=1.0,
         gt=0,
         description="factor of the head's output: 40 learns targets of at most 40 as shares",
     )
-    pooling: Literal["mean", "max", "sum"] = Field(default="mean", description="pooling before a graph head")
+    pooling: Literal["mean", "max", "sum"] = Field(
+        default="mean", description="pooling before a graph head"
+    )
     node_encoder: Literal["linear", "atom", "voc", "coco"] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
@@ -212,7 +236,9 @@ class ModelConfig(Strict):
         """Add the keys of the model's file that are not given; a section given as a word is its kind."""
         if not isinstance(given, Mapping):
             return given
-        words = {part: given[part] for part in ("attention", "local") if isinstance(given.get(part), str)}
+        words = {
+            part: given[part] for part in ("attention", "local") if isinstance(given.get(part), str)
+        }
         found = {**given, **{part: {"kind": word} for part, word in words.items()}}
         name = str(found.get("name", cls.model_fields["name"].default))
         if name not in models():
@@ -232,7 +258,9 @@ class ModelConfig(Strict):
         elif position.distances and not self.local.reads_distances:
             msg = f"{name} scales the gates of message passing, and local = {self.local.kind} has none"
         elif position.width >= dim and budget is None:
-            msg = f"hidden_dim = {dim} leaves no room next to the {position.width} channels of {name}"
+            msg = (
+                f"hidden_dim = {dim} leaves no room next to the {position.width} channels of {name}"
+            )
         if msg:
             raise ValueError(msg)
         return self

@@ -22,11 +22,15 @@ Found = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) each
 class ForwardContext:
     """Settings and records of one forward pass; the default has neither."""
 
-    precision: str = "32"  #: as ``training.precision``: how a GPU computes GatedGCN's products of edges
+    precision: str = (
+        "32"  #: as ``training.precision``: how a GPU computes GatedGCN's products of edges
+    )
     #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. A search then
     #: runs outside of its operator of PyTorch, which carries no context.
     keep: list[Any] | None = None
-    record: list[Found] | None = None  #: receives results of searches: first pass of a recomputed layer
+    record: list[Found] | None = (
+        None  #: receives results of searches: first pass of a recomputed layer
+    )
     #: Results of searches, instead of searching: second pass of a recomputed layer, with the same queries and
     #: keys. Batch norms then leave their running statistics alone.
     replay: Iterator[Found] | None = None

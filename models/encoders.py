@@ -51,7 +51,9 @@ class LinearEncoder(nn.Module):
         super().__init__()
         if channels is None:
             raise _no_edge_features()
-        constants = None if published is None else load_manifest(published[0]).standardisation[published[1]]
+        constants = (
+            None if published is None else load_manifest(published[0]).standardisation[published[1]]
+        )
         if constants is not None and len(constants.mean) != channels:
             raise UsageError(
                 f"The {what} have {channels} columns, the encoder's constants {len(constants.mean)}.",
@@ -96,7 +98,9 @@ class IntegerEncoder(nn.Module):
             raise UsageError(f"The {self.what} are {found}.")
         try:
             parts = [table(column) for table, column in zip(tables, rows.unbind(-1), strict=True)]
-        except IndexError as error:  # on the CPU, where torch looks; a GPU stops with a text of its own
+        except (
+            IndexError
+        ) as error:  # on the CPU, where torch looks; a GPU stops with a text of its own
             most = [table.num_embeddings for table in tables]
             raise DamagedInput(
                 f"The {self.what} are {rows.min()} to {rows.max()}, OGB's from 0 below {most}."
@@ -129,7 +133,9 @@ EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
     "dummy": DummyEdge,
     "linear": _EDGES,
     "bond": partial(IntegerEncoder, "edge features", BOND_FEATURES),  # upstream ``Bond``
-    "voc": partial(_EDGES, published=("pascalvoc-sp", "edge/attr")),  # as LRGB; the paper's code: linear
+    "voc": partial(
+        _EDGES, published=("pascalvoc-sp", "edge/attr")
+    ),  # as LRGB; the paper's code: linear
     "coco": partial(_EDGES, published=("coco-sp", "edge/attr")),  # upstream COCOEdge
 }
 
@@ -167,16 +173,22 @@ class LapPE(_Columns):
     def __init__(self, _dim: int) -> None:
         super().__init__("lappe")
         width = self.width
-        self.each = nn.Sequential(nn.Linear(2, 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU())
+        self.each = nn.Sequential(
+            nn.Linear(2, 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU()
+        )
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, 16)."""
         values, vectors = self.columns(batch)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
-        values = values.reshape(vectors.shape)  # of the nodes, as transforms of PyTorch Geometric give them
+        values = values.reshape(
+            vectors.shape
+        )  # of the nodes, as transforms of PyTorch Geometric give them
         if self.training:
-            vectors = vectors * (torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device) * 2 - 1)
+            vectors = vectors * (
+                torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device) * 2 - 1
+            )
         pairs = torch.stack([vectors, values], dim=-1)
         there = ~pairs.isnan().any(-1, keepdim=True)
         return (self.each(pairs.nan_to_num()) * there).sum(1)  # type: ignore[no-any-return]

@@ -15,7 +15,12 @@ from torch.utils.checkpoint import checkpoint
 from kmip_data.errors import UsageError
 from kmip_data.models.config import USUAL_DIM, ModelConfig, positional
 from kmip_data.models.context import PLAIN, ForwardContext, Found
-from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, WithPositional, positional_encoder
+from kmip_data.models.encoders import (
+    EDGE_ENCODERS,
+    NODE_ENCODERS,
+    WithPositional,
+    positional_encoder,
+)
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, Activation, BatchNorm, normed
@@ -104,7 +109,9 @@ class GPSLayer(nn.Module):
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
 
-def recomputed(layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch, *carried: Any) -> Any:
+def recomputed(
+    layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch, *carried: Any
+) -> Any:
     """``layer(x, e, batch, *carried)`` by activation checkpointing; same result and gradients, bit for bit.
 
     The second pass draws the same dropout masks, leaves running statistics alone and reuses the results of
@@ -153,7 +160,10 @@ class NodeHead(nn.Module):
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (N, classes)."""
-        p, rows = self.dropout.p if self.training else 0.0, ALL if batch is None else batch.node_rows
+        p, rows = (
+            self.dropout.p if self.training else 0.0,
+            ALL if batch is None else batch.node_rows,
+        )
         for linear in self.hidden:
             x = self.activation(linear(dropout_rows(x, p, rows)))
             if self.l2norm:
@@ -183,7 +193,9 @@ class LinkHead(NodeHead):
         """(N, dim) → (G, W, W), W nodes of the largest graph; 0 beyond the others' nodes."""
         x = super().forward(x)
         ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
-        with torch.autocast(x.device.type, enabled=False):  # half precision has too few scores to rank by
+        with torch.autocast(
+            x.device.type, enabled=False
+        ):  # half precision has too few scores to rank by
             ends = ends.to(torch.promote_types(ends.dtype, torch.float32))
             return ends @ ends.mT
 
@@ -192,12 +204,18 @@ def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
     """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
-        return out.scatter_reduce(0, batch.graph[:, None].expand_as(x), x, "amax", include_self=False)
+        return out.scatter_reduce(
+            0, batch.graph[:, None].expand_as(x), x, "amax", include_self=False
+        )
     total = batch.members.sum_at_target(x)
     return (total / batch.sizes if pooling == "mean" else total).to(x.dtype)
 
 
-HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead, "graph": GraphHead, "link": LinkHead}
+HEADS: dict[str, Callable[..., nn.Module]] = {
+    "node": NodeHead,
+    "graph": GraphHead,
+    "link": LinkHead,
+}
 
 
 class GPSNetwork(nn.Module):
@@ -207,7 +225,12 @@ class GPSNetwork(nn.Module):
     """
 
     def __init__(
-        self, config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
+        self,
+        config: ModelConfig,
+        *,
+        in_channels: int,
+        num_classes: int,
+        edge_channels: int | None = None,
     ) -> None:
         super().__init__()
         dim, name = config.hidden_dim, config.positional
@@ -313,7 +336,11 @@ def fit_hidden_dim(
     if budget is None:
         return config
     multiple = math.lcm(config.attention.multiple, config.local.multiple)
-    sizes: Any = {"in_channels": in_channels, "num_classes": num_classes, "edge_channels": edge_channels}
+    sizes: Any = {
+        "in_channels": in_channels,
+        "num_classes": num_classes,
+        "edge_channels": edge_channels,
+    }
 
     def candidate(dim: int) -> ModelConfig:
         rounded = -(-dim // multiple) * multiple
@@ -357,5 +384,11 @@ def build_model(
     UsageError
         An unknown search backend, or parts that do not go together.
     """
-    sizes: Any = {"in_channels": in_channels, "num_classes": num_classes, "edge_channels": edge_channels}
-    return GPSNetwork(fit_hidden_dim(config, **sizes) if config.parameter_budget else config, **sizes)
+    sizes: Any = {
+        "in_channels": in_channels,
+        "num_classes": num_classes,
+        "edge_channels": edge_channels,
+    }
+    return GPSNetwork(
+        fit_hidden_dim(config, **sizes) if config.parameter_budget else config, **sizes
+    )

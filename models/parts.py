@@ -40,7 +40,9 @@ class Place:
 class Part(Strict):
     """A kind of attention or of message passing: its keys and its properties."""
 
-    reads: ClassVar[tuple[str, ...]] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
+    reads: ClassVar[
+        tuple[str, ...]
+    ] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     reads_distances: ClassVar[bool] = False  #: True if it reads ``Place.distances``
     divides: ClassVar[bool] = False  #: True if one graph may lie on several processes
@@ -197,4 +199,6 @@ class GINEPart(StackPart):
 class MLPPart(StackPart):
     """Each node alone: the reach of a network without its graph."""
 
-    kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")
+    kind: Literal["mlp"] = Field(
+        default="mlp", description="no message passing: a linear layer on each node"
+    )

@@ -28,7 +28,9 @@ class Params(Strict):
 
     of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 
-    limit: int | None = Field(default=None, ge=1, description="build only N records, spread evenly over all")
+    limit: int | None = Field(
+        default=None, ge=1, description="build only N records, spread evenly over all"
+    )
 
     def choose(self, total: int) -> Sequence[int]:
         """Positions, in source order, of the records that are built of ``total``."""
@@ -50,7 +52,9 @@ class SplitParams(Strict):
     only: ClassVar[Mapping[str, str]] = {}  #: parameter -> the one rule that reads it
 
     split: str = Field(default="upstream", description="rule")
-    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the rule, where it draws")
+    split_seed: int = Field(
+        default=0, ge=0, le=2**32 - 1, description="seed of the rule, where it draws"
+    )
 
     @model_validator(mode="after")
     def _seed_is_used(self) -> Self:
@@ -118,7 +122,9 @@ class Records:
     keys: list[str]
     nodes: NDArray[np.int64]  #: (G,)
     edges: NDArray[np.int64]  #: (G,)
-    classes: NDArray[np.int64]  #: (G, C) how often each class occurs in each graph; C is 0 without labels
+    classes: NDArray[
+        np.int64
+    ]  #: (G, C) how often each class occurs in each graph; C is 0 without labels
     #: Labels of all nodes and their column, only for a single graph: its split may be one of nodes.
     node_labels: tuple[NDArray[Any], Column] | None
     #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
@@ -152,15 +158,27 @@ class Pipeline(ABC, Generic[P, S]):
     """One dataset family. Stateless: an instance is picklable and equal for equal manifests."""
 
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
-    one_unit: ClassVar[bool] = False  #: every build is one unit: a second process would only start in vain
-    small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
+    one_unit: ClassVar[bool] = (
+        False  #: every build is one unit: a second process would only start in vain
+    )
+    small_bytes: ClassVar[int] = (
+        4 * 2**20
+    )  #: raw files of one unit up to which no process is started at all
     extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
-    background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
+    background: ClassVar[int | None] = (
+        None  #: class that a node has where it is nothing in particular
+    )
     #: Fields of the manifest of a plugin's dataset (:mod:`kmip_data.plugins`); ours are TOML files
     facts: ClassVar[Mapping[str, Any]]
-    split_note: str = ""  #: of the published split, where keys begin with their part (``val/000012``)
-    stratified_parts: tuple[str, ...] = PARTS  #: parts that the stratified rule deals anew; others stay
-    sample_arguments: Mapping[str, Any] = MappingProxyType({})  #: of the generator, for families of datasets
+    split_note: str = (
+        ""  #: of the published split, where keys begin with their part (``val/000012``)
+    )
+    stratified_parts: tuple[str, ...] = (
+        PARTS  #: parts that the stratified rule deals anew; others stay
+    )
+    sample_arguments: Mapping[str, Any] = MappingProxyType(
+        {}
+    )  #: of the generator, for families of datasets
     Params: ClassVar[type[Params]] = Params
     SplitParams: ClassVar[type[SplitParams]] = PublishedSplitParams
 
@@ -177,7 +195,9 @@ class Pipeline(ABC, Generic[P, S]):
         By the module of :mod:`kmip_data.pipelines.samples` that has the name of the pipeline's own.
         """
         if self.manifest.file in ADDED["datasets"]:
-            raise UsageError(f"{self.manifest.name} has no sample: its class has no method `sample`.")
+            raise UsageError(
+                f"{self.manifest.name} has no sample: its class has no method `sample`."
+            )
         name = self.manifest.pipeline.rpartition(".")[2]
         generator = importlib.import_module(f"kmip_data.pipelines.samples.{name}")
         generator.write_sample(folder, limit=limit, seed=seed, **self.sample_arguments)
@@ -217,7 +237,9 @@ class Pipeline(ABC, Generic[P, S]):
             parts[key.partition("/")[0]].append(position)
         return Split("upstream", "upstream", {}, parts, self.split_note)
 
-    def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
+    def pool_order(
+        self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]
+    ) -> Sequence[int]:
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""
         return sorted(position for part in parts for position in part)
 
@@ -225,7 +247,9 @@ class Pipeline(ABC, Generic[P, S]):
         """Return what to do about damaged raw files, where the error does not say."""
         return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
 
-    def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
+    def pictures(
+        self, card: Card, raw: Path, keys: Sequence[str]
+    ) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return the picture that each record was made from, (H, W, 3), or ``None`` where it is gone.
 
         ``raw`` holds the dataset's raw copies. Nothing by default.
@@ -294,10 +318,15 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
     except ValidationError as error:
         faults, unknown = [], False
         for fault in error.errors():
-            field, why = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
+            field, why = (
+                ".".join(map(str, fault["loc"])),
+                fault["msg"].removeprefix("Value error, "),
+            )
             if fault["type"] == "extra_forbidden":
                 close = nearest(field, model.model_fields)
-                faults.append(f"{field!r} is unknown" + (f" (did you mean {close!r}?)" if close else ""))
+                faults.append(
+                    f"{field!r} is unknown" + (f" (did you mean {close!r}?)" if close else "")
+                )
                 unknown = True
             elif not field:  # of values together
                 faults.append(why)

@@ -67,7 +67,11 @@ def build_dataset(
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = home or Home.locate()
     with signals.terminable():
-        build = None if chosen.archives else _find(pipeline, params, home, sample=sample, options=chosen)
+        build = (
+            None
+            if chosen.archives
+            else _find(pipeline, params, home, sample=sample, options=chosen)
+        )
         raw = None
         if build is None:
             from kmip_data.pipelines.raw.obtain import obtain_raw  # not for a build that is there
@@ -82,7 +86,9 @@ def build_dataset(
                 if chosen.archives and raw.path not in before:
                     # An archive that cannot be built from must not be what later commands take.
                     remove_copy(raw)
-                    error.parts["on disk"] = f"{left_in(raw.path)}; the archive's files are removed again"
+                    error.parts["on disk"] = (
+                        f"{left_in(raw.path)}; the archive's files are removed again"
+                    )
                 raise
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
@@ -90,7 +96,9 @@ def build_dataset(
             from kmip_data.pipelines.raw.obtain import obtain_raw
 
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
-            if json_digest(raw.members) != build.card.content_digest:  # their split would be another
+            if (
+                json_digest(raw.members) != build.card.content_digest
+            ):  # their split would be another
                 what = f"{build.path} was not built from the raw files in {raw.path}."
                 again = f"kmip-data build {name} --archive PATH (the archive it was built from)"
                 raise UsageError(what, next=again) from None
@@ -111,7 +119,9 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             splits = [*plan.pipeline.default_splits(), split_params]
             card = run_build(plan, splits[::-1] if plan.pipeline.manifest.recipe else splits)
         except (DamagedInput, UsageError) as error:
-            if not any((folder / "shards").glob("*.h5")) and journal.remove_unfinished(folder, plan.key):
+            if not any((folder / "shards").glob("*.h5")) and journal.remove_unfinished(
+                folder, plan.key
+            ):
                 if any(folder.iterdir()):
                     error.parts["on disk"] = left_in(folder)
                 elif not given:
@@ -135,7 +145,9 @@ def ensure_split(
         return card.default_split
     if pipeline is None:
         saved = ", ".join(card.splits)
-        raise UsageError(f"{build.path} has the splits it was saved with ({saved}); no rule gives others.")
+        raise UsageError(
+            f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
+        )
     if own and card.default_split:
         given.setdefault("split", card.splits[card.default_split].parameters["split"])
     params = check_params(pipeline.SplitParams, given, card.dataset)
@@ -158,7 +170,9 @@ def _find(
         build = Build(folder, card)
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
-            raise occupied(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
+            raise occupied(
+                folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}"
+            )
     if build is None or _is_superseded(build.card, pipeline, home):
         return None
     made = build.card.pipeline, build.card.pipeline_version, build.card.format_version
@@ -196,7 +210,12 @@ def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool
 
 
 def _add_split(
-    build: Build, pipeline: Pipeline[Any, Any], params: SplitParams, raw: Path | None, *, quiet: bool
+    build: Build,
+    pipeline: Pipeline[Any, Any],
+    params: SplitParams,
+    raw: Path | None,
+    *,
+    quiet: bool,
 ) -> str:
     asked = params.asked()
     name = _find_split(build.card, asked)
@@ -223,7 +242,9 @@ def _add_split(
 
 def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
     """Return the split with the given parameters."""
-    return next((name for name, has in card.splits.items() if asked.items() <= has.parameters.items()), None)
+    return next(
+        (name for name, has in card.splits.items() if asked.items() <= has.parameters.items()), None
+    )
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -267,7 +288,9 @@ def build_own(
                 # What cannot be built from must not stay as if it could.
                 remove_copy(raw)
                 remove_empty(home.raw / name)
-                error.parts["on disk"] = _discard_build(BuildPlan.of(pipeline, params, raw, home, chosen))
+                error.parts["on disk"] = _discard_build(
+                    BuildPlan.of(pipeline, params, raw, home, chosen)
+                )
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     return build
@@ -276,7 +299,9 @@ def build_own(
 def _discard_build(plan: BuildPlan) -> str:
     """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
     folder, left = plan.folder, [left_in(plan.raw.path)]
-    if folder.exists() and plan.pipeline.one_unit:  # all work is done: another split resumes from it
+    if (
+        folder.exists() and plan.pipeline.one_unit
+    ):  # all work is done: another split resumes from it
         return f"unfinished: {folder}"
     if folder.exists():
         with build_lock(folder, quiet=True):

@@ -18,7 +18,14 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import Params, Pipeline, Prepared, PublishedSplitParams, RawFolder, Unit
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Unit,
+)
 from kmip_data.pipelines.formats.tensors import read_torch_file
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
 
@@ -37,7 +44,9 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     def schema(self, params: Params) -> Schema:
         """Colour and position as one feature, similarities, and the class of the picture."""
         fields = ("red [0-1]", "green [0-1]", "blue [0-1]", "row / 32", "column / 32")
-        features = feature_column("node/x", fields, "mean colour of the superpixel, then its centre")
+        features = feature_column(
+            "node/x", fields, "mean colour of the superpixel, then its centre"
+        )
         doc = "exp(-(distance of the centres / width)²): near superpixels have large values"
         similarity = feature_column("edge/attr", ("similarity",), doc)
         label = class_column("graph/y", NUM_CLASSES, "class of the picture")
@@ -48,12 +57,16 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Cut the file, which must be read as a whole, into arrays that workers map."""
         lists = read_torch_file(raw.path / FILE)
-        if not isinstance(lists, list | tuple) or [type(each) for each in lists] != [list] * len(PARTS):
+        if not isinstance(lists, list | tuple) or [type(each) for each in lists] != [list] * len(
+            PARTS
+        ):
             raise DamagedInput(f"{FILE} is not three lists of graphs: the parts of CIFAR10.")
         sizes, most = {}, self.manifest.max_nodes
         for part, graphs in zip(PARTS, lists, strict=True):
             names = (f"{FILE}, {part} {i}" for i in range(len(graphs)))
-            checked = [check_graph(graph, where, most) for graph, where in zip(graphs, names, strict=True)]
+            checked = [
+                check_graph(graph, where, most) for graph, where in zip(graphs, names, strict=True)
+            ]
             write_pieces(workdir / part, checked)
             sizes[part] = len(checked)
         return Prepared(workdir, {"sizes": sizes})
@@ -70,7 +83,9 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
             for name in _PIECES
         )
         for row in unit.items["rows"]:
-            nodes, edges = (slice(*pointer[row : row + 2].tolist()) for pointer in (node_ptr, edge_ptr))
+            nodes, edges = (
+                slice(*pointer[row : row + 2].tolist()) for pointer in (node_ptr, edge_ptr)
+            )
             yield GraphRecord(
                 key=f"{part}/{row:06d}",
                 num_nodes=nodes.stop - nodes.start,
@@ -102,7 +117,10 @@ def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any
     for holds, fault in (
         (len(x) <= max_nodes, f"{len(x)} nodes, {max_nodes} at most"),
         (len(attr) == edges.shape[1], f"{len(attr)} similarities of {edges.shape[1]} edges"),
-        (not edges.size or 0 <= edges.min() <= edges.max() < len(x), f"edges of nodes {ends}, of {len(x)}"),
+        (
+            not edges.size or 0 <= edges.min() <= edges.max() < len(x),
+            f"edges of nodes {ends}, of {len(x)}",
+        ),
         (len(y) == 1 and 0 <= y[0] < NUM_CLASSES, f"the class {y[:4]}, not one from 0 to 9"),
         (all(np.isfinite(values).all() for values in (x, pos, attr)), "NaN or infinity"),
     ):
@@ -138,7 +156,9 @@ def write_pieces(folder: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> 
     folder.mkdir()
 
     def joined(name: str, empty: tuple[int, int], dtype: type[np.generic]) -> NDArray[Any]:
-        return np.concatenate([np.empty(empty, dtype), *(graph[name] for graph in graphs)], empty.index(0))
+        return np.concatenate(
+            [np.empty(empty, dtype), *(graph[name] for graph in graphs)], empty.index(0)
+        )
 
     arrays = {
         "node_ptr": np.cumsum([0, *(len(graph["x"]) for graph in graphs)], dtype=np.int64),

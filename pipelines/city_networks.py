@@ -30,7 +30,9 @@ from kmip_data.pipelines.cities.graph import (
 from kmip_data.pipelines.formats.tensors import read_tensor
 
 LABELS: Final = "10-chunk_16-hop_node_labels.pt"
-DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
+DIRECTED_LABELS: Final = (
+    "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
+)
 ECCENTRICITIES: Final = "16-hop_eccentricities.pt"
 CLASSES: Final = 10
 DIRECTED_WARNING: Final = (
@@ -107,7 +109,9 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     }
     wrong = {name: pair for name, pair in counts.items() if pair[0] != pair[1]}
     if wrong:
-        differing = ", ".join(f"{name} {found:,}, not {known:,.0f}" for name, (found, known) in wrong.items())
+        differing = ", ".join(
+            f"{name} {found:,}, not {known:,.0f}" for name, (found, known) in wrong.items()
+        )
         raise DamagedInput(
             f"These are not the published tensors of {manifest.title}: {differing}; the edges are "
             f"{tensors.facts['layout']} (the authors changed their files on 2025-03-05).",
@@ -116,7 +120,9 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
         )
 
 
-def _published_labels(folder: Path, n: int) -> tuple[NDArray[np.float32] | None, NDArray[np.int64] | None]:
+def _published_labels(
+    folder: Path, n: int
+) -> tuple[NDArray[np.float32] | None, NDArray[np.int64] | None]:
     """Return eccentricities and labels where the archive has both."""
     names = [name for name in (LABELS, DIRECTED_LABELS) if (folder / name).is_file()]
     if not names or not (folder / ECCENTRICITIES).is_file():

@@ -22,7 +22,14 @@ from kmip_data.format.schema import LOG10, Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Params, Pipeline, Prepared, PublishedSplitParams, RawFolder, Unit
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Unit,
+)
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.shared.records import feature_column, units_of_parts
 
@@ -45,9 +52,16 @@ TASKS: Final = {
     "ecc": Task(0, 3, "edges", "largest distance from the node"),
     "diam": Task(1, 3, "edges", "largest distance in the graph", of_graph=True),
     "sssp": Task(2, 3, "edges", "distance from the source"),
-    "charge": Task(0, 1, "e", "partial charge of the atom by density functional theory", molecules=True),
+    "charge": Task(
+        0, 1, "e", "partial charge of the atom by density functional theory", molecules=True
+    ),
     "energy": Task(
-        0, 1, LOG10, "logarithm of the energy by density functional theory", of_graph=True, molecules=True
+        0,
+        1,
+        LOG10,
+        "logarithm of the energy by density functional theory",
+        of_graph=True,
+        molecules=True,
     ),
 }
 GRAPH_FIELDS: Final = ("source", "random number [0-1]")
@@ -79,7 +93,9 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             presented="float32", shape=(1,), unit=task.unit, doc=task.doc,
         ))  # fmt: skip
         most = self.manifest.max_nodes
-        return Schema(columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=16)
+        return Schema(
+            columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=16
+        )
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Check each graph and write the arrays of a part one after the other, so that workers can seek."""
@@ -91,7 +107,10 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         """Write the arrays of a file into ``PART.NAME``, their ends into ``PART.npy``; return the graphs."""
         sizes = [(0, 0)]
         with ExitStack() as stack:
-            files = {name: stack.enter_context((folder / f"{part}.{name}").open("wb")) for name in _DTYPES}
+            files = {
+                name: stack.enter_context((folder / f"{part}.{name}").open("wb"))
+                for name in _DTYPES
+            }
             for row, graph in enumerate(stream_graphs(path)):
                 arrays = self._checked(graph, f"{path.name}, graph {row}")
                 for name, array in arrays.items():
@@ -105,15 +124,27 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         task, found = self.task, dict[str, NDArray[Any]]()
         for name in ("x", "y", "edge_index", *(["edge_attr"] if task.molecules else [])):
             array, kinds = graph.get(name), "iu" if name == "edge_index" else "fiu"
-            if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in kinds:
-                kind, shape = getattr(array, "dtype", type(array).__name__), getattr(array, "shape", "")
+            if (
+                not isinstance(array, np.ndarray)
+                or array.ndim != 2
+                or array.dtype.kind not in kinds
+            ):
+                kind, shape = (
+                    getattr(array, "dtype", type(array).__name__),
+                    getattr(array, "shape", ""),
+                )
                 shown = f"{kind} {shape}".strip()
                 raise DamagedInput(f"{where}: {name} is {shown}, not numbers with two axes.")
             found[name] = array
         x, y, edges = found["x"], found["y"], found["edge_index"]
         rows = 1 if task.of_graph and task.molecules else len(x)
         shapes = {name: array.shape for name, array in found.items()}
-        fits = x.shape[1] == WIDTH and len(edges) == 2 and len(y) == rows and y.shape[1] >= task.columns
+        fits = (
+            x.shape[1] == WIDTH
+            and len(edges) == 2
+            and len(y) == rows
+            and y.shape[1] >= task.columns
+        )
         if task.molecules:
             fits = fits and shapes["edge_attr"] == (edges.shape[1], WIDTH)
         if not fits or not 1 <= len(x) <= self.manifest.max_nodes:
@@ -123,10 +154,19 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
                 next="the files of this task; the layout of other versions is unknown",
             )
         if edges.size and not 0 <= int(edges.min()) <= int(edges.max()) < len(x):
-            raise DamagedInput(f"{where}: edges of nodes {edges.min()} to {edges.max()}, of {len(x)}.")
+            raise DamagedInput(
+                f"{where}: edges of nodes {edges.min()} to {edges.max()}, of {len(x)}."
+            )
         target = y[:1, task.column] if task.of_graph else y[:, task.column]
-        arrays = {"x": x, "edges": edges.T, "y": target, "attr": found.get("edge_attr", np.empty(0))}
-        stored = {name: np.ascontiguousarray(arrays[name], dtype) for name, dtype in _DTYPES.items()}
+        arrays = {
+            "x": x,
+            "edges": edges.T,
+            "y": target,
+            "attr": found.get("edge_attr", np.empty(0)),
+        }
+        stored = {
+            name: np.ascontiguousarray(arrays[name], dtype) for name, dtype in _DTYPES.items()
+        }
         if not all(np.isfinite(array).all() for array in stored.values()):
             raise DamagedInput(f"{where}: NaN or infinity.")
         return stored
@@ -143,11 +183,15 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         def read(name: str, first: int, last: int, width: int) -> NDArray[Any]:
             dtype, count = np.dtype(_DTYPES[name]), (last - first) * width
             at = first * width * dtype.itemsize
-            return np.fromfile(prepared.path / f"{part}.{name}", dtype, count, offset=at).reshape(-1, width)
+            return np.fromfile(prepared.path / f"{part}.{name}", dtype, count, offset=at).reshape(
+                -1, width
+            )
 
         for row in unit.items["rows"]:
             (node, edge), (last_node, last_edge) = ends[row].tolist(), ends[row + 1].tolist()
-            target = read("y", row, row + 1, 1)[0] if task.of_graph else read("y", node, last_node, 1)
+            target = (
+                read("y", row, row + 1, 1)[0] if task.of_graph else read("y", node, last_node, 1)
+            )
             columns = {
                 "node/x": read("x", node, last_node, WIDTH),
                 "graph/y" if task.of_graph else "node/y": target,
@@ -156,7 +200,9 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
                 columns["edge/attr"] = read("attr", edge, last_edge, WIDTH)
             edges = np.ascontiguousarray(read("edges", edge, last_edge, 2).T)
             key = f"{part}/{row:07d}"
-            yield GraphRecord(key=key, num_nodes=last_node - node, columns=columns, edge_index=edges)
+            yield GraphRecord(
+                key=key, num_nodes=last_node - node, columns=columns, edge_index=edges
+            )
 
 
 PIPELINE = EchoPipeline

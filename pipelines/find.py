@@ -111,7 +111,9 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     from kmip_data.pipelines.base import check_params, load_pipeline
 
-    return check_params(load_pipeline(load_manifest(name)).Params, given, name).model_dump(mode="json")
+    return check_params(load_pipeline(load_manifest(name)).Params, given, name).model_dump(
+        mode="json"
+    )
 
 
 def _find_named(
@@ -122,7 +124,9 @@ def _find_named(
     return named_build(home, name, wanted, defaults=defaults, sample=sample, otherwise=otherwise)
 
 
-def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, dataset: str | None) -> None:
+def _check_build(
+    build: Build, parameters: Mapping[str, Any], *, sample: bool, dataset: str | None
+) -> None:
     """Refuse a build folder that is not what the other arguments say: never another k unnoticed."""
     card = build.card
     wanted: dict[str, Any] = {} if dataset is None else {"dataset": dataset}
@@ -142,7 +146,10 @@ def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, d
 
 def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters given, checked and as a card has them; of a saved dataset, as they are."""
-    values = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
+    values = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in parameters.items()
+    }
     if manifest not in dataset_names():
         return values
     # Compression is not a parameter of the pipeline, but it is on the card.

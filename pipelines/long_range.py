@@ -57,7 +57,9 @@ def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
     node = np.arange(nodes)
     right = node[(node % columns < columns - 1) & (node + 1 < nodes)]
     below = node[node + columns < nodes]
-    return np.concatenate([np.stack([right, right + 1]), np.stack([below, below + columns])], axis=1)
+    return np.concatenate(
+        [np.stack([right, right + 1]), np.stack([below, below + columns])], axis=1
+    )
 
 
 def tree(nodes: int, rng: Rng) -> NDArray[np.int64]:
@@ -118,14 +120,18 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         )  # fmt: skip
         columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
         most = self.manifest.max_nodes
-        return Schema(columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=40)
+        return Schema(
+            columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=40
+        )
 
     def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
         """Deal the graphs in turn; with a limit the first ones, which have every topology and part."""
         chosen = range(min(params.limit or params.graphs, params.graphs))
         return units_of_rows(chosen, RECORDS_PER_UNIT, "graphs")
 
-    def records(self, prepared: Prepared, unit: Unit, params: LongRangeParams) -> Iterator[GraphRecord]:
+    def records(
+        self, prepared: Prepared, unit: Unit, params: LongRangeParams
+    ) -> Iterator[GraphRecord]:
         """Generate each graph from the seed and its number."""
         for row in unit.items["rows"]:
             yield make_record(row, params)
@@ -142,7 +148,10 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
 PIPELINE = LongRangePipeline
 FIELDS: Final = {
-    "retrieval": (*(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)), *(f"value {i}" for i in range(VALUES))),
+    "retrieval": (
+        *(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)),
+        *(f"value {i}" for i in range(VALUES)),
+    ),
     "sssp": ("source",),
 }
 
@@ -158,13 +167,17 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     edges = rng.permutation(nodes)[TOPOLOGIES[name](nodes, rng)]
     both = np.concatenate([edges, edges[::-1]], axis=1)
     edge_index = both[:, np.lexsort(both)]
-    there = coo_array((np.ones(edge_index.shape[1], np.int8), tuple(edge_index)), shape=(nodes, nodes))
+    there = coo_array(
+        (np.ones(edge_index.shape[1], np.int8), tuple(edge_index)), shape=(nodes, nodes)
+    )
     distance = shortest_path(there.tocsr(), unweighted=True).astype(np.uint16)
     tenth = row // len(names) % sum(SHARES)
     part = "train" if tenth < SHARES[0] else "val" if tenth < SHARES[0] + SHARES[1] else "test"
     key = f"{part}/{name}/{row:07d}"
     columns = _targets(params.task, distance, rng)
-    return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edge_index.astype(np.uint16))
+    return GraphRecord(
+        key=key, num_nodes=nodes, columns=columns, edge_index=edge_index.astype(np.uint16)
+    )
 
 
 def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:

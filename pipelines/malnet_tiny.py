@@ -31,7 +31,12 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
-from kmip_data.pipelines.shared.records import check_digests, class_column, split_by_lists, units_by_size
+from kmip_data.pipelines.shared.records import (
+    check_digests,
+    class_column,
+    split_by_lists,
+    units_by_size,
+)
 
 LABEL_ORDERS = {
     "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),
@@ -65,7 +70,9 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         """Directed edges, and the type of the app."""
         names = LABEL_ORDERS[params.label_order]
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
-        return Schema(columns=(label,), edges="index", max_nodes=self.manifest.max_nodes, key_length=64)
+        return Schema(
+            columns=(label,), edges="index", max_nodes=self.manifest.max_nodes, key_length=64
+        )
 
     def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
         """Types of apps in the chosen order."""
@@ -73,7 +80,9 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists name every graph and no other; complete ones have known digests."""
-        listed = {f"{name}.edgelist" for part in read_split_lists(raw.path).values() for name in part}
+        listed = {
+            f"{name}.edgelist" for part in read_split_lists(raw.path).values() for name in part
+        }
         there = {path.relative_to(raw.path).as_posix() for path in raw.path.glob("*/*/*.edgelist")}
         if listed != there:
             raise DamagedInput(
@@ -93,7 +102,9 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         }
         return units_by_size(sizes, sizes.__getitem__, TEXT_PER_UNIT, "graphs")
 
-    def records(self, prepared: Prepared, unit: Unit, params: MalNetTinyParams) -> Iterator[GraphRecord]:
+    def records(
+        self, prepared: Prepared, unit: Unit, params: MalNetTinyParams
+    ) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the lists."""
         label = {name: i for i, name in enumerate(LABEL_ORDERS[params.label_order])}
         for name in unit.items["graphs"]:
@@ -131,7 +142,9 @@ def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
         raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
     found = f"# Nodes: {np.count_nonzero(np.bincount(edges.reshape(-1)))}, Edges: {edges.shape[1]}"
     if found != declared[0].strip():
-        raise DamagedInput(f"{name} is not whole: {found!r} was counted, not {declared[0].strip()!r}.")
+        raise DamagedInput(
+            f"{name} is not whole: {found!r} was counted, not {declared[0].strip()!r}."
+        )
     return edges
 
 

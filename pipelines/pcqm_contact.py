@@ -29,7 +29,10 @@ from kmip_data.pipelines.shared.molecules import (
 )
 
 TABLE: Final = "pcqm4m-contact.tsv.gz"
-LISTS: Final = {"shuffle": "530k_shuffle_split_dict.pt", "num-atoms": "530k_num-atoms_split_dict.pt"}
+LISTS: Final = {
+    "shuffle": "530k_shuffle_split_dict.pt",
+    "num-atoms": "530k_num-atoms_split_dict.pt",
+}
 EVERY: Final = 6  #: of the rows of the table, as the set of 530 thousand molecules has them
 MAX_TABLE_BYTES: Final = 40_000_000_000
 
@@ -111,7 +114,9 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     touching = np.zeros((atoms, max_nodes), np.bool_)
     touching[pairs[:, 0], pairs[:, 1]] = True
     touching[pairs[:, 1], pairs[:, 0]] = True
-    return molecule.record(key, **{"node/contact": np.packbits(touching, axis=1, bitorder="little")})
+    return molecule.record(
+        key, **{"node/contact": np.packbits(touching, axis=1, bitorder="little")}
+    )
 
 
 def _contacts(mol: Any) -> NDArray[np.int64]:
@@ -121,7 +126,9 @@ def _contacts(mol: Any) -> NDArray[np.int64]:
         if atom.HasProp("contact"):
             for word in atom.GetProp("contact").split(";"):
                 if not word.isdecimal():
-                    raise RefusedSmilesError(f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}")
+                    raise RefusedSmilesError(
+                        f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}"
+                    )
                 ends.setdefault(int(word), []).append(i)
     for number, atoms in ends.items():
         if len(atoms) != 2:

@@ -62,7 +62,9 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
         smiles, targets = [], []
-        table = read_columns(raw.path / self.table, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES)
+        table = read_columns(
+            raw.path / self.table, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES
+        )
         for row, (text, *fields) in enumerate(table):
             where = f"{self.table}, row {row}"
             if not text.isascii() or not text.isprintable():
@@ -78,7 +80,9 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Read the SMILES; ``y`` is there already."""
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
-        return lambda row, key, smiles: read_smiles(smiles).record(key, **{"graph/y": np.array(y[row])})
+        return lambda row, key, smiles: read_smiles(smiles).record(
+            key, **{"graph/y": np.array(y[row])}
+        )
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
@@ -123,7 +127,9 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
     Params: ClassVar[type[PeptidesStructParams]] = PeptidesStructParams
     table = "peptide_structure_normalized_dataset.csv.gz"
-    lists: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide_structure.pickle"}
+    lists: ClassVar[dict[str, str]] = {
+        "upstream": "splits_random_stratified_peptide_structure.pickle"
+    }
     columns = TARGETS
 
     def target(self) -> Column:
@@ -152,7 +158,9 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Standardise with the train rows if asked; the complete file must be the standardised one."""
         if params.target_scaling == "none":
-            if len(targets) == self.manifest.expected.graphs:  # others would pass for the published targets
+            if (
+                len(targets) == self.manifest.expected.graphs
+            ):  # others would pass for the published targets
                 mean, deviation = targets.mean(axis=0), targets.std(axis=0, ddof=1)
                 if np.abs([mean, deviation - 1]).max() > 1e-6:
                     raise DamagedInput(
@@ -188,5 +196,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
 def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it
     """Return the pipeline of the set that the manifest names."""
-    pipeline = PeptidesStructPipeline if manifest.file == "peptides-struct" else PeptidesFuncPipeline
+    pipeline = (
+        PeptidesStructPipeline if manifest.file == "peptides-struct" else PeptidesFuncPipeline
+    )
     return pipeline(manifest)

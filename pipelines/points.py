@@ -22,8 +22,20 @@ from kmip_data.graphs.splits import grouped_split
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, read_points
-from kmip_data.pipelines.clouds.graphs import PointParams, block_rows, connect, knn_schema, normalised
-from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams, ascii_key, files_below
+from kmip_data.pipelines.clouds.graphs import (
+    PointParams,
+    block_rows,
+    connect,
+    knn_schema,
+    normalised,
+)
+from kmip_data.pipelines.shared.own import (
+    OwnParams,
+    OwnPipeline,
+    OwnSplitParams,
+    ascii_key,
+    files_below,
+)
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
 FOLDER: Final = "points"
@@ -44,7 +56,9 @@ class PointSource(Strict):
         found = files_below(self.path, "--archive", [*READERS, *LIDAR])
         if lidar := [name for name in found if name.lower().endswith(LIDAR)]:
             what = f"LAS and LAZ files are not read: {lidar[0]}"
-            raise UsageError(what, next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply")
+            raise UsageError(
+                what, next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply"
+            )
         return {f"{FOLDER}/{name}": path for name, path in found.items()}
 
     @property
@@ -83,7 +97,9 @@ class OwnPointParams(PointParams, OwnParams):
             raise ValueError("one class is no classification: name two or more")
         if self.class_name and self.classes not in {None, len(self.class_name)}:
             raise ValueError(f"{len(self.class_name)} names for {self.classes} classes")
-        return self.model_copy(update={"classes": len(self.class_name)}) if self.class_name else self
+        return (
+            self.model_copy(update={"classes": len(self.class_name)}) if self.class_name else self
+        )
 
     @property
     def position_columns(self) -> tuple[str, ...]:
@@ -136,7 +152,9 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
         """One cloud per unit; nothing is read before."""
         if params.block is not None and params.k >= params.block_points:
-            raise UsageError(f"--k {params.k} is too large for blocks of {params.block_points} points.")
+            raise UsageError(
+                f"--k {params.k} is too large for blocks of {params.block_points} points."
+            )
         return Prepared(raw.path, {"clouds": sorted(raw.members)})
 
     def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
@@ -156,7 +174,9 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         except DamagedInput as error:
             yield self.stop_or_skip(key, error, params)
 
-    def _graphs(self, key: str, cloud: Cloud, params: OwnPointParams) -> Iterator[GraphRecord | Skipped]:
+    def _graphs(
+        self, key: str, cloud: Cloud, params: OwnPointParams
+    ) -> Iterator[GraphRecord | Skipped]:
         count, most, size = len(cloud.xyz), self.manifest.max_nodes, params.block
         if size is None:
             if count > most:
@@ -166,14 +186,18 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             yield self._record(key, x, cloud.y, params)
             return
         floor = cloud.xyz[:, :2]
-        blocks = block_rows(floor, size=size, points=params.block_points, room=key, seed=params.block_seed)
+        blocks = block_rows(
+            floor, size=size, points=params.block_points, room=key, seed=params.block_seed
+        )
         if not blocks:
             what = f"{key} ({count} points) has no block: no window of at least 100 points."
             raise DamagedInput(what, next="a larger --set block=WIDTH")
         for number, rows in enumerate(blocks):
             centred, share = normalised(cloud.xyz, rows, size, cloud.xyz.max(axis=0))
             x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
-            yield self._record(f"{key}/{number:06d}", x, cloud.y[rows] if len(cloud.y) else cloud.y, params)
+            yield self._record(
+                f"{key}/{number:06d}", x, cloud.y[rows] if len(cloud.y) else cloud.y, params
+            )
 
     def _record(self, key: str, x: F32, y: I64, params: OwnPointParams) -> GraphRecord | Skipped:
         schema = self.schema(params)
@@ -181,7 +205,11 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if params.label_column is not None:
             columns["node/y"] = y.astype(schema.column("node/y").stored)
         record = connect(key, np.ascontiguousarray(x[:, :3]), columns, params, schema.index_dtype)
-        return Skipped(key, f"{len(x)} points, too few for k = {params.k}") if record is None else record
+        return (
+            Skipped(key, f"{len(x)} points, too few for k = {params.k}")
+            if record is None
+            else record
+        )
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
@@ -218,16 +246,22 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
     def column(wanted: str) -> F64:
         if wanted not in columns:
             again = "name columns of the file: --set position=, feature=, label_column="
-            raise DamagedInput(f"{name} has no column {wanted!r}, only {', '.join(columns)}.", next=again)
+            raise DamagedInput(
+                f"{name} has no column {wanted!r}, only {', '.join(columns)}.", next=again
+            )
         values = np.asarray(columns[wanted], np.float64)
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))
-            raise DamagedInput(f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}.")
+            raise DamagedInput(
+                f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}."
+            )
         return values
 
     xyz = np.column_stack([column(axis) for axis in params.position_columns])
     # A column may be called red/255 itself.
-    scaled = [(feature, 1.0) if feature in columns else _scaled(feature) for feature in params.feature]
+    scaled = [
+        (feature, 1.0) if feature in columns else _scaled(feature) for feature in params.feature
+    ]
     features = [column(feature) / divisor for feature, divisor in scaled]
     label = np.empty(0) if params.label_column is None else column(params.label_column)
     y = label.astype(np.int64)
@@ -241,4 +275,6 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
     if params.classes is not None and y.max(initial=0) >= params.classes:
         what = f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}."
         raise DamagedInput(what, next="--set classes=NUMBER")
-    return Cloud(xyz - xyz.min(axis=0), np.column_stack(features) if features else np.empty((len(xyz), 0)), y)
+    return Cloud(
+        xyz - xyz.min(axis=0), np.column_stack(features) if features else np.empty((len(xyz), 0)), y
+    )

@@ -22,7 +22,15 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
+from kmip_data.pipelines.base import (
+    Pipeline,
+    Prepared,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.records import class_column, feature_column, rows_inside
@@ -58,7 +66,10 @@ class S3DISSplitParams(SplitParams):
     )
     test_area: int = Field(default=6, ge=1, le=6, description="area whose blocks are the test set")
     val_fraction: float | None = Field(
-        default=None, gt=0, lt=1, description="validation share of the other areas (default: 3294/20291)"
+        default=None,
+        gt=0,
+        lt=1,
+        description="validation share of the other areas (default: 3294/20291)",
     )
 
 
@@ -124,7 +135,9 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 fault = f"{FIELDS[column]!r} of point {point} is not finite: {x[point, column]}"
                 raise DamagedInput(f"{where}: {fault}.")
             if y.max(initial=0) >= NUM_CLASSES:
-                raise DamagedInput(f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}.")
+                raise DamagedInput(
+                    f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}."
+                )
             columns = {"node/x": x, "node/y": y}
             record = connect(key, x[:, :3], columns, params, self.schema(params).index_dtype)
             if record is not None:
@@ -159,7 +172,11 @@ def read_file_list(path: Path) -> list[str]:
     names: list[str] = []
     for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
-        if not re.fullmatch(r"[\w.-]+\.h5", name) or name in names or not (path.parent / name).is_file():
+        if (
+            not re.fullmatch(r"[\w.-]+\.h5", name)
+            or name in names
+            or not (path.parent / name).is_file()
+        ):
             fault = "not the name of an HDF5 file next to the list, or named twice"
             raise DamagedInput(f"{path.name}, line {number}: {fault}: {line!r}")
         names.append(name)
@@ -171,7 +188,9 @@ def read_room_list(path: Path) -> list[str]:
     rooms = read_lines(path)
     for number, room in enumerate(rooms, 1):
         if _ROOM.fullmatch(room) is None:
-            raise DamagedInput(f"{path.name}, line {number}: {room!r} is not a room, Area_<1-6>_<room>.")
+            raise DamagedInput(
+                f"{path.name}, line {number}: {room!r} is not a room, Area_<1-6>_<room>."
+            )
     return rooms
 
 
@@ -183,13 +202,18 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
     from kmip_data.format.safety import open_untrusted
 
-    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as (file, _):
+    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as (
+        file,
+        _,
+    ):
         for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):
             dataset = file.get(name)
             shape = getattr(dataset, "shape", None)
             if shape is None or dataset.dtype != np.dtype(dtype) or len(shape) != axes:
                 found = "nothing" if shape is None else f"{dataset.dtype} {list(shape)}"
-                raise DamagedInput(f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {found}.")
+                raise DamagedInput(
+                    f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {found}."
+                )
         data, label = file["data"], file["label"]
         if data.shape[2] != len(FIELDS) or label.shape != data.shape[:2]:
             raise DamagedInput(
@@ -213,7 +237,9 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArr
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
     if filters not in ([], [1]):  # 1 is H5Z_FILTER_DEFLATE
-        raise DamagedInput(f"{name} uses unknown filters.", expected="gzip", found=f"filter ids {filters}")
+        raise DamagedInput(
+            f"{name} uses unknown filters.", expected="gzip", found=f"filter ids {filters}"
+        )
     wanted, (step, *steps), shape = np.asarray(rows), dataset.chunks, dataset.shape[1:]
     out = np.empty((len(wanted), *shape), dataset.dtype)
     firsts = np.unique(wanted // step * step).tolist()
@@ -227,9 +253,13 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArr
     return out
 
 
-def _chunk(dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name: str) -> NDArray[Any]:
+def _chunk(
+    dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name: str
+) -> NDArray[Any]:
     """Return one whole chunk as an array of the chunk's shape."""
-    from kmip_data.format.safety import inflate  # with h5py, which a list of parameters does not need
+    from kmip_data.format.safety import (
+        inflate,
+    )  # with h5py, which a list of parameters does not need
 
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     found: object = "no data"

@@ -22,7 +22,15 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import read_shipped, unknown_name
-from kmip_data.pipelines.base import Pipeline, Prepared, PublishedSplitParams, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import (
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Records,
+    Split,
+    Unit,
+)
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.records import (
@@ -35,7 +43,9 @@ from kmip_data.pipelines.shared.records import (
 
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
 NUM_CLASSES = 50
-SHORTEST_LINE = 14  #: bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size
+SHORTEST_LINE = (
+    14  #: bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size
+)
 
 
 class Category(NamedTuple):
@@ -56,7 +66,8 @@ class ShapeNetPartParams(PointParams):
 
     k: int = Field(default=8, ge=1, le=65_535, description="neighbours per point")
     category: tuple[str, ...] = Field(
-        default=(), description="only shapes of this category, such as Airplane; repeatable (default: all 16)"
+        default=(),
+        description="only shapes of this category, such as Airplane; repeatable (default: all 16)",
     )
 
     @field_validator("category")
@@ -68,7 +79,11 @@ class ShapeNetPartParams(PointParams):
             if name.lower() not in map(str.lower, known):
                 raise ValueError(unknown_name("category", name, known, command="").what)
         wanted = {name.lower() for name in names}
-        return () if len(wanted) == len(known) else tuple(name for name in known if name.lower() in wanted)
+        return (
+            ()
+            if len(wanted) == len(known)
+            else tuple(name for name in known if name.lower() in wanted)
+        )
 
     @property
     def categories(self) -> tuple[Category, ...]:
@@ -84,14 +99,18 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def schema(self, params: ShapeNetPartParams) -> Schema:
         """Normals before positions, as the k-MIP code fed them; part label; category."""
-        features = feature_column("node/x", FIELDS, "surface normal, then position in the units of the file")
+        features = feature_column(
+            "node/x", FIELDS, "surface normal, then position in the units of the file"
+        )
         label = class_column("node/y", NUM_CLASSES, "part, numbered over all categories")
         category = Column(
             key="graph/category", attribute="category", stored="uint8", presented="int64",
             low=0, high=len(params.categories) - 1,
             doc="position of the category among those built: " + ", ".join(c.name for c in params.categories),
         )  # fmt: skip
-        return knn_schema((features, label, category), params, pos=3, max_nodes=self.manifest.max_nodes)
+        return knn_schema(
+            (features, label, category), params, pos=3, max_nodes=self.manifest.max_nodes
+        )
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape is there."""
@@ -110,7 +129,9 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         for part, keys in lists.items():
             for key in keys:
                 if not (raw.path / _file_name(key)).is_file():
-                    raise DamagedInput(f"A shape of the {part} list is not there: {_file_name(key)}")
+                    raise DamagedInput(
+                        f"A shape of the {part} list is not there: {_file_name(key)}"
+                    )
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
@@ -125,7 +146,9 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         most = nodes_per_shard(self.schema(params), params)
         return units_by_size(most_points, most_points.__getitem__, most, "shapes")
 
-    def records(self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams) -> Iterator[GraphRecord]:
+    def records(
+        self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams
+    ) -> Iterator[GraphRecord]:
         """Yield the shapes of one unit in the order of the lists."""
         index_dtype = self.schema(params).index_dtype
         position = {category.synset: i for i, category in enumerate(params.categories)}
@@ -177,7 +200,9 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             shape = f"{match[1]}/{match[2]}" if match else ""
             if match is None or match[1] not in BY_SYNSET or shape in shapes:
-                what = f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}"
+                what = (
+                    f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}"
+                )
                 raise DamagedInput(what, expected="shape_data/<synset>/<shape>")
             shapes[shape] = f"{shape}@{part}" if shape in seen else shape
         seen |= shapes.keys()

@@ -22,7 +22,15 @@ from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import order_before_draw
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, RawFolder, Unit
+from kmip_data.pipelines.base import (
+    About,
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Unit,
+)
 from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
 
@@ -53,7 +61,9 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
         self.split_note = "the published files, in their order"
         if self.is_coco:
-            drawn = "val was drawn from the train pictures at random, not stratified as the paper says"
+            drawn = (
+                "val was drawn from the train pictures at random, not stratified as the paper says"
+            )
             self.split_note += f"; {drawn}"
 
     def schema(self, params: Params) -> Schema:
@@ -75,8 +85,13 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         names = {part: f"{part}{ending}" for part in PARTS}
         if found != sorted(names.values()):
             there = ", ".join(found) or "none"
-            raise DamagedInput(f"Of train, val and test there are {there}, not all as .pickle or all as .pt.")
-        index, most = index_pickle if ending == ".pickle" else index_torch_file, self.manifest.max_nodes
+            raise DamagedInput(
+                f"Of train, val and test there are {there}, not all as .pickle or all as .pt."
+            )
+        index, most = (
+            index_pickle if ending == ".pickle" else index_torch_file,
+            self.manifest.max_nodes,
+        )
         sizes = {part: index(raw.path / name, workdir, most) for part, name in names.items()}
         # Relative, so that an unfinished build resumes where its home was moved to.
         folder = os.path.relpath(raw.path, workdir)
@@ -90,11 +105,15 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         """Yield the graphs of one unit in the order of the file."""
         part, rows, ending = unit.items["part"], unit.items["rows"], prepared.plan["ending"]
         path = prepared.path / prepared.plan["raw"] / f"{part}{ending}"
-        table = label_table(len(self.manifest.class_names), coco_ids=self.is_coco and ending == ".pickle")
+        table = label_table(
+            len(self.manifest.class_names), coco_ids=self.is_coco and ending == ".pickle"
+        )
         for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
             yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
 
-    def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
+    def pool_order(
+        self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]
+    ) -> Sequence[int]:
         """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
 
         The published files have them in the order of the draw, so it can be undone, and the rule with seed 0
@@ -109,7 +128,9 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def about(self, prepared: Prepared, params: Params) -> About:
         """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
-        constants = {key: value.model_dump() for key, value in self.manifest.standardisation.items()}
+        constants = {
+            key: value.model_dump() for key, value in self.manifest.standardisation.items()
+        }
         return About({"standardisation": constants})
 
 

@@ -29,14 +29,18 @@ from kmip_data.pipelines.shared.records import class_column, feature_column, uni
 IMAGES: Final = "images"
 MASKS: Final = "masks"
 LARGEST_UNIT: Final = 256  #: pictures in a shard
-UNITS: Final = 32  #: at least as many where there are as many pictures, so that processes can share them
+UNITS: Final = (
+    32  #: at least as many where there are as many pictures, so that processes can share them
+)
 
 
 class SuperpixelSource(Strict):
     """Source of superpixels."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
-    masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
+    masks: Path | None = Field(
+        default=None, description="folder of masks, each named as its picture"
+    )
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
@@ -55,17 +59,23 @@ class SuperpixelSource(Strict):
 class OwnSuperpixelParams(OwnParams):
     """Parameters that change the records."""
 
-    superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels per picture")
+    superpixels: int = Field(
+        default=500, ge=2, le=60_000, description="most superpixels per picture"
+    )
     edges: graph.EdgeRule = Field(
         default="rag-boundary",
         description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
         "knn: the nearest centroids, with their distance",
     )
-    k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with edges=knn")
+    k: int = Field(
+        default=8, ge=1, le=1_000, description="neighbours per superpixel, with edges=knn"
+    )
     classes: int = Field(
         default=21, ge=2, le=graph.MAX_CLASSES, description="number of classes, background too"
     )
-    void: int = Field(default=255, ge=0, le=65_535, description="value of mask pixels that have no class")
+    void: int = Field(
+        default=255, ge=0, le=65_535, description="value of mask pixels that have no class"
+    )
 
 
 class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
@@ -87,7 +97,10 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             feature_column("edge/attr", fields, "of the pair of superpixels"),
             class_column("node/y", params.classes, "class at the rounded centroid"),
         )
-        pos, most = View(attribute="pos", source="node/x", start=12, stop=14), self.manifest.max_nodes
+        pos, most = (
+            View(attribute="pos", source="node/x", start=12, stop=14),
+            self.manifest.max_nodes,
+        )
         return Schema(columns=columns, views=(pos,), edges="index", max_nodes=most, key_length=160)
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
@@ -139,11 +152,17 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),
-            columns={"node/x": x.astype(np.float16), "edge/attr": attr.astype(np.float32), "node/y": y},
+            columns={
+                "node/x": x.astype(np.float16),
+                "edge/attr": attr.astype(np.float32),
+                "node/y": y,
+            },
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
 
-    def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
+    def pictures(
+        self, card: Card, raw: Path, keys: Sequence[str]
+    ) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return each picture with the borders of its superpixels."""
         found: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
@@ -190,4 +209,6 @@ def key_of(picture: str) -> str:
 
 def _no_mask(picture: str) -> DamagedInput:
     stem = picture.partition("/")[2].rpartition(".")[0]
-    return DamagedInput(f"{picture} has no mask: no {MASKS}/{stem} with one of {', '.join(graph.SUFFIXES)}.")
+    return DamagedInput(
+        f"{picture} has no mask: no {MASKS}/{stem} with one of {', '.join(graph.SUFFIXES)}."
+    )

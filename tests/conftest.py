@@ -40,8 +40,8 @@ def _light() -> Iterator[dict[str, Any]]:
 
         open_executor = run.open_executor
         for module in ("run", "encode"):
-            light[f"kmip_data.pipelines.engine.{module}.open_executor"] = lambda *arguments, **options: (
-                open_executor(*arguments, **{**options, "here": True})
+            light[f"kmip_data.pipelines.engine.{module}.open_executor"] = (
+                lambda *arguments, **options: open_executor(*arguments, **{**options, "here": True})
             )
     if "torch" in sys.modules:
         import torch
@@ -75,7 +75,10 @@ def _compiled_once() -> Iterator[None]:
         if not name.startswith("kmip_data."):
             return compile_it(kernel, signature)
         lock = locks.setdefault(name, FileLock(folder / f"{name}.lock"))
-        with dispatcher.global_compiler_lock, lock:  # in the order in which a kernel takes those it calls
+        with (
+            dispatcher.global_compiler_lock,
+            lock,
+        ):  # in the order in which a kernel takes those it calls
             return compile_it(kernel, signature)
 
     with _patched({"numba.core.dispatcher.Dispatcher.compile": compile_alone}):
@@ -126,7 +129,9 @@ class Tallies:
         self.faults: Counter[str] = Counter()
 
     @pytest.hookimpl(trylast=True)  # of what markers have left
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
         """With ``--core`` keep the first case of the first tests of each file."""
         if not config.getoption("--core"):
             return
@@ -160,7 +165,9 @@ class Tallies:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``make check`` has this."""
-    parser.addoption("--core", action="store_true", help="run the first case of the first tests of each file")
+    parser.addoption(
+        "--core", action="store_true", help="run the first case of the first tests of each file"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -37,13 +37,18 @@ def command_lines(text: str) -> list[str]:
     blocks = re.findall(r"^(?: {4}(?:\w+\$ +)?)?(kmip-data \w.*)$", text, re.MULTILINE)
     inline = [line for line in re.findall(r"`(kmip-data \w[^`]*)`", text) if len(line.split()) > 2]
     lines = [re.split(r" +# | > | \\?\|", line)[0].strip() for line in (*blocks, *inline)]
-    return [line for line in lines if "…" not in line and "[" not in line and line != "kmip-data list"]
+    return [
+        line for line in lines if "…" not in line and "[" not in line and line != "kmip-data list"
+    ]
 
 
 def python_blocks(text: str) -> list[str]:
     fenced = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     indented = re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
-    return [*fenced, *(textwrap.dedent(b) for b in indented if re.match(r" {4}(?:from|import) ", b))]
+    return [
+        *fenced,
+        *(textwrap.dedent(b) for b in indented if re.match(r" {4}(?:from|import) ", b)),
+    ]
 
 
 @pytest.fixture
@@ -131,13 +136,17 @@ def test_variables_of_the_environment():
 
 
 FOLDER = ROOT / "docs" / "notebooks"
-PROJECT = re.findall(r'^PROJECT = "https://(.+)"$', (ROOT / "setup.py").read_text("utf-8"), re.MULTILINE)[0]
+PROJECT = re.findall(
+    r'^PROJECT = "https://(.+)"$', (ROOT / "setup.py").read_text("utf-8"), re.MULTILINE
+)[0]
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 
 
 def test_each_notebook_is_in_the_navigation_and_the_list_of_pages():
     assert len(NOTEBOOKS) == 5
-    navigation, pages = ((ROOT / name).read_text("utf-8") for name in ("mkdocs.yml", "docs/README.md"))
+    navigation, pages = (
+        (ROOT / name).read_text("utf-8") for name in ("mkdocs.yml", "docs/README.md")
+    )
     for name in NOTEBOOKS:
         assert f"notebooks/{name.replace('.ipynb', '.md')}\n" in navigation
         assert f"(notebooks/{name})" in pages

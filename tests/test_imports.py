@@ -47,11 +47,12 @@ assert "lightning" not in sys.modules
 
 def test_pipelines_load_no_torch():
     """Workers of a build import the pipelines: torch would cost each of them seconds and memory."""
-    names = [name for _, name, _ in pkgutil.walk_packages([str(ROOT / "pipelines")], "kmip_data.pipelines.")]
+    names = [
+        name
+        for _, name, _ in pkgutil.walk_packages([str(ROOT / "pipelines")], "kmip_data.pipelines.")
+    ]
     assert "kmip_data.pipelines.engine.run" in names
-    code = (
-        f"import importlib, sys; [importlib.import_module(n) for n in {names}]; print('torch' in sys.modules)"
-    )
+    code = f"import importlib, sys; [importlib.import_module(n) for n in {names}]; print('torch' in sys.modules)"
     assert run(code) == "False"
 
 
@@ -70,7 +71,9 @@ def test_every_module_imports_and_has_a_docstring():
 def test_public_names_are_there():
     """The lists are the stubs, which type checkers read."""
     assert set(kmip_data.NAMES.findall(kmip_data._STUB)) <= set(kmip_data.__all__)
-    assert {"GPSLayer", "KMIPAttention", "build_model", "topk_inner_product"} < set(kmip_data.models.__all__)
+    assert {"GPSLayer", "KMIPAttention", "build_model", "topk_inner_product"} < set(
+        kmip_data.models.__all__
+    )
     for package in (kmip_data, kmip_data.models):
         assert not [name for name in package.__all__ if getattr(package, name) is None]
         with pytest.raises(AttributeError, match="no_such_name"):

@@ -19,10 +19,31 @@ import kmip_data
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w", "pyyaml": "yaml"}
-SEAMS = {"wandb", "litdata", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: installed if wanted
-COME_WITH = {"fsspec", "llvmlite", "mpl_toolkits", "pydantic_core"}  #: torch, numba, matplotlib, pydantic
+SEAMS = {
+    "wandb",
+    "litdata",
+    "mlflow",
+    "pyarrow",
+    "tensorboard",
+    "tensorboardX",
+}  #: installed if wanted
+COME_WITH = {
+    "fsspec",
+    "llvmlite",
+    "mpl_toolkits",
+    "pydantic_core",
+}  #: torch, numba, matplotlib, pydantic
 #: Asked for where they are missing.
-OF_EXTRAS = {"lightning", "PIL", "rdkit", "skimage", "dask", "distributed", "huggingface_hub", "submitit"}
+OF_EXTRAS = {
+    "lightning",
+    "PIL",
+    "rdkit",
+    "skimage",
+    "dask",
+    "distributed",
+    "huggingface_hub",
+    "submitit",
+}
 DEV_ONLY = {"geopandas", "ogb", "sklearn"}  #: compared with in benchmarks
 
 
@@ -32,9 +53,13 @@ def requirements() -> list[str]:
     call = next(
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setup"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "setup"
     )
-    return ast.literal_eval(next(word.value for word in call.keywords if word.arg == "install_requires"))
+    return ast.literal_eval(
+        next(word.value for word in call.keywords if word.arg == "install_requires")
+    )
 
 
 def names_of(found: list[str]) -> set[str]:
@@ -127,7 +152,9 @@ def test_wheel_holds_the_code_the_data_and_nothing_else(built):
         for path in (ROOT / folder).rglob("*"):
             shipped = {".py", ".pyi", ".toml", ".js", ".css", ".html", ".cu", ".cuh"}
             if path.suffix in shipped or path.name == "py.typed":
-                assert f"kmip_data/{prefix}{path.relative_to(ROOT / folder).as_posix()}" in names, path
+                assert f"kmip_data/{prefix}{path.relative_to(ROOT / folder).as_posix()}" in names, (
+                    path
+                )
 
 
 @pytest.mark.slow
@@ -136,9 +163,7 @@ def test_sdist_holds_what_building_and_testing_need(built):
         names = sdist.getnames()
     inside = {name.split("/", 1)[1] for name in names if "/" in name}
     wanted = "setup.py pyproject.toml constraints.txt README.md LICENSE"
-    wanted += (
-        " manifests/datasets/s3dis.toml tests/test_x.py CITATION.cff .zenodo.json SECURITY.md Dockerfile"
-    )
+    wanted += " manifests/datasets/s3dis.toml tests/test_x.py CITATION.cff .zenodo.json SECURITY.md Dockerfile"
     wanted += " .github/workflows/release.yml conda/recipe.yaml"
     assert set(wanted.split()) <= inside
     assert not [name for name in inside if name.startswith(("build/", ".venv"))]
@@ -162,7 +187,9 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
     def run(*args: str) -> str:
         return python(*args, cwd=tmp_path, **environment).out
 
-    where = "import kmip_data, kmip_data.models; print(kmip_data.__file__, kmip_data.models.__file__)"
+    where = (
+        "import kmip_data, kmip_data.models; print(kmip_data.__file__, kmip_data.models.__file__)"
+    )
     assert run("-c", where).count(str(installed)) == 2
     assert '"shapenet-part"' in run("-m", "kmip_data", "list", "--json")
     line = "-m kmip_data build malnet-tiny --sample --limit 2 -q --json"  # compiles nothing

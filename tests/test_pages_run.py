@@ -15,7 +15,8 @@ from kmip_data.models.sweeps.cells import sweep_names
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 START, REPRODUCE, OWN = (
-    (DOCS / f"{name}.md").read_text("utf-8") for name in ("quickstart", "reproduce", "bring-your-own")
+    (DOCS / f"{name}.md").read_text("utf-8")
+    for name in ("quickstart", "reproduce", "bring-your-own")
 )
 CITY, MANY, LAYER = re.findall(r"^```python\n(.*?)^```", START, re.MULTILINE | re.DOTALL)
 (SWEEP,) = re.findall(r"^```python\n(.*?)^```", REPRODUCE, re.MULTILINE | re.DOTALL)
@@ -75,6 +76,9 @@ def test_every_dataset_class_is_in_the_table() -> None:
 
 
 def test_the_plans_of_the_page_are_shipped():
-    named = set(re.findall(r"kmip-data (?:sweep|report) ([a-z][\w-]+)", REPRODUCE)) - {"datasets", "empty"}
+    named = set(re.findall(r"kmip-data (?:sweep|report) ([a-z][\w-]+)", REPRODUCE)) - {
+        "datasets",
+        "empty",
+    }
     assert named <= set(sweep_names())
     assert {"paper-city", "paper-lrgb", "paper-points", "influence-of-k", "malnet"} <= named

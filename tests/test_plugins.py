@@ -25,7 +25,17 @@ from kmip_data.manifest import ADDED
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bring-your-own.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 EXAMPLE, ENCODING = (block for block in BLOCKS if "PLUGIN" in block)
-SMALL = ("--epochs", 1, "--set", "model.layers=1", "--set", "model.hidden_dim=16", "--device", "cpu", "-q")
+SMALL = (
+    "--epochs",
+    1,
+    "--set",
+    "model.layers=1",
+    "--set",
+    "model.hidden_dim=16",
+    "--device",
+    "cpu",
+    "-q",
+)
 
 
 @contextmanager
@@ -108,7 +118,9 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
         assert "mine" not in sys.modules
     mine.write_text(f"{EXAMPLE}#")
     with fresh():
-        assert f"expected: SHA-256 {digest}" in refused("evaluate", "mine", "--plugin", "mine.py", code=1)
+        assert f"expected: SHA-256 {digest}" in refused(
+            "evaluate", "mine", "--plugin", "mine.py", code=1
+        )
 
 
 def test_a_configuration_names_its_plugins(folder):
@@ -124,7 +136,10 @@ def test_a_configuration_names_its_plugins(folder):
         read_config(folder / "own.toml", import_plugins=True)
     (folder / "metrics.csv").unlink()
     (folder / "none.toml").write_text(text.format(""))
-    with fresh(), pytest.raises(plugins.UsageError, match=r"no kind of model\.attention called 'late'"):
+    with (
+        fresh(),
+        pytest.raises(plugins.UsageError, match=r"no kind of model\.attention called 'late'"),
+    ):
         read_config(folder / "none.toml")
     found = read_config(folder / "own.toml", import_plugins=True)
     assert found.with_plugins().plugins == (plugins.load("part.py"),)
@@ -245,11 +260,20 @@ ERRORS = {
     "syntax": ("def", r"found: SyntaxError: invalid syntax \(odd.py, line 1\)"),
     "exit": ("import sys; sys.exit(3)", "found: SystemExit: 3"),
     "no table": ("x = 1", "has no table PLUGIN"),
-    "a group": ('PLUGIN = {"graphs": {}, "dataset": {"x": 1}}', "no group of plugins called 'dataset'"),
-    "a name": ('PLUGIN = {"models": {"../x": {}}}', "'../x' in models of the plugin odd.py is no name"),
+    "a group": (
+        'PLUGIN = {"graphs": {}, "dataset": {"x": 1}}',
+        "no group of plugins called 'dataset'",
+    ),
+    "a name": (
+        'PLUGIN = {"models": {"../x": {}}}',
+        "'../x' in models of the plugin odd.py is no name",
+    ),
     "a class": ('PLUGIN = {"datasets": {"x": 1}}', "lacks facts, version, schema, units, records"),
     "a method": (f"{NO_UNITS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "lacks units"),
-    "facts": (f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "facts of 'x' .*\n  found: heading"),
+    "facts": (
+        f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
+        "facts of 'x' .*\n  found: heading",
+    ),
     "a model": ('PLUGIN = {"models": {"x": {"attention": "hub"}}}', "lacks attention, local"),
     "another kind": (f"{PART}\nPLUGIN['attention'] = {{'x': Late}}", "calls itself 'late'"),
     "no kind": (
@@ -264,7 +288,10 @@ ERRORS = {
         f"{GRAPHS}\nPaths.__init__ = lambda self, m: 1 / 0\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
         "ZeroDivisionError",
     ),
-    "our dataset": (f"{GRAPHS}\nPLUGIN = {{'datasets': {{'s3dis': Paths}}}}", "that kmip-data has itself"),
+    "our dataset": (
+        f"{GRAPHS}\nPLUGIN = {{'datasets': {{'s3dis': Paths}}}}",
+        "that kmip-data has itself",
+    ),
     "our model": ('PLUGIN = {"models": {"gcn": {}}}', "that kmip-data has itself"),
     "the better end": (OWN.replace('"lower"', '"less"'), "is higher or lower, not 'less'"),
     "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
@@ -279,7 +306,9 @@ def test_every_fault_of_a_plugin_is_one_error(folder):
             found = refused("info", "helsinki", "--model", "gps-kmip", "--plugin", "odd.py")
             assert re.search(message, found), found
             assert len(re.findall("^Error: ", found, re.MULTILINE)) == 1, found
-            assert "odd" not in sys.modules or case == "our kind"  # corrected, it can be loaded again
+            assert (
+                "odd" not in sys.modules or case == "our kind"
+            )  # corrected, it can be loaded again
 
     check_each(check, ERRORS)
 
@@ -309,7 +338,16 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
         assert kmip_data.open("graphs", columns=["waves3"])[0].waves.shape[1] == 3
         done("verify", "graphs")
     keys = [f"--set={key}" for key in ("model.positional=waves2", "training.metric=recall")]
-    run = ("train", "--dataset", "graphs", "--name", "own", *SMALL, "--set=model.hidden_dim=24", *keys)
+    run = (
+        "train",
+        "--dataset",
+        "graphs",
+        "--name",
+        "own",
+        *SMALL,
+        "--set=model.hidden_dim=24",
+        *keys,
+    )
     with fresh():
         assert "model.positional cannot be 'waves2'" in refused(*run)
         plugin = ("--plugin", "own.py")

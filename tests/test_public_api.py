@@ -17,7 +17,11 @@ from support.cases import check_each
 ROOT = Path(__file__).resolve().parents[1]
 #: The promises by name; KMIP_DATA_WRITE_DOCS=1 writes new ones, where none is broken.
 RECORD = Path(__file__).with_suffix(".json")
-STUBS = {"kmip_data": "kmip_data", "kmip_data.models": "models", "kmip_data.graphs": "kmip_data/graphs"}
+STUBS = {
+    "kmip_data": "kmip_data",
+    "kmip_data.models": "models",
+    "kmip_data.graphs": "kmip_data/graphs",
+}
 #: Where dataset classes have their ``**arguments`` from.
 SHARED = {
     "kmip_data.datasets.base": ("BuiltDataset", "Arguments", "PartArguments", "RuleArguments"),
@@ -28,7 +32,9 @@ WITHOUT_MARK = ("shared.", "exit.", "json.")  #: promises that the page names to
 
 def arguments(path: Path, name: str) -> list[str]:
     """``name@place=default`` of each argument of a function or class; importing it would import torch."""
-    nodes = {node.name: node for node in ast.parse(path.read_text("utf-8")).body if hasattr(node, "name")}
+    nodes = {
+        node.name: node for node in ast.parse(path.read_text("utf-8")).body if hasattr(node, "name")
+    }
     node, first = nodes[name], 0
     while isinstance(node, ast.ClassDef):
         inside = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
@@ -42,8 +48,13 @@ def arguments(path: Path, name: str) -> list[str]:
     args = node.args
     places = [*args.posonlyargs, *args.args][first:]
     defaults = [None] * (len(places) - len(args.defaults)) + args.defaults
-    found = [(f"{arg.arg}@{i}", value) for i, (arg, value) in enumerate(zip(places, defaults, strict=True))]
-    found += [(arg.arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    found = [
+        (f"{arg.arg}@{i}", value)
+        for i, (arg, value) in enumerate(zip(places, defaults, strict=True))
+    ]
+    found += [
+        (arg.arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    ]
     stars = [f"*{ast.unparse(arg)}" for arg in (args.vararg, args.kwarg) if arg]
     return [arg if value is None else f"{arg}={ast.unparse(value)}" for arg, value in found] + stars
 
@@ -53,7 +64,9 @@ def public(root: Path, stubs: dict[str, str]) -> dict[str, list[str]]:
     found = {}
     for package, folder in stubs.items():
         stub = (root / folder / "__init__.pyi").read_text("utf-8")
-        for module, name, end in re.findall(r"^from (\S+) import (\w+) as (.+)", stub, re.MULTILINE):
+        for module, name, end in re.findall(
+            r"^from (\S+) import (\w+) as (.+)", stub, re.MULTILINE
+        ):
             deprecated = ["deprecated="] * ("# deprecated: " in end)
             found[f"{package}.{name}"] = arguments(source(root, module), name) + deprecated
     return found
@@ -80,10 +93,14 @@ def others() -> dict[str, list[str]]:
 
 def marks_of(page: str) -> dict[str, str]:
     rows = re.findall(r"^\| `([\w.]+)` \| (\w+) \| (.+) \|$", page, re.MULTILINE)
-    return {f"{room}.{name}": mark for room, mark, cell in rows for name in re.findall(r"`(\w+)`", cell)}
+    return {
+        f"{room}.{name}": mark for room, mark, cell in rows for name in re.findall(r"`(\w+)`", cell)
+    }
 
 
-def faults(old: dict[str, list[str]], new: dict[str, list[str]], page: str, changelog: str) -> set[str]:
+def faults(
+    old: dict[str, list[str]], new: dict[str, list[str]], page: str, changelog: str
+) -> set[str]:
     """Promises of ``old`` that ``new`` breaks, and names without a mark on the page, or without a warning."""
     marks = marks_of(page)
     named = re.findall(r"^\| `(\S+)` \| \d", page, re.MULTILINE)
@@ -102,7 +119,11 @@ def faults(old: dict[str, list[str]], new: dict[str, list[str]], page: str, chan
             changed |= {f"{name}({each})" for each in lost}
     silent = {name for name in retired & new.keys() if "deprecated=" not in new[name]}
     unmarked = {name for name in new if name not in marks and not name.startswith(WITHOUT_MARK)}
-    found = {"changed": changed - retired, "unmarked": unmarked, "deprecated without a warning": silent}
+    found = {
+        "changed": changed - retired,
+        "unmarked": unmarked,
+        "deprecated without a warning": silent,
+    }
     return {f"{name} is {what}" for what, names in found.items() for name in names}
 
 
@@ -111,7 +132,9 @@ def test_promises_are_kept():
     new = public(ROOT, STUBS) | others()
     assert not faults(json.loads(RECORD.read_text("utf-8")), new, page, changelog)
     marks = marks_of(page)
-    kept = {name: new[name] if marks.get(name, "stable") == "stable" else None for name in sorted(new)}
+    kept = {
+        name: new[name] if marks.get(name, "stable") == "stable" else None for name in sorted(new)
+    }
     text = ",\n".join(f"{json.dumps(name)}: {json.dumps(args)}" for name, args in kept.items())
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):
         RECORD.write_text(f"{{\n{text}\n}}\n", "utf-8")
@@ -137,7 +160,13 @@ ROW = f"{TABLE}| `fake.old` | 0.2 | 0.3 | `work` |\n"
 CASES = {
     "nothing": (CODE, STUB, TABLE, "", None),
     "vanished": (CODE, GONE, TABLE, "", "fake.old is changed"),
-    "vanished, provisional": (CODE, GONE, TABLE.replace("stable", "provisional"), "", "fake.old is changed"),
+    "vanished, provisional": (
+        CODE,
+        GONE,
+        TABLE.replace("stable", "provisional"),
+        "",
+        "fake.old is changed",
+    ),
     "vanished, experimental": (CODE, GONE, TABLE.replace("stable", "experimental"), "", None),
     "vanished, in the changelog alone": (CODE, GONE, TABLE, "`fake.old`", "fake.old is changed"),
     "vanished, on the page alone": (CODE, GONE, ROW, "", "fake.old is changed"),
@@ -145,14 +174,44 @@ CASES = {
     "deprecated": (CODE, WARNS, ROW, "`fake.old`", None),
     "silent": (CODE, STUB, ROW, "`fake.old`", "fake.old is deprecated without a warning"),
     "no mark": (CODE, STUB, TABLE.replace(", `work`", ""), "", "fake.work is unmarked"),
-    "an argument vanished": (CODE.replace(", *, z=0", ""), STUB, TABLE, "", "fake.work(z) is changed"),
-    "an argument moved": (CODE.replace("x, y=0", "y, x=0"), STUB, TABLE, "", "fake.work(x) is changed"),
+    "an argument vanished": (
+        CODE.replace(", *, z=0", ""),
+        STUB,
+        TABLE,
+        "",
+        "fake.work(z) is changed",
+    ),
+    "an argument moved": (
+        CODE.replace("x, y=0", "y, x=0"),
+        STUB,
+        TABLE,
+        "",
+        "fake.work(x) is changed",
+    ),
     "another default": (CODE.replace("c=2", "c=3"), STUB, TABLE, "", "fake.Thing(c) is changed"),
     "no default": (CODE.replace("y=0", "y"), STUB, TABLE, "", "fake.work(y) is changed"),
-    "one more that is required": (CODE.replace("z=0", "z=0, w"), STUB, TABLE, "", "fake.work(w) is changed"),
-    "no more options": (CODE.replace(", **more", ""), STUB, TABLE, "", "fake.Thing(*more) is changed"),
+    "one more that is required": (
+        CODE.replace("z=0", "z=0, w"),
+        STUB,
+        TABLE,
+        "",
+        "fake.work(w) is changed",
+    ),
+    "no more options": (
+        CODE.replace(", **more", ""),
+        STUB,
+        TABLE,
+        "",
+        "fake.Thing(*more) is changed",
+    ),
     "one more, a default more": (CODE.replace("x, y=0", "x=1, y=0, v=0"), STUB, TABLE, "", None),
-    "provisional": (CODE.replace("y=0", "y=1"), STUB, TABLE.replace("stable", "provisional"), "", None),
+    "provisional": (
+        CODE.replace("y=0", "y=1"),
+        STUB,
+        TABLE.replace("stable", "provisional"),
+        "",
+        None,
+    ),
 }
 
 
@@ -181,7 +240,9 @@ def test_a_deprecated_name_warns(tmp_path, monkeypatch):
     import fake
 
     for _ in range(2):
-        with pytest.warns(DeprecationWarning, match=r"fake\.old is deprecated: since 0\.2, use work"):
+        with pytest.warns(
+            DeprecationWarning, match=r"fake\.old is deprecated: since 0\.2, use work"
+        ):
             assert fake.old.__module__ == "fake.code"
     with warnings.catch_warnings(action="error"):
         assert fake.work is fake.code.work

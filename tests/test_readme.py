@@ -77,14 +77,20 @@ def test_make_targets_exist():
 @pytest.mark.slow
 def test_commands_run(home, tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda address: None)
-    monkeypatch.setattr(trial, "failures", lambda _: {})  # of doctor, whose own tests try each search
+    monkeypatch.setattr(
+        trial, "failures", lambda _: {}
+    )  # of doctor, whose own tests try each search
     ran = 0
     for command in commands():
         words = shlex.split(command)
         if words[0] != "kmip-data":
             continue
-        args = [str(shared_data(STAND_INS[word])) if word in STAND_INS else word for word in words[1:]]
-        args = [str(tmp_path / "share") if word.startswith("hf://") else word for word in args]  # no network
+        args = [
+            str(shared_data(STAND_INS[word])) if word in STAND_INS else word for word in words[1:]
+        ]
+        args = [
+            str(tmp_path / "share") if word.startswith("hf://") else word for word in args
+        ]  # no network
         if args[0] == "fetch":
             args += ["--archive", str(shared_data(S3DIS_ZIP))]
         args = [word if word != "cuda" else "cpu" for word in args]

@@ -22,11 +22,23 @@ NEVER_RUN = [*WORKFLOWS, ROOT / "Dockerfile", ROOT / "conda" / "recipe.yaml"]
 CONDA = {"torch": "pytorch", "torch-geometric": "pytorch_geometric", "osmium": "pyosmium"}
 CONDA |= {"matplotlib": "matplotlib-base"}
 #: Keys of the Citation File Format 1.2.0, of the file and of a reference in it.
-CFF = {"cff-version", "message", "title", "abstract", "type", "version", "license", "keywords", "authors"}
+CFF = {
+    "cff-version",
+    "message",
+    "title",
+    "abstract",
+    "type",
+    "version",
+    "license",
+    "keywords",
+    "authors",
+}
 CFF |= {"preferred-citation", "repository-code", "doi", "date-released"}
 REFERENCE = {"type", "title", "year", "month", "url", "authors", "identifiers", "doi", "journal"}
 #: Hosts of package registries, in two parts.
-HOSTS = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"))]
+HOSTS = [
+    ".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"))
+]
 HOSTS += ["download.pytorch" + ".org", "conda" + ".io"]
 
 
@@ -45,13 +57,19 @@ def metadata():
 
 def test_version_names_and_words_are_those_of_setup(metadata):
     cff, zenodo, recipe = load("CITATION.cff"), load(".zenodo.json"), load("conda/recipe.yaml")
-    assert {cff["version"], zenodo["version"], recipe["context"]["version"]} == {kmip_data.__version__}
+    assert {cff["version"], zenodo["version"], recipe["context"]["version"]} == {
+        kmip_data.__version__
+    }
     assert {cff["title"], zenodo["title"], recipe["package"]["name"]} == {metadata["Name"]}
-    assert {cff["abstract"], zenodo["description"], recipe["about"]["summary"]} == {metadata["Summary"]}
+    assert {cff["abstract"], zenodo["description"], recipe["about"]["summary"]} == {
+        metadata["Summary"]
+    }
     licenses = {cff["license"], zenodo["license"], recipe["about"]["license"]}
     assert licenses == {metadata["License-Expression"]}
     assert cff["keywords"] == zenodo["keywords"] == metadata["Keywords"].split(",")
-    assert [each["name"] for each in (*cff["authors"], *zenodo["creators"])] == [metadata["Author"]] * 2
+    assert [each["name"] for each in (*cff["authors"], *zenodo["creators"])] == [
+        metadata["Author"]
+    ] * 2
 
 
 def test_project_urls_are_one_constant(metadata):
@@ -72,7 +90,11 @@ def test_citation_is_valid_and_has_the_paper():
     assert {"type", "title", "authors"} <= set(paper) <= REFERENCE
     assert paper["title"] in (ROOT / "README.md").read_text("utf-8")
     assert paper["url"] in (ROOT / "README.md").read_text("utf-8")
-    assert [each["family-names"].split()[-1] for each in paper["authors"]] == ["Schouwer", "Borde", "Dong"]
+    assert [each["family-names"].split()[-1] for each in paper["authors"]] == [
+        "Schouwer",
+        "Borde",
+        "Dong",
+    ]
     number = paper["url"].rpartition("/")[2]
     others = [each["identifier"] for each in load(".zenodo.json")["related_identifiers"]]
     assert {each["value"] for each in paper["identifiers"]} == set(others) == {f"arXiv:{number}"}
@@ -80,8 +102,15 @@ def test_citation_is_valid_and_has_the_paper():
 
 def test_classifiers_are_of_what_was_run(metadata):
     """Every Python with a classifier is in the table of tested versions, not as untested."""
-    table = (ROOT / "docs" / "install.md").read_text("utf-8").split("## Tested versions")[1].split("##")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| 3") and "untested" not in line]
+    table = (
+        (ROOT / "docs" / "install.md")
+        .read_text("utf-8")
+        .split("## Tested versions")[1]
+        .split("##")[0]
+    )
+    rows = [
+        line for line in table.splitlines() if line.startswith("| 3") and "untested" not in line
+    ]
     run = {version for row in rows for version in re.findall(r"3\.\d\d", row.split("|")[1])}
     classified = re.findall(r"Python :: (3\.\d+)", "\n".join(metadata.get_all("Classifier")))
     assert set(classified) == run
@@ -129,16 +158,33 @@ def test_forms_of_issues_have_what_a_forge_needs():
     def check(path):
         form = yaml.safe_load(path.read_text("utf-8"))
         assert {"name", "description", "body"} <= set(form)
-        assert all(item["type"] == "textarea" and item["attributes"]["label"] for item in form["body"])
+        assert all(
+            item["type"] == "textarea" and item["attributes"]["label"] for item in form["body"]
+        )
 
     check_each(check, [path for path in FORMS if path.stem != "config"])
 
 
 def test_no_file_names_the_host_of_a_registry():
     kinds = {".md", ".py", ".toml", ".txt", ".yml", ".yaml", ".cff", ".json", ".in", ""}
-    folders = ("docs", "kmip_data", "pipelines", "models", "cli", "manifests", ".github", "conda", ".ci")
+    folders = (
+        "docs",
+        "kmip_data",
+        "pipelines",
+        "models",
+        "cli",
+        "manifests",
+        ".github",
+        "conda",
+        ".ci",
+    )
     paths = [path for name in folders for path in (ROOT / name).rglob("*")] + list(ROOT.iterdir())
-    files = [path for path in paths if path.is_file() and path.suffix in kinds and path.name != ".git"]
+    files = [
+        path for path in paths if path.is_file() and path.suffix in kinds and path.name != ".git"
+    ]
     assert len(files) > 400
-    named = {path: [host for host in HOSTS if host in path.read_text("utf-8", "ignore")] for path in files}
+    named = {
+        path: [host for host in HOSTS if host in path.read_text("utf-8", "ignore")]
+        for path in files
+    }
     assert {path: hosts for path, hosts in named.items() if hosts} == {}

@@ -7,7 +7,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = "kmip_data/files/changes.py"
-FUNCTIONS = {"remove", "unlink", "rename", "renames", "replace", "rmdir", "removedirs", "rmtree", "move"}
+FUNCTIONS = {
+    "remove",
+    "unlink",
+    "rename",
+    "renames",
+    "replace",
+    "rmdir",
+    "removedirs",
+    "rmtree",
+    "move",
+}
 METHODS = {"unlink", "rename", "rmdir"}
 
 
@@ -25,7 +35,9 @@ def _removals(source: str) -> list[int]:
             found += [node.lineno] * (node.value.id in modules and node.attr in FUNCTIONS)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             one = len(node.args) == 1 and not node.keywords
-            found += [node.lineno] * (node.func.attr in METHODS or (node.func.attr == "replace" and one))
+            found += [node.lineno] * (
+                node.func.attr in METHODS or (node.func.attr == "replace" and one)
+            )
     return found
 
 
@@ -34,6 +46,8 @@ def test_one_module_removes_and_replaces() -> None:
     for folder in ("kmip_data", "pipelines", "models", "cli"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
-            found += [f"{name}:{line}" for line in _removals(path.read_text("utf-8")) if name != ALLOWED]
+            found += [
+                f"{name}:{line}" for line in _removals(path.read_text("utf-8")) if name != ALLOWED
+            ]
     assert found == []
     assert _removals((ROOT / ALLOWED).read_text("utf-8"))

@@ -103,4 +103,6 @@ def test_every_public_name_is_in_the_reference(site):
         for name in package.__all__:
             assert name.startswith("__") or f"{package.__name__}.{name}" in ids, name
     for page, text in pages.items():
-        assert not re.search(r":(?:class|func|meth|data):<code>", text), f"a role is left in {page.name}"
+        assert not re.search(r":(?:class|func|meth|data):<code>", text), (
+            f"a role is left in {page.name}"
+        )

@@ -45,7 +45,9 @@ def belongings(home: Home) -> list[Belonging]:
     found = []
     for top, pattern in {home.built: "*", home.raw: "*", home.runs: "*/*/*"}.items():
         for path in sorted(top.glob(pattern)):
-            hidden = path.name.startswith(".") or path.resolve() != top.resolve() / path.relative_to(top)
+            hidden = path.name.startswith(
+                "."
+            ) or path.resolve() != top.resolve() / path.relative_to(top)
             if path.is_dir() and not hidden:
                 built = "build" if (path / CARD_NAME).is_file() else "unfinished build"
                 kind: Any = {home.raw: "raw files", home.runs: "run"}.get(top, built)
@@ -72,7 +74,9 @@ def find(target: str, home: Home) -> Belonging:
         return matches[0]
     if matches:
         names = "\n    ".join(["", *(each.name for each in matches)])
-        raise UsageError(f"{len(matches)} folders are called {target!r}.", found=names, next="one of them")
+        raise UsageError(
+            f"{len(matches)} folders are called {target!r}.", found=names, next="one of them"
+        )
     if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
         found: list[str] = []
         for kind in ("build", "unfinished build", "run"):
@@ -89,12 +93,16 @@ def find(target: str, home: Home) -> Belonging:
     of_dataset = [each.name for each in rest if each.path.name.startswith(f"{target}-")]
     close = of_dataset[0] if len(of_dataset) == 1 else nearest(target, [each.name for each in rest])
     step = f"kmip-data remove {close}" if close else "kmip-data list lists the folders"
-    raise UsageError(f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step)
+    raise UsageError(
+        f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step
+    )
 
 
 def some(names: Sequence[str]) -> str:
     """Return the first few names for a message."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    )
 
 
 def bytes_below(folder: Path) -> int:
@@ -157,7 +165,9 @@ def _own_folders(item: Belonging) -> list[str]:
     """Names of folders that kmip-data makes there, which go where they are empty."""
     if item.kind == "run":
         return ["checkpoints"]
-    begun = [f"work/{path.name}" for path in (item.path / "work").glob("prepared*") if path.is_dir()]
+    begun = [
+        f"work/{path.name}" for path in (item.path / "work").glob("prepared*") if path.is_dir()
+    ]
     return [*begun, "work", "shards", "splits"] if item.kind == "unfinished build" else []
 
 
@@ -174,7 +184,10 @@ def _is_run(folder: Path) -> bool:
         config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
         if not {"data", "model", "training", "variant"} <= config.keys():
             return False
-        with contextlib.suppress(*_WRONG), zipfile.ZipFile(folder / "checkpoints/last.ckpt") as checkpoint:
+        with (
+            contextlib.suppress(*_WRONG),
+            zipfile.ZipFile(folder / "checkpoints/last.ckpt") as checkpoint,
+        ):
             return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
         there = [each.name for each in folder.rglob("*") if not each.is_dir()]
         return sum(not name.startswith(".lock") for name in there) == len(files_of_run(folder))

@@ -28,7 +28,9 @@ def read_table(name: str) -> dict[str, Any]:
     import tomllib
     from importlib import resources
 
-    return tomllib.loads((resources.files("kmip_data.manifests.tables") / f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads(
+        (resources.files("kmip_data.manifests.tables") / f"{name}.toml").read_text("utf-8")
+    )
 
 
 class Command(click.Command):
@@ -79,7 +81,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 MOST_NUMBERS = 10_000  #: in one list
 
 
-def _home(ctx: click.Context | None, param: click.Parameter | None = None, value: str | None = None) -> Home:
+def _home(
+    ctx: click.Context | None, param: click.Parameter | None = None, value: str | None = None
+) -> Home:
     from kmip_data.builds.home import Home
 
     return Home.locate(value)
@@ -114,7 +118,10 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
-        text, home = str(value), _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
+        text, home = (
+            str(value),
+            _home(ctx, value=ctx.params.get("home") if ctx is not None else None),
+        )
         if {"dataset", "build"} & {*self.kinds}:
             seek_names(text)
         known = self._known(home)
@@ -124,7 +131,9 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
 
             try:
                 meant = build_in(text, home) is not None
-            except UsageError:  # a path to no build: only an error of its own if nothing else could be meant
+            except (
+                UsageError
+            ):  # a path to no build: only an error of its own if nothing else could be meant
                 if len(self.kinds) == 1:
                     raise
         if not meant and "run" in self.kinds:  # `find_run` refuses the end of several paths
@@ -161,10 +170,14 @@ home_option = click.option(
     "--home", metavar="DIR", callback=_home, is_eager=True,  # names are looked up in it
     help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
 )  # fmt: skip
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
+)
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 sample_option = click.option(
-    "--sample", is_flag=True, help="The generated miniature in the upstream layout, not the real data."
+    "--sample",
+    is_flag=True,
+    help="The generated miniature in the upstream layout, not the real data.",
 )
 
 
@@ -185,7 +198,10 @@ def seek_names(dataset: str | None = None, model: str | None = None) -> None:
     """Import the installed plugins that have these names, which were typed and are none of ours."""
     from kmip_data.manifest import dataset_names, shipped_names
 
-    names = [("datasets", dataset, dataset_names), ("models", model, lambda: shipped_names("models"))]
+    names = [
+        ("datasets", dataset, dataset_names),
+        ("models", model, lambda: shipped_names("models")),
+    ]
     for group, name, ours in names:
         if name is not None and os.sep not in name and name not in ours():
             from kmip_data.plugins import seek
@@ -234,7 +250,9 @@ archive_options = several(
     ),
 )  # fmt: skip
 offline_option = click.option(
-    "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
+    "--offline",
+    is_flag=True,
+    help="Use no network: what is already built or fetched must be enough.",
 )
 #: Where raw files come from.
 raw_options = several(archive_options, offline_option)
@@ -293,6 +311,8 @@ def number_list(option: str, text: str) -> list[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < first + MOST_NUMBERS - len(numbers):
             what = f"{option} is not a list of numbers: {text:.80}"
-            raise UsageError(what, next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers")
+            raise UsageError(
+                what, next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers"
+            )
         numbers.extend(range(first, last + 1))
     return numbers

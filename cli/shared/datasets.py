@@ -25,7 +25,10 @@ RECORDS, SPLITS, SOURCES, SHARDS = (
 TYPED: Final[dict[str, dict[str, tuple[click.ParamType[Any], str]]]] = {
     RECORDS: {
         "k": (click.INT, "Neighbours in the k-NN graph; those of attention are model.attention.k."),
-        "limit": (click.INT, "Only N records, spread evenly over all; of a city's sample, its size."),
+        "limit": (
+            click.INT,
+            "Only N records, spread evenly over all; of a city's sample, its size.",
+        ),
     },
     SPLITS: {
         "split": (click.STRING, "Rule that draws the split."),
@@ -47,7 +50,9 @@ class DatasetCommand(Command):
     ``splits``: also those of the split. ``sources``: this is the command that builds, also from a recipe.
     """
 
-    def __init__(self, *args: Any, splits: bool = False, sources: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, splits: bool = False, sources: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         stores = [RECORDS, *[SPLITS] * splits, *[SOURCES] * sources]
         self.params += [_kept(store, name) for store in stores for name in TYPED[store]]
@@ -76,7 +81,9 @@ def _kept(store: str, name: str) -> click.Option:
 
     words = [OPTIONS.get(name, f"--{own}"), name]
     metavar = "N" if kind is click.INT else own.upper()
-    return click.Option(words, type=kind, metavar=metavar, expose_value=False, callback=keep, help=text)
+    return click.Option(
+        words, type=kind, metavar=metavar, expose_value=False, callback=keep, help=text
+    )
 
 
 def given(store: str) -> dict[str, Any]:

@@ -43,7 +43,9 @@ class _Filtered:
 @contextlib.contextmanager
 def filtered() -> Iterator[None]:
     """Strip control characters from stdout and stderr, including warnings; progress bars bypass it."""
-    out, err = (None if stream is None else _Filtered(stream) for stream in (sys.stdout, sys.stderr))
+    out, err = (
+        None if stream is None else _Filtered(stream) for stream in (sys.stdout, sys.stderr)
+    )
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 
@@ -91,8 +93,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
         right = bool(cells) and all(
             cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3) for cell in cells
         )
-        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])
-    return "\n".join((" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True))
+        padded.append(
+            [cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)]
+        )
+    return "\n".join(
+        (" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True)
+    )
 
 
 def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
@@ -113,7 +119,10 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
     width = indent + max((len(name) for name, _ in shown), default=0)
     gap = "\n" + " " * (width + 2)
-    lines = (f"{' ' * indent}{name}".ljust(width) + "  " + value.replace("\n", gap) for name, value in shown)
+    lines = (
+        f"{' ' * indent}{name}".ljust(width) + "  " + value.replace("\n", gap)
+        for name, value in shown
+    )
     return "\n".join(lines)
 
 
@@ -150,7 +159,9 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
     """Raise UsageError before the work if files that begin with ``prefix`` cannot be written."""
     if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
         what = f"Results cannot be saved there: {prefix}"
-        raise UsageError(what, next=f"{option} FOLDER/NAME in a folder that exists and may be written to")
+        raise UsageError(
+            what, next=f"{option} FOLDER/NAME in a folder that exists and may be written to"
+        )
 
 
 def default_output(path: Path) -> Path:

@@ -32,7 +32,9 @@ class Figure:
 
     def __init__(self, width: int, height: int, title: str) -> None:
         rules = "".join(
-            f'[{of}="{light}"]{{{of}:{dark}}}' for light, dark in DARK.items() for of in ("fill", "stroke")
+            f'[{of}="{light}"]{{{of}:{dark}}}'
+            for light, dark in DARK.items()
+            for of in ("fill", "stroke")
         )
         size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         self.parts = [
@@ -75,7 +77,9 @@ class Figure:
     def arrow(self, *points: tuple[float, float], head: bool = True) -> None:
         """A line through the points, with a head at its end."""
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
-        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{QUIET}" stroke-width="1.6"/>')
+        self.parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{QUIET}" stroke-width="1.6"/>'
+        )
         if head:
             (x0, y0), (x, y) = points[-2:]
             dx, dy = np.sign([x - x0, y - y0]).tolist()
@@ -154,7 +158,9 @@ def attention_matrices(path: Path) -> None:
     dense = weights / weights.sum(1, keepdims=True)
     largest = scores >= np.sort(scores, axis=1)[:, [-CHOSEN]]
     sparse = np.where(largest, weights, 0)
-    figure = Figure(760, 325, "Attention weights of 12 nodes as a dense, a sparse and a symbolic matrix")
+    figure = Figure(
+        760, 325, "Attention weights of 12 nodes as a dense, a sparse and a symbolic matrix"
+    )
     notes = (
         ("dense", "full attention:\nN² weights, all in memory"),
         ("sparse", f"k-MIP attention, k = {CHOSEN}:\nN · k weights and indices of keys"),
@@ -174,7 +180,9 @@ def attention_matrices(path: Path) -> None:
     figure.save(path)
 
 
-def _cells(figure: Figure, left: float, top: float, weights: NDArray[np.float64], side: float = 16) -> None:
+def _cells(
+    figure: Figure, left: float, top: float, weights: NDArray[np.float64], side: float = 16
+) -> None:
     for (row, column), weight in np.ndenumerate(weights):
         style = {"fill": PANEL}
         if weight > 0:
@@ -182,7 +190,9 @@ def _cells(figure: Figure, left: float, top: float, weights: NDArray[np.float64]
         figure.box(left + side * column, top + side * row, side - 1, side - 1, **style)
 
 
-def _symbolic(figure: Figure, left: float, top: float, largest: NDArray[np.bool_], side: float = 16) -> None:
+def _symbolic(
+    figure: Figure, left: float, top: float, largest: NDArray[np.bool_], side: float = 16
+) -> None:
     """Queries left of and keys above an empty matrix, of which one row is being looked at."""
     row, extent = 4, side * ROWS
     figure.box(left, top, extent - 1, extent - 1, fill="none", stroke=QUIET, stroke_dasharray="3 3")
@@ -195,7 +205,9 @@ def _symbolic(figure: Figure, left: float, top: float, largest: NDArray[np.bool_
             figure.box(left + side * place, top + side * row, side - 1, side - 1, fill=BLUE)
     figure.text(left - 17, top - 11, "q, key", size=11)
     figure.text(left + extent / 2, top + side * (row + 3), "q · key of one row, of which", size=12)
-    figure.text(left + extent / 2, top + side * (row + 4) + 2, f"the {CHOSEN} largest are kept", size=12)
+    figure.text(
+        left + extent / 2, top + side * (row + 4) + 2, f"the {CHOSEN} largest are kept", size=12
+    )
 
 
 def draw(folder: Path) -> Sequence[Path]:

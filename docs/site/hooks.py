@@ -144,7 +144,9 @@ def _expanded(items: list[Any]) -> list[Any]:
             inside = _expanded(inside)
         elif inside.endswith("/"):
             pages = _reference() if inside == "reference/" else (DOCS / inside).glob("*.md")
-            names = sorted((Path(page).name for page in pages), key=lambda name: (name != "README.md", name))
+            names = sorted(
+                (Path(page).name for page in pages), key=lambda name: (name != "README.md", name)
+            )
             inside = [f"{inside}{name}" for name in names]
         found.append(inside if title is None else {title: inside})
     return found
@@ -155,7 +157,11 @@ def _address(path: Path) -> str:
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix().replace(".ipynb", ".md")
     name = path.relative_to(ROOT).as_posix()
-    return name if name in {"CONTRIBUTING.md", "CHANGELOG.md"} else f"files/{name.removesuffix('.md')}.md"
+    return (
+        name
+        if name in {"CONTRIBUTING.md", "CHANGELOG.md"}
+        else f"files/{name.removesuffix('.md')}.md"
+    )
 
 
 @functools.cache
@@ -173,7 +179,9 @@ def _reference() -> dict[str, str]:
     pages, rows = {}, []
     for title, names in rooms.items():
         page = f"{title.replace(': ', '-')}.md"
-        pages[f"reference/{page}"] = f"# {title}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
+        pages[f"reference/{page}"] = (
+            f"# {title}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
+        )
         rows.append(f"| [{title}]({page}) | {', '.join(f'`{name}`' for name in names)} |\n")
     index = f"# Reference\n\nFrom the docstrings.\n\n| page | names |\n|---|---|\n{''.join(rows)}"
     return {"reference/README.md": index, **pages}

@@ -48,12 +48,16 @@ def picture(panes: Sequence[tuple[str, CityMap, NDArray[np.int64], NDArray[np.ui
     """Return the SVG of names, maps, (S,) nodes and (S, N) levels of influence on them."""
     groups = []
     for number, (name, city, nodes, levels) in enumerate(panes):
-        held = int(np.argmin((city.position[nodes] ** 2).sum(1)))  # nearest to the middle of the map
+        held = int(
+            np.argmin((city.position[nodes] ** 2).sum(1))
+        )  # nearest to the middle of the map
         pane = _pane(name, city, levels[held], int(nodes[held]))
         groups.append(f'<g transform="translate({number * PANE * SCALE} 0)">{pane}</g>')
     wide, high = SCALE * PANE * len(panes), SCALE * (TOP + HIGH + LOW)
     size = f'viewBox="0 0 {wide} {high}" width="{wide // SCALE}" height="{high // SCALE}"'
-    title = "Influence of all intersections of Helsinki on one: a GCN's reach ends, k-MIP's does not"
+    title = (
+        "Influence of all intersections of Helsinki on one: a GCN's reach ends, k-MIP's does not"
+    )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" role="img">',
         f"<title>{escape(title)}</title><style>{_rules()}</style>",
@@ -113,7 +117,9 @@ def _pane(name: str, city: CityMap, levels: NDArray[np.uint8], node: int) -> str
         if count == len(levels)
         else f"reached by {count:,} of {total}, up to {far} hops away"
     )
-    words = f'<text x="28" y="42" class="name">{escape(name)}</text><text x="28" y="78">{reach}</text>'
+    words = (
+        f'<text x="28" y="42" class="name">{escape(name)}</text><text x="28" y="78">{reach}</text>'
+    )
     ring = f'<circle class="held" cx="{across[node]}" cy="{down[node]}" r="16" stroke-width="4"/>'
     return "\n".join([words, *lines, ring])
 
@@ -123,7 +129,8 @@ def _course(places: NDArray[np.int64]) -> str:
     here, parts = np.zeros(2, int), []
     for start, end in places.transpose(1, 0, 2):
         steps = [
-            f"{mark}{x} {y}" for mark, (x, y) in zip("Mml", (start, start - here, end - start), strict=True)
+            f"{mark}{x} {y}"
+            for mark, (x, y) in zip("Mml", (start, start - here, end - start), strict=True)
         ]
         absolute, relative, line = (step.replace(" -", "-") for step in steps)
         parts += [min(absolute, relative, key=len), line]
@@ -139,7 +146,8 @@ def _graph(city: CityMap) -> coo_array:
 
 def _legend(y: int) -> str:
     marks = "".join(
-        f'<path class="l{i}" stroke-width="14" d="M{150 + 34 * i} {y - 8}h16"/>' for i in range(LEVELS)
+        f'<path class="l{i}" stroke-width="14" d="M{150 + 34 * i} {y - 8}h16"/>'
+        for i in range(LEVELS)
     )
     texts = f'<text x="28" y="{y}" class="small">≤ 0.01 %</text>'
     return f'{texts}{marks}<text x="{166 + 34 * LEVELS}" y="{y}" class="small">the strongest</text>'

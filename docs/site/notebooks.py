@@ -39,7 +39,9 @@ def execute(source: Path) -> None:
     from nbclient import NotebookClient
 
     notebook = nbformat.read(source, as_version=4)
-    client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(EXECUTED)}})
+    client = NotebookClient(
+        notebook, timeout=SECONDS, resources={"metadata": {"path": str(EXECUTED)}}
+    )
     client.execute()
     for cell in notebook.cells:  # a command that fails does not stop a notebook
         for output in cell.get("outputs", []):
@@ -78,7 +80,11 @@ def _shown(output: Any) -> str:
         return f'<img class="output" alt="Output of the cell above" src="{address}">'
     if "text/html" in data:
         return f'<div class="output">{"".join(data["text/html"].split(chr(10)))}</div>'
-    text = COLOUR.sub("", output.get("text", data.get("text/plain", ""))).replace("\r\n", "\n").strip("\n")
+    text = (
+        COLOUR.sub("", output.get("text", data.get("text/plain", "")))
+        .replace("\r\n", "\n")
+        .strip("\n")
+    )
     return f"````{{.text .output}}\n{text}\n````" if text else ""
 
 

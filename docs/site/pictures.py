@@ -29,7 +29,9 @@ MOST = 300_000  #: bytes of all pictures together
 
 def commands(page: str) -> list[list[str]]:
     """The words of each command of the page."""
-    return [shlex.split(line)[1:] for line in re.findall(r"^    (kmip-data .+)$", page, re.MULTILINE)]
+    return [
+        shlex.split(line)[1:] for line in re.findall(r"^    (kmip-data .+)$", page, re.MULTILINE)
+    ]
 
 
 def run(words: list[str], folder: Path) -> None:

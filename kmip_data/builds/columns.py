@@ -81,7 +81,9 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     path = build.path / COLUMNS / name / CARD_NAME
     again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
     try:
-        card = read_model(path, ColumnsCard, "cannot be read as the card of an added column", next=again)
+        card = read_model(
+            path, ColumnsCard, "cannot be read as the card of an added column", next=again
+        )
     except FileNotFoundError as error:
         known, command = added_names(build.path), "kmip-data encode TARGET --help"
         raise unknown_name("added column", name, known, command=command) from error

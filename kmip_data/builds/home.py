@@ -153,11 +153,16 @@ def named_build(
     known = {*names, *(build.card.dataset for build in builds)}
     if dataset not in known:
         raise unknown_name("dataset or build folder", dataset, sorted(known))
-    unusual = {name: value for name, value in given.items() if name not in usual or value != usual[name]}
+    unusual = {
+        name: value for name, value in given.items() if name not in usual or value != usual[name]
+    }
     words = " ".join(filter(None, [dataset, as_options(unusual), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
-    what, found_there = f"There is no finished build of {words} under {home.built}.", ", ".join(others)
+    what, found_there = (
+        f"There is no finished build of {words} under {home.built}.",
+        ", ".join(others),
+    )
     step = words.replace(dataset, again, 1) + otherwise
     raise UsageError(what, found=f"others: {found_there}" if others else "none", next=step)
 
@@ -189,12 +194,16 @@ def find_build(
     """
     wanted = {"limit": None, **(parameters or {})}
     same = (b for b in list_builds(home) if (b.card.dataset, b.card.sample) == (dataset, sample))
-    matches = [b for b in same if all(b.card.parameters.get(key) == value for key, value in wanted.items())]
+    matches = [
+        b for b in same if all(b.card.parameters.get(key) == value for key, value in wanted.items())
+    ]
     matches = [build for build in matches if build.card.complete is not False] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
     if "compression" not in wanted:
-        matches = [build for build in matches if build.card.parameters.get("compression") is None] or matches
+        matches = [
+            build for build in matches if build.card.parameters.get("compression") is None
+        ] or matches
     if len(matches) > 1:
         folders = "".join(f"\n    {build.path.name}: {build.card.variant}" for build in matches)
         again = "the same command with one of these folders instead of the name"
@@ -254,18 +263,26 @@ class BuildOptions:
         names = [field.name for field in fields(cls)]
         for name in arguments:
             if name not in names:
-                raise unknown_name("option", name, names, command=f"kmip-data build {dataset} --help")
+                raise unknown_name(
+                    "option", name, names, command=f"kmip-data build {dataset} --help"
+                )
         options = cls(**arguments)
         if options.compression not in {None, "gzip", "zstd"}:
-            raise UsageError(f"There is no compression {options.compression!r}.", expected="gzip or zstd")
+            raise UsageError(
+                f"There is no compression {options.compression!r}.", expected="gzip or zstd"
+            )
         if options.jobs is not None and options.jobs < 1:
             raise UsageError(f"--jobs is {options.jobs}, which is not 1 or more.")
         if options.engine not in get_args(EngineName):
-            raise UsageError(f"There is no engine {options.engine!r}.", expected="processes or dask")
+            raise UsageError(
+                f"There is no engine {options.engine!r}.", expected="processes or dask"
+            )
         if options.engine == "dask":
             require_extra("distributed", "The engine dask")
             if options.memory is not None:
-                raise UsageError("--memory does not reach Dask workers.", next="dask worker --memory-limit")
+                raise UsageError(
+                    "--memory does not reach Dask workers.", next="dask worker --memory-limit"
+                )
         elif options.scheduler is not None:
             what = f"A scheduler ({options.scheduler}) belongs to the engine dask."
             raise UsageError(what, next=f"--dask {options.scheduler}")
@@ -274,4 +291,6 @@ class BuildOptions:
         with contextlib.suppress(ValidationError):
             if (size := TypeAdapter(ByteSize).validate_python(options.memory)) >= LEAST_MEMORY:
                 return replace(options, memory=int(size))
-        raise UsageError(f"--memory is {options.memory!r}.", expected="a size from 512MiB, such as 4GiB")
+        raise UsageError(
+            f"--memory is {options.memory!r}.", expected="a size from 512MiB, such as 4GiB"
+        )

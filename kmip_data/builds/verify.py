@@ -36,7 +36,9 @@ class Problem:
     found: str = ""
 
     def __str__(self) -> str:
-        known = [f"{name} {text}" for name in ("expected", "found") if (text := getattr(self, name))]
+        known = [
+            f"{name} {text}" for name in ("expected", "found") if (text := getattr(self, name))
+        ]
         return f"{self.file}: {self.what}" + (f" ({', '.join(known)})" if known else "")
 
 
@@ -57,7 +59,9 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
             yield Problem(name, "cannot be read", found=error.strerror or str(error))
             continue
         if digest != known.sha256 or size != getattr(known, "bytes", size):
-            yield Problem(name, "has other bytes", f"SHA-256 {known.sha256}", f"{digest}, {size:,} bytes")
+            yield Problem(
+                name, "has other bytes", f"SHA-256 {known.sha256}", f"{digest}, {size:,} bytes"
+            )
 
 
 def _changed(path: Path, file: str, text: str) -> Iterator[Problem]:
@@ -164,7 +168,9 @@ def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shar
 
     def check(start: int, stop: int) -> None:
         for position in range(start, stop):
-            found[position] = _check_shard(report.path, card.dataset, card.key, schema, card.shards[position])
+            found[position] = _check_shard(
+                report.path, card.dataset, card.key, schema, card.shards[position]
+            )
 
     for_ranges(check, len(card.shards))
     for entry, (_, problems) in zip(card.shards, found, strict=True):
@@ -172,8 +178,14 @@ def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shar
         if problems:
             report.broken_shards.append(entry.file)
     shards = [shard for shard, _ in found if shard is not None]
-    sizes = {unit: sum(getattr(shard, unit) for shard in shards) for unit in ("graphs", "nodes", "edges")}
-    report.checked = {"shards": len(card.shards), **sizes, "bytes": sum(entry.bytes for entry in card.shards)}
+    sizes = {
+        unit: sum(getattr(shard, unit) for shard in shards) for unit in ("graphs", "nodes", "edges")
+    }
+    report.checked = {
+        "shards": len(card.shards),
+        **sizes,
+        "bytes": sum(entry.bytes for entry in card.shards),
+    }
     return shards
 
 
@@ -193,7 +205,10 @@ def _check_shard(
             number_of_nodes=(entry.nodes, shard.nodes),
             number_of_edges=(entry.edges, shard.edges),
             # Others lie where a reader looks for a shard that is cut, or is not.
-            list_of_files=([Path(name).name for name in entry.files], [path.name for path in shard.files]),
+            list_of_files=(
+                [Path(name).name for name in entry.files],
+                [path.name for path in shard.files],
+            ),
         )
         problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
@@ -202,7 +217,9 @@ def _check_shard(
     return shard, problems
 
 
-def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) -> Iterator[Problem]:
+def _dataset_problems(
+    card: Card, shards: Sequence[Shard], keys: Sequence[str]
+) -> Iterator[Problem]:
     for name in ("graphs", "nodes", "edges"):
         total = sum(getattr(shard, name) for shard in shards)
         yield from _differing(CARD_NAME, **{f"number of {name}": (total, card.counts[name])})
@@ -234,9 +251,13 @@ def _split_problems(
         part = entry.parts[name]
         if not digests[name] == part.digest == split.digests[name]:
             yield Problem(entry.file, f"has other records in {name}", part.digest, digests[name])
-        elif wrong := {unit: count for unit, count in counts[name].items() if getattr(part, unit) != count}:
+        elif wrong := {
+            unit: count for unit, count in counts[name].items() if getattr(part, unit) != count
+        }:
             what = f"has a wrong count of records in {name} of {entry.file}"
-            yield Problem(CARD_NAME, what, str(wrong), str({unit: getattr(part, unit) for unit in wrong}))
+            yield Problem(
+                CARD_NAME, what, str(wrong), str({unit: getattr(part, unit) for unit in wrong})
+            )
 
 
 def _measure(
@@ -247,18 +268,26 @@ def _measure(
         counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}
         return node_digests(code), counts
     nodes, edges = (
-        np.concatenate([np.empty(0, np.int64), *(np.diff(getattr(shard, pointers)) for shard in shards)])
+        np.concatenate(
+            [np.empty(0, np.int64), *(np.diff(getattr(shard, pointers)) for shard in shards)]
+        )
         for pointers in ("node_ptr", "edge_ptr")
     )
     parts = split.parts or {}
     counts = {
-        name: {"graphs": len(part), "nodes": int(nodes[part].sum()), "edges": int(edges[part].sum())}
+        name: {
+            "graphs": len(part),
+            "nodes": int(nodes[part].sum()),
+            "edges": int(edges[part].sum()),
+        }
         for name, part in parts.items()
     }
     return {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}, counts
 
 
-def _column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[str]) -> Iterator[Problem]:
+def _column_problems(
+    build: Build, shards: Sequence[Shard] | None, remarks: list[str]
+) -> Iterator[Problem]:
     """Yield what is wrong with the added columns of a build; unfinished ones have no card and are left out.
 
     ``shards`` are those of the build; ``None`` where some cannot be read. Files that are not of the build are
@@ -282,7 +311,9 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list
         remarks += _strays(build.path, folder, known)
         for position, relative in enumerate(card.files):
             entry = relative.model_copy(update={"file": f"{folder}/{relative.file}"})
-            found, wrong = _check_shard(build.path, build.card.dataset, card.key, card.schema_, entry)
+            found, wrong = _check_shard(
+                build.path, build.card.dataset, card.key, card.schema_, entry
+            )
             yield from wrong
             shard = None if shards is None else shards[position]
             if found is None or shard is None:

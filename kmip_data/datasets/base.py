@@ -50,7 +50,9 @@ class RuleArguments(PartArguments, total=False):
 
 
 _DEFAULTS: Final[dict[str, Any]] = {
-    **dict.fromkeys(("home", "split", "split_rule", "split_seed", "transform", "columns", "build", "sample")),
+    **dict.fromkeys(
+        ("home", "split", "split_rule", "split_seed", "transform", "columns", "build", "sample")
+    ),
     "split": "train",
     "build": True,
     "sample": False,
@@ -94,10 +96,14 @@ class BuiltDataset(ShardedDataset):
         for key in arguments:
             if key not in self._known:
                 title, known = type(self).__name__, sorted(inspect.signature(type(self)).parameters)
-                raise unknown_name(f"argument of {title}", key, known, command=f"help(kmip_data.{title})")
+                raise unknown_name(
+                    f"argument of {title}", key, known, command=f"help(kmip_data.{title})"
+                )
         given = {**_DEFAULTS, **arguments}
         if given["split"] not in {None, *PARTS}:  # before a download and a build
-            raise unknown_name("part of the split", str(given["split"]), PARTS, command="split=None, for all")
+            raise unknown_name(
+                "part of the split", str(given["split"]), PARTS, command="split=None, for all"
+            )
         drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:
@@ -107,20 +113,33 @@ class BuiltDataset(ShardedDataset):
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
         home = given["home"] if root is None else root
-        options = {key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments}
-        options |= {"home": home, "sample": given["sample"], "build": given["build"], "dataset": name}
+        options = {
+            key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments
+        }
+        options |= {
+            "home": home,
+            "sample": given["sample"],
+            "build": given["build"],
+            "dataset": name,
+        }
         build = obtain(target, {**parameters, "limit": given["limit"]}, rule, **options)
         reading |= {"split_name": split_name(build, rule), "columns": given["columns"]}
         transforms = [each for each in (first(build), given["transform"]) if each is not None]
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
-        super().__init__(build, given["split"] if "split" in self._known else None, transform, **reading)
+        super().__init__(
+            build, given["split"] if "split" in self._known else None, transform, **reading
+        )
 
 
 def _sign(cls: type[BuiltDataset]) -> None:
     """Write the keys of ``**arguments`` into the signature of ``__init__``."""
     init = cls.__dict__.get("__init__")
     own = [] if init is None else list(inspect.signature(init).parameters.values())
-    if not own or own[-1].kind is not own[-1].VAR_KEYWORD or "Unpack[" not in str(own[-1].annotation):
+    if (
+        not own
+        or own[-1].kind is not own[-1].VAR_KEYWORD
+        or "Unpack[" not in str(own[-1].annotation)
+    ):
         return  # of a subclass elsewhere
     (arguments,) = get_args(get_type_hints(init)[own.pop().name])
     kinds = arguments.__annotations__

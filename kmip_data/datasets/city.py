@@ -82,11 +82,21 @@ class CityNetwork(BuiltDataset):
             if load_manifest(name).dataset_class != CityNetwork.__name__:
                 raise _not_a_city(name, f"the dataset {name}")
         parameters = {"hops": hops, "classes": classes, "weight": weight, "bands": bands}
-        rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size, "buffer": buffer}
+        rule = {
+            "split": split_rule,
+            "split_seed": split_seed,
+            "block_size": block_size,
+            "buffer": buffer,
+        }
         self._coordinates: Coordinates | None = None if raw_features else coordinates
-        chosen = [*(("x", "y", "edge_index") if raw_features else ()), *(arguments.get("columns") or ())]
+        chosen = [
+            *(("x", "y", "edge_index") if raw_features else ()),
+            *(arguments.get("columns") or ()),
+        ]
         given = {**arguments, "columns": chosen or None}
-        self._open(root, parameters, rule, given, name=name, first=lambda build: _check_city(name, build))
+        self._open(
+            root, parameters, rule, given, name=name, first=lambda build: _check_city(name, build)
+        )
 
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
@@ -149,7 +159,11 @@ class GraphLandDataset(BuiltDataset):
 
 
 def _names(dataset_class: type[BuiltDataset]) -> list[str]:
-    return [name for name in dataset_names() if load_manifest(name).dataset_class == dataset_class.__name__]
+    return [
+        name
+        for name in dataset_names()
+        if load_manifest(name).dataset_class == dataset_class.__name__
+    ]
 
 
 def _check_city(name: str, build: Build) -> None:
@@ -159,4 +173,6 @@ def _check_city(name: str, build: Build) -> None:
 
 def _not_a_city(name: str, found: str) -> UsageError:
     expected = f"{', '.join(_names(CityNetwork))}, or a city built under a name of its own"
-    return UsageError(f"{name!r} is not a city.", expected=expected, found=found, next="kmip-data list")
+    return UsageError(
+        f"{name!r} is not a city.", expected=expected, found=found, next="kmip-data list"
+    )

@@ -32,7 +32,9 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
 
     def forward(self, data: Data) -> Data:
         """Return ``data`` with five more columns of ``x``, float32."""
-        x = torch.from_numpy(local_degree_profile(data.edge_index.numpy(), data.num_nodes, self.rule))
+        x = torch.from_numpy(
+            local_degree_profile(data.edge_index.numpy(), data.num_nodes, self.rule)
+        )
         data.x = x if data.x is None else torch.cat([data.x.view(len(x), -1), x], dim=-1)
         return data
 
@@ -40,9 +42,15 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
 class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
     """Transform that standardises ``x`` and ``edge_attr`` by constants; ``None`` leaves one unchanged."""
 
-    def __init__(self, x: Standardisation | None = None, edge_attr: Standardisation | None = None) -> None:
-        given = {name: constants for name, constants in (("x", x), ("edge_attr", edge_attr)) if constants}
-        self._constants = {name: (torch.tensor(c.mean), torch.tensor(c.std)) for name, c in given.items()}
+    def __init__(
+        self, x: Standardisation | None = None, edge_attr: Standardisation | None = None
+    ) -> None:
+        given = {
+            name: constants for name, constants in (("x", x), ("edge_attr", edge_attr)) if constants
+        }
+        self._constants = {
+            name: (torch.tensor(c.mean), torch.tensor(c.std)) for name, c in given.items()
+        }
 
     @classmethod
     def of(cls, card: Card) -> Standardise:
@@ -69,11 +77,15 @@ class Inputs:
     names: tuple[str, ...]  #: names of the columns of ``x``; empty if the build has none
     transform: Callable[[Data], Data] | None = None  #: computes ``x`` if it is not stored
     views: tuple[View, ...] = ()  #: columns to read, if not all
-    vocabulary: str = ""  #: digest of the categories of one-hot columns (if unknown, of the build key)
+    vocabulary: str = (
+        ""  #: digest of the categories of one-hot columns (if unknown, of the build key)
+    )
 
 
 #: Views of ``x`` besides ``all``, every column, by dataset and name.
-_FEATURES: Final = {"s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}}
+_FEATURES: Final = {
+    "s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}
+}
 
 
 def feature_views(dataset: str, name: str) -> tuple[View, ...]:
@@ -120,5 +132,7 @@ def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> 
     """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
     if inputs.vocabulary != trained:
         what = f"The categories of {card.dataset} are not those of the training data, or not on its card."
-        again = f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories"
+        again = (
+            f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories"
+        )
         raise UsageError(what, next=again)

@@ -32,7 +32,11 @@ class PeptidesFunc(BuiltDataset):
     _name = "peptides-func"
 
     def __init__(
-        self, root: Folder | None = None, *, on_error: OnError = "stop", **arguments: Unpack[RuleArguments]
+        self,
+        root: Folder | None = None,
+        *,
+        on_error: OnError = "stop",
+        **arguments: Unpack[RuleArguments],
     ) -> None:
         self._open(root, {"on_error": on_error}, {}, arguments)
 
@@ -94,7 +98,9 @@ class PCQMContact(BuiltDataset):
         on_error: OnError = "stop",
         **arguments: Unpack[PartArguments],
     ) -> None:
-        self._open(root, {"on_error": on_error}, {"split": split_rule, "split_seed": split_seed}, arguments)
+        self._open(
+            root, {"on_error": on_error}, {"split": split_rule, "split_seed": split_seed}, arguments
+        )
 
     def get(self, idx: int) -> Data:
         """Return record ``idx`` of the part, without the transform; contacts as pairs of atoms."""
@@ -104,7 +110,9 @@ class PCQMContact(BuiltDataset):
         record = idx % self.len() if self._records is None else int(self._records[idx])
         if self.schema.links is None:
             found = str(data.contact.shape)
-            raise self._store.damaged_record(record, "contacts are not rows of bits", "uint8 (N, W)", found)
+            raise self._store.damaged_record(
+                record, "contacts are not rows of bits", "uint8 (N, W)", found
+            )
         touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
         if touching[:, data.num_nodes :].any():
             what, nodes = "a contact leads out of its graph", f"nodes below {data.num_nodes}"
@@ -145,7 +153,11 @@ class _Superpixels(BuiltDataset):
     ) -> None:
         rule = {"split": split_rule, "split_seed": split_seed}
         self._open(
-            root, {}, rule, arguments, first=lambda build: Standardise.of(build.card) if standardise else None
+            root,
+            {},
+            rule,
+            arguments,
+            first=lambda build: Standardise.of(build.card) if standardise else None,
         )
 
 
@@ -263,7 +275,9 @@ class LongRange(BuiltDataset):
         seed: int = 0,
         **arguments: Unpack[RuleArguments],
     ) -> None:
-        self._open(root, {"task": task, "graphs": graphs, "nodes": nodes, "seed": seed}, {}, arguments)
+        self._open(
+            root, {"task": task, "graphs": graphs, "nodes": nodes, "seed": seed}, {}, arguments
+        )
 
 
 class ECHO(BuiltDataset):

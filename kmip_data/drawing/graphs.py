@@ -43,7 +43,18 @@ COLORS: Final = ("red", "green", "blue")  #: how the fields of a colour begin, w
 TOPS: Final = (1, 255, 65_535)  #: what the brightest shade may be
 STEPS: Final = 16  #: shades of a colour channel: all of them together fit any texture
 #: Of the elements by their numbers: those that molecules have most.
-SYMBOLS: Final = {1: "H", 5: "B", 6: "C", 7: "N", 8: "O", 9: "F", 15: "P", 16: "S", 17: "Cl", 35: "Br"}
+SYMBOLS: Final = {
+    1: "H",
+    5: "B",
+    6: "C",
+    7: "N",
+    8: "O",
+    9: "F",
+    15: "P",
+    16: "S",
+    17: "Cl",
+    35: "Br",
+}
 CROWDED: Final = 4  #: edges a node from which only those of the node pointed at are drawn
 
 
@@ -57,7 +68,9 @@ class Packer:
         """Append an array; return what the page needs to find it."""
         found = {"kind": KINDS[values.dtype.name], "at": len(self._data), "count": values.size}
         data = np.ascontiguousarray(values).tobytes()
-        self._data += data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
+        self._data += data + bytes(
+            -len(data) % 8
+        )  # typed arrays begin at a multiple of their width
         return found
 
     def add_column(self, values: NDArray[Any]) -> dict[str, Any]:
@@ -100,16 +113,24 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     if classes is not None:
         drawn, *said = prediction_layers(city, run, classes, split)
         layers = [drawn, *layers, *said]
-    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+    facts = (
+        f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+    )
     header = _page_header(city.position, city.streets, city.columns, layers, packer)
-    header |= {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2]}
+    header |= {
+        "facts": f"{facts}; {city.options}",
+        "metres": True,
+        "degrees": list(city.columns)[:2],
+    }
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
     codes = city.splits.get(split or build.card.default_split, np.full(len(city.classes), 2))
     names = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
     shown: Any = {"title": city.title, "credit": ATTRIBUTION, "thing": "intersection"}
-    return Graph(**shown, header=header, packer=packer, truth=city.classes, names=names, test=codes == 2)
+    return Graph(
+        **shown, header=header, packer=packer, truth=city.classes, names=names, test=codes == 2
+    )
 
 
 def record_graph(
@@ -128,7 +149,12 @@ def record_graph(
     if not 0 <= position < len(dataset):
         expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
         raise UsageError(f"There is no record {position}.", expected=expected)
-    drawing, data, packer, card = drawing_of(dataset, position), dataset[position], Packer(), dataset.card
+    drawing, data, packer, card = (
+        drawing_of(dataset, position),
+        dataset[position],
+        Packer(),
+        dataset.card,
+    )
     columns = _columns(dataset, data)
     names: tuple[str, ...] = ()
     own = own_colors(columns)
@@ -145,14 +171,18 @@ def record_graph(
         layers.append(Scale("target", drawing.values, drawing.unit, "of the nodes, as given"))
         if predicted is not None:
             error = np.abs(predicted - drawing.values)
-            layers.append(Scale("absolute error", error, drawing.unit, f"{run}: mean {error.mean():.3g}"))
+            layers.append(
+                Scale("absolute error", error, drawing.unit, f"{run}: mean {error.mean():.3g}")
+            )
             layers.append(Scale("prediction", predicted, drawing.unit, f"by {run}"))
     if "test_mask" in data:
         known = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
         codes = np.select(known, range(len(known)), default=len(known)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
     layers += [*(own if picture is not None else []), *elements(columns)]
-    layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
+    layers.append(
+        Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it")
+    )
     lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)
     lines = lines[:, lines[0] != lines[1]]
     facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
@@ -165,13 +195,19 @@ def record_graph(
     header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)
     header["explore"] = {"hops": 1, "label": drawing.label, "crowded": crowded}
-    shown: Any = {"title": card.heading, "credit": str(card.license.get("notice", "")), "thing": "node"}
+    shown: Any = {
+        "title": card.heading,
+        "credit": str(card.license.get("notice", "")),
+        "thing": "node",
+    }
     return Graph(**shown, header=header, packer=packer, truth=drawing.y, names=names, test=test)
 
 
 def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
     narrow = np.uint8 if len(names) <= 256 else np.uint16
-    return Categories(name, codes.astype(narrow), names, lambda: class_colors(len(names), names), note)
+    return Categories(
+        name, codes.astype(narrow), names, lambda: class_colors(len(names), names), note
+    )
 
 
 def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
@@ -195,10 +231,15 @@ def own_colors(columns: Values) -> list[Layer]:
     if "" in names:
         return []
     shades = np.stack([columns[name] for name in names], axis=1)
-    shades = (shades / next((top for top in TOPS if shades.max(initial=0) <= top), TOPS[-1])).clip(0, 1)
+    shades = (shades / next((top for top in TOPS if shades.max(initial=0) <= top), TOPS[-1])).clip(
+        0, 1
+    )
     steps = np.rint(shades * (STEPS - 1)).astype(np.int64)
     distinct, codes = np.unique(steps, axis=0, return_inverse=True)
-    colors = ["#" + "".join(f"{step * 255 // (STEPS - 1):02x}" for step in row) for row in distinct.tolist()]
+    colors = [
+        "#" + "".join(f"{step * 255 // (STEPS - 1):02x}" for step in row)
+        for row in distinct.tolist()
+    ]
     note = "the nodes' own, in 16 shades a channel"
     codes = codes.reshape(-1).astype(np.uint16)
     return [Categories("colour", codes, tuple(colors), lambda: colors, note)]
@@ -227,7 +268,9 @@ def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDA
     return (pos - middle) * scale, scale, middle
 
 
-def _packed_picture(picture: U8, scale: float, middle: NDArray[Any], packer: Packer) -> dict[str, Any]:
+def _packed_picture(
+    picture: U8, scale: float, middle: NDArray[Any], packer: Packer
+) -> dict[str, Any]:
     """Pack a picture as JPEG, with its corners on the page: its first pixel is the origin, rows go down."""
     from matplotlib.image import imsave
 
@@ -250,7 +293,9 @@ def _page_header(
         **{axis: packer.add(values) for axis, values in axes.items()},
         "streets": packer.add(pairs.T.astype(np.uint32)),
         "layers": [_layer(layer, packer) for layer in layers],
-        "columns": [{"name": name, **packer.add_column(of)} for name, of in {**scales, **columns}.items()],
+        "columns": [
+            {"name": name, **packer.add_column(of)} for name, of in {**scales, **columns}.items()
+        ],
         "ramp": on_grounds(lambda: ramp(32)),
     }
 

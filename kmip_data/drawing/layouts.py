@@ -18,7 +18,9 @@ from kmip_data.runtime.threads import for_ranges, njit_nogil
 ATOM: Final = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
 GAP: Final = 0.8  #: between the parts of a graph
 MOST_NODES: Final = 20_000
-WORK: Final = 500_000_000  #: pairs of nodes looked at, of a part that is no larger than thousands of nodes
+WORK: Final = (
+    500_000_000  #: pairs of nodes looked at, of a part that is no larger than thousands of nodes
+)
 SIZE: Final = (760, 700)  #: pixels of the picture of a molecule
 
 
@@ -27,7 +29,9 @@ def is_molecule(fields: Sequence[str]) -> bool:
     return bool(fields) and fields[0] == ATOM
 
 
-def draw_molecule(x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]) -> tuple[U8, F64] | None:
+def draw_molecule(
+    x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]
+) -> tuple[U8, F64] | None:
     """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
     Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit.
@@ -62,7 +66,9 @@ def draw_molecule(x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]) -> 
     options.updateAtomPalette(dict(zip(CPK, map(to_rgb, element_colors([*CPK])), strict=True)))
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
-    drawer.DrawMolecule(rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False))
+    drawer.DrawMolecule(
+        rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
+    )
     drawer.FinishDrawing()
     points = [drawer.GetDrawCoords(i) for i in range(len(x))]
     picture = imread(io.BytesIO(drawer.GetDrawingText()), format="png")[:, :, :3]
@@ -84,7 +90,9 @@ def layout(edge_index: I64, nodes: int) -> F64:
     if not nodes:
         return pos
     source, target = edge_index[:, edge_index[0] != edge_index[1]]
-    joined = sparse.coo_array((np.ones(len(source), bool), (source, target)), shape=(nodes, nodes)).tocsr()
+    joined = sparse.coo_array(
+        (np.ones(len(source), bool), (source, target)), shape=(nodes, nodes)
+    ).tocsr()
     joined = (joined + joined.T).tocsr()
     _, part = sparse.csgraph.connected_components(joined, directed=False)
     left = bottom = width = tallest = 0.0
@@ -107,14 +115,18 @@ def _springs(joined: Any) -> F64:
         return np.column_stack([np.arange(count), np.zeros(count)])
     joined.sort_indices()
     spread = np.float32(np.sqrt(count))
-    pos = (np.random.Generator(np.random.PCG64(0)).random((count, 2), np.float32) - np.float32(0.5)) * spread
+    pos = (
+        np.random.Generator(np.random.PCG64(0)).random((count, 2), np.float32) - np.float32(0.5)
+    ) * spread
     force = np.empty_like(pos)
     steps = int(np.clip(WORK // count**2, 40, 400))
     fill = partial(_forces, pos, joined.indptr, joined.indices, force)
     for step in range(steps):
         for_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)
-        longest = spread * np.float32(0.15) * np.float32(1 - step / steps)  # of a step; it cools down
+        longest = (
+            spread * np.float32(0.15) * np.float32(1 - step / steps)
+        )  # of a step; it cools down
         pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, longest)
     width = float(np.ptp(pos, axis=0).max()) / float(spread)
     return np.asarray(pos / max(width, 1e-6), np.float64)

@@ -41,7 +41,9 @@ PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
 RIGHT_WRONG: Final = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE: Final = 8.0  #: inches of a map
-MOST_POINTS: Final = 1_000_000  #: intersections on a map, about its pixels; of more every second, third …
+MOST_POINTS: Final = (
+    1_000_000  #: intersections on a map, about its pixels; of more every second, third …
+)
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
 
 
@@ -60,13 +62,19 @@ class CityMap:
     num_classes: int  #: how many there may be
     eccentricity: NDArray[np.float32]  #: (N,)
     unit: str  #: of it, ``m`` or ``s``
-    splits: Mapping[str, NDArray[np.uint8]]  #: name on the card -> (N,) position in :data:`PART_NAMES`
-    columns: Mapping[str, NDArray[Any]]  #: name with unit -> (N,) of every other column but the sinusoids
+    splits: Mapping[
+        str, NDArray[np.uint8]
+    ]  #: name on the card -> (N,) position in :data:`PART_NAMES`
+    columns: Mapping[
+        str, NDArray[Any]
+    ]  #: name with unit -> (N,) of every other column but the sinusoids
 
     def class_ranges(self) -> list[str]:
         """Least and largest eccentricity of each class, such as ``310–904 m``."""
         found = (self.eccentricity[self.classes == number] for number in range(self.num_classes))
-        return [f"{of.min():,.0f}–{of.max():,.0f} {self.unit}" if len(of) else "none" for of in found]
+        return [
+            f"{of.min():,.0f}–{of.max():,.0f} {self.unit}" if len(of) else "none" for of in found
+        ]
 
 
 def read_city_map(build: Build) -> CityMap:
@@ -77,10 +85,14 @@ def read_city_map(build: Build) -> CityMap:
     """
     card = build.card
     schema = card.schema_
-    drawn = {"node/y", "node/eccentricity", "edge/length"} <= {column.key for column in schema.columns}
+    drawn = {"node/y", "node/eccentricity", "edge/length"} <= {
+        column.key for column in schema.columns
+    }
     one = card.counts["graphs"] == len(card.shards) == 1
     if not (is_city(card) and one and drawn and schema.edges == "index"):
-        raise UsageError(f"{card.dataset} is not a city: not one graph of streets.", next="kmip-data list")
+        raise UsageError(
+            f"{card.dataset} is not a city: not one graph of streets.", next="kmip-data list"
+        )
     hops = card.parameters.get("hops")
     store = open_store(build)
     shard = store.shards[0]
@@ -191,7 +203,12 @@ def city_layers(city: CityMap) -> list[Layer]:
     title = "split {}" if len(city.splits) > 1 else "split"
     return [
         _classes(city, "class", city.classes, "equally large chunks by eccentricity"),
-        Scale("eccentricity", city.eccentricity, city.unit, "longest shortest path around the intersection"),
+        Scale(
+            "eccentricity",
+            city.eccentricity,
+            city.unit,
+            "longest shortest path around the intersection",
+        ),
         *(part_layer(title.format(name), name, of) for name, of in city.splits.items()),
     ]
 
@@ -202,7 +219,9 @@ def part_layer(title: str, split: str, codes: NDArray[np.uint8]) -> Categories:
     return Categories(title, codes, names, lambda: _part_colors(len(names)), split)
 
 
-def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split: str | None) -> list[Layer]:
+def prediction_layers(
+    city: CityMap, run: str, classes: NDArray[np.int64], split: str | None
+) -> list[Layer]:
     """Return maps of the ``classes`` (N,) that a run predicts: right or wrong, predicted class, and error.
 
     ``split`` is one of the card's, whose train and val nodes the run has seen; None: none of them.
@@ -219,14 +238,24 @@ def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split
             code[codes == none] = len(labels)
             labels = (*labels, _parts(split, codes)[none])
         shares = {part: right[codes == number] for number, part in enumerate(PART_NAMES[:none])}
-        note = ", ".join(f"{part} {share.mean():.1%}" for part, share in shares.items() if len(share))
+        note = ", ".join(
+            f"{part} {share.mean():.1%}" for part, share in shares.items() if len(share)
+        )
         note = f"{run}: right in {note}"
     error = np.abs(classes - city.classes).astype(np.uint8)
-    labels_of_error = tuple(f"{number} off" if number else "right" for number in range(city.num_classes))
+    labels_of_error = tuple(
+        f"{number} off" if number else "right" for number in range(city.num_classes)
+    )
     return [
         Categories("right or wrong", code, labels, lambda: right_wrong(len(labels)), note),
         _classes(city, "predicted class", classes, f"by {run}"),
-        Categories("error", error, labels_of_error, lambda: ramp(city.num_classes), f"classes off, by {run}"),
+        Categories(
+            "error",
+            error,
+            labels_of_error,
+            lambda: ramp(city.num_classes),
+            f"classes off, by {run}",
+        ),
     ]
 
 
@@ -271,7 +300,9 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     rows = -(-len(layers) // columns)
     size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
     title, step = f"{city.title}\n{city.options}", -(-len(city.position) // MOST_POINTS)
-    footer = f"{ATTRIBUTION}{f'; one of {step} intersections and streets is drawn' if step > 1 else ''}"
+    footer = (
+        f"{ATTRIBUTION}{f'; one of {step} intersections and streets is drawn' if step > 1 else ''}"
+    )
     figure = new_figure(*size, title=title, footer=footer, layout="compressed")
     shrunk = figure.get_figwidth() / size[0]
     # Points that just about touch where the city is evenly dense.
@@ -287,10 +318,14 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         axes.plot(*lines, color=look().faint, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
         marks = {"s": area, "linewidths": 0, "zorder": 2}
         if isinstance(layer, Scale):
-            drawn = axes.scatter(x, y, c=layer.values[::step], cmap=ListedColormap(ramp(256)), **marks)
+            drawn = axes.scatter(
+                x, y, c=layer.values[::step], cmap=ListedColormap(ramp(256)), **marks
+            )
             # Inside the place of the map: a colour bar of its own would stand where the panel ends.
             beside = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
-            figure.colorbar(drawn, cax=beside, label=f"{layer.name} [{layer.unit}]", format="{x:,.0f}")
+            figure.colorbar(
+                drawn, cax=beside, label=f"{layer.name} [{layer.unit}]", format="{x:,.0f}"
+            )
         else:
             axes.scatter(x, y, c=layer.codes[::step], cmap=ListedColormap(layer.colors),
                          vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
@@ -338,7 +373,9 @@ def _legend(axes: Any, layer: Categories) -> None:
     style: Any = {"marker": "o", "linestyle": "", "markersize": 7}
     handles = [
         Line2D([], [], color=color, label=f"{label}  ({count:,})", **style)
-        for label, color, count in list(zip(layer.labels, layer.colors, layer.counts, strict=True))[::step]
+        for label, color, count in list(zip(layer.labels, layer.colors, layer.counts, strict=True))[
+            ::step
+        ]
     ]
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2)
 
@@ -347,6 +384,8 @@ def _scale_bar(axes: Any, low: NDArray[np.float64], high: NDArray[np.float64]) -
     across, longest = float(high[0] - low[0]), float((high - low).max())
     length = nice_length(across / 3)
     x, y = low[0] + 0.03 * across, low[1] + 0.02 * longest
-    axes.plot([x, x + length], [y, y], color=look().ink, linewidth=2.5, solid_capstyle="butt", zorder=3)
+    axes.plot(
+        [x, x + length], [y, y], color=look().ink, linewidth=2.5, solid_capstyle="butt", zorder=3
+    )
     text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
     axes.annotate(text, (x, y), xytext=(0, 3), textcoords="offset points", fontsize=NOTE)

@@ -19,7 +19,9 @@ from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import write_output
 
 PAGE: Final = "explore.html"  #: in the folder of a build or run
-DECADES: Final = 4  #: of influence below the strongest that are told apart, also in ``influence.js``
+DECADES: Final = (
+    4  #: of influence below the strongest that are told apart, also in ``influence.js``
+)
 #: In the order in which they are read.
 SCRIPTS: Final = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
@@ -54,7 +56,9 @@ class Influence:
 
     nodes: I64  #: (S,)
     values: F64  #: (S, N) sum of the absolute derivatives by the features of each node
-    by_hop: list[tuple[int, float]]  #: distance in hops, and what all nodes there have of a node's own
+    by_hop: list[
+        tuple[int, float]
+    ]  #: distance in hops, and what all nodes there have of a node's own
 
     def levels(self) -> U8:
         """Return (S, N) logarithms relative to the strongest other node: 255, and 0 for none at all."""
@@ -119,7 +123,12 @@ def page_style() -> str:
 
     def root(style: Style) -> str:
         hues = {f"hue-{i}": color for i, color in enumerate(style.palette)}
-        colors = {"ground": style.ground, "ink": style.ink, "pale": style.quiet, "line": style.faint}
+        colors = {
+            "ground": style.ground,
+            "ink": style.ink,
+            "pale": style.quiet,
+            "line": style.faint,
+        }
         variables = {**colors, "link": style.palette[0], "font": f'"{style.font}"', **hues}
         return f":root {{ {' '.join(f'--{name}: {value};' for name, value in variables.items())} }}"
 

@@ -64,7 +64,9 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     """Return a record as arrays; nodes without a position get one: from RDKit's drawing, or by springs."""
     data, schema = dataset[position], dataset.schema
     nodes = int(data.num_nodes)
-    values = {name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")}
+    values = {
+        name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")
+    }
     edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
     labels, y, label, target = schema.labels, None, "", None
     if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
@@ -86,7 +88,9 @@ def _placed(
     from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 
     for column in (column for column in schema.columns if column.level == "node"):
-        for number, pair in enumerate(pairwise(column.fields)):  # of a superpixel; rows of a picture go down
+        for number, pair in enumerate(
+            pairwise(column.fields)
+        ):  # of a superpixel; rows of a picture go down
             if pair[0].startswith("row") and pair[1].startswith("column"):
                 row, across = values[column.attribute][:, number : number + 2].astype(np.float64).T
                 return np.column_stack([across, -row]), None, ""
@@ -105,7 +109,9 @@ def label_words(column: Column, value: NDArray[Any], names: Sequence[str]) -> st
     """Write the label of a graph: its class, the labels that hold, or its targets."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)
-    named = zip(column.fields or tuple(str(i) for i in range(value.size)), value.ravel(), strict=True)
+    named = zip(
+        column.fields or tuple(str(i) for i in range(value.size)), value.ravel(), strict=True
+    )
     if column.num_classes:
         return "\n".join(name for name, holds in named if holds) or "none holds"
     return "\n".join(f"{name}  {number:.3g}" for name, number in named)
@@ -169,7 +175,12 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
     color: Any = drawing.values if drawing.values is not None else look().palette[0]
     if drawing.y is not None:
         color = np.array(colors)[drawing.y]
-    style = {"s": size * _scale(axes) ** 2, "linewidths": edge, "edgecolors": "white", "clip_on": False}
+    style = {
+        "s": size * _scale(axes) ** 2,
+        "linewidths": edge,
+        "edgecolors": "white",
+        "clip_on": False,
+    }
     axes.scatter(*drawing.pos.T, c=color, **style)
 
 
@@ -179,7 +190,11 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
 
     shown = drawing.some_edges()
     total = drawing.edge_index.shape[1]
-    count = f"{shown.shape[1]:,} of {total:,} edges" if shown.shape[1] < total else counted(total, "edge")
+    count = (
+        f"{shown.shape[1]:,} of {total:,} edges"
+        if shown.shape[1] < total
+        else counted(total, "edge")
+    )
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None and drawing.y is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
@@ -189,13 +204,17 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
     sources, targets = np.zeros_like(shown) if drawing.y is None else drawing.y[shown]
     crossing = sources != targets
     inside: Any = (
-        look().palette[0] if drawing.y is None else [colors[number] for number in targets[~crossing]]
+        look().palette[0]
+        if drawing.y is None
+        else [colors[number] for number in targets[~crossing]]
     )
     axes.add_collection(collection(segments[~crossing], colors=inside, **line))
     axes.add_collection(collection(segments[crossing], colors=look().ink, **line))
     if drawing.y is not None:
         sources, targets = drawing.y[drawing.edge_index]
-        count += f"\nhighlighted: {np.mean(sources != targets) if total else 0:.1%} join two classes"
+        count += (
+            f"\nhighlighted: {np.mean(sources != targets) if total else 0:.1%} join two classes"
+        )
     axes.set_title(count)
 
 
@@ -250,13 +269,17 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     step = -(-(last + 1) // 40)
     bins = np.arange(0, last + step + 1, step) - 0.5
     room = 0.3 / _scale(axes)  # for the legend above the bars
-    log = last > 10 * max(1, len(drawing.edge_index[0]) / max(1, len(drawing.pos)))  # few hubs, one tall bar
+    log = last > 10 * max(
+        1, len(drawing.edge_index[0]) / max(1, len(drawing.pos))
+    )  # few hubs, one tall bar
     axes.hist(outgoing, bins=bins, color=look().palette[0], label="out-degree", log=log)
     if constant:
         style = {"color": look().ink, "linewidth": 1.2, "label": f"in-degree (all {incoming[0]})"}
         axes.axvline(incoming[0], ymax=1 / (1 + room), **style)
     else:
-        axes.hist(incoming, bins=bins, histtype="step", color=look().ink, label="in-degree", log=log)
+        axes.hist(
+            incoming, bins=bins, histtype="step", color=look().ink, label="in-degree", log=log
+        )
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
     axes.margins(y=room)
     axes.legend(loc="upper left")
@@ -273,9 +296,13 @@ def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Seq
         axes.hist(drawing.values, bins=20, color=look().palette[0])
         axes.set(title="targets", xlabel=drawing.unit or "target", ylabel="nodes")
         return
-    axes.set_title("classes" if drawing.y is not None else "label of the graph" if drawing.label else "")
+    axes.set_title(
+        "classes" if drawing.y is not None else "label of the graph" if drawing.label else ""
+    )
     if drawing.y is None:
-        axes.text(0.5, 0.5, drawing.label or NO_CLASS, ha="center", va="center", transform=axes.transAxes)
+        axes.text(
+            0.5, 0.5, drawing.label or NO_CLASS, ha="center", va="center", transform=axes.transAxes
+        )
         axes.set_axis_off()
         return
     present, counts = np.unique(drawing.y, return_counts=True)

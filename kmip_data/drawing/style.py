@@ -61,7 +61,9 @@ class Style:
 
 STYLES: Final = {
     "light": Style(),
-    "dark": Style(ground="#16181d", ink="#e6e6e6", quiet="#a0a0a0", faint="#50545d", palette=DARK_PALETTE),
+    "dark": Style(
+        ground="#16181d", ink="#e6e6e6", quiet="#a0a0a0", faint="#50545d", palette=DARK_PALETTE
+    ),
     "paper": Style(
         ink="#000000", font="STIXGeneral", widest=7.0, headline=False, dots=300, body=BODY_IN_PRINT
     ),
@@ -98,7 +100,12 @@ def styled(draw: Callable[P, None]) -> Callable[P, None]:
 
 
 def new_figure(
-    width: float, height: float, *, title: str = "", footer: str = "", layout: Layout = "constrained"
+    width: float,
+    height: float,
+    *,
+    title: str = "",
+    footer: str = "",
+    layout: Layout = "constrained",
 ) -> Any:
     """Return a figure of so many inches, or smaller in the same form where the style has narrower pages."""
     from matplotlib.figure import Figure
@@ -159,7 +166,9 @@ def _settings(look: Style) -> Any:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "font.family": look.font,
-        **dict.fromkeys(("figure.constrained_layout.h_pad", "figure.constrained_layout.w_pad"), 0.06),
+        **dict.fromkeys(
+            ("figure.constrained_layout.h_pad", "figure.constrained_layout.w_pad"), 0.06
+        ),
         "grid.alpha": 0.3,
         "legend.edgecolor": "none",
         "legend.framealpha": 0.8,
@@ -173,7 +182,12 @@ def _settings(look: Style) -> Any:
 
 LEAST: Final = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
 STEPS: Final = 32  #: of a mixture towards the letters or the ground
-SHADES: Final = (0.0, 0.3, 0.55, 0.75)  #: of each hue towards the letters: 96 colours before any repeats
+SHADES: Final = (
+    0.0,
+    0.3,
+    0.55,
+    0.75,
+)  #: of each hue towards the letters: 96 colours before any repeats
 #: Usual colours of the classes of S3DIS: ``sem_seg/indoor3d_util.py`` of PointNet.
 S3DIS: Final = {
     "ceiling": "#00ff00", "floor": "#0000ff", "wall": "#00ffff", "beam": "#ffff00", "column": "#ff00ff",
@@ -202,15 +216,22 @@ def contrast(one: str, other: str) -> float:
 def _luminance(color: str) -> float:
     from matplotlib.colors import to_rgb
 
-    parts = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
-    return float(sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)))
+    parts = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in to_rgb(color)
+    )
+    return float(
+        sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+    )
 
 
 def mixed(color: str, other: str, share: float) -> str:
     """Return ``color`` with a ``share`` of ``other`` in it."""
     from matplotlib.colors import to_hex, to_rgb
 
-    red, green, blue = (a + share * (b - a) for a, b in zip(to_rgb(color), to_rgb(other), strict=True))
+    red, green, blue = (
+        a + share * (b - a) for a, b in zip(to_rgb(color), to_rgb(other), strict=True)
+    )
     return to_hex((red, green, blue))
 
 

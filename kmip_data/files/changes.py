@@ -44,7 +44,9 @@ _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEX
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], *, root: Path | None = None) -> None:
+def write_file(
+    path: Path, data: bytes | Iterable[bytes | memoryview], *, root: Path | None = None
+) -> None:
     """Write ``data``, also in pieces, so that a crash at any moment or another writer leaves one whole file.
 
     What lies below ``root``, by default the folder of ``path``, must not be a link. Raises ``OutOfResources``
@@ -133,7 +135,10 @@ def write_output(path: Path, data: bytes) -> None:
 
 def make_folder(path: Path, *, root: Path) -> None:
     """Make the folder ``path``, and those between it and ``root``, where they are missing."""
-    for place in (*reversed([p for p in path.parents if p.is_relative_to(root) and p != root]), path):
+    for place in (
+        *reversed([p for p in path.parents if p.is_relative_to(root) and p != root]),
+        path,
+    ):
         with _opened(place.parent, root) as folder, contextlib.suppress(FileExistsError):
             os.mkdir(place.name, dir_fd=folder)
     with _opened(path, root):
@@ -252,7 +257,10 @@ def _sync(folder: int) -> None:
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems cannot sync a folder
+        if error.errno not in {
+            errno.EINVAL,
+            errno.ENOTSUP,
+        }:  # some file systems cannot sync a folder
             raise
 
 
@@ -277,7 +285,9 @@ def _remove_stale(folder: int, beginning: str) -> None:
                 status = os.fstat(descriptor)
                 stale = found[2] == _MACHINE or time.time() - status.st_mtime > 86_400
                 if stale and stat.S_ISREG(status.st_mode):
-                    os.unlink(name, dir_fd=folder)  # while it is locked: its writer may be about to lock it
+                    os.unlink(
+                        name, dir_fd=folder
+                    )  # while it is locked: its writer may be about to lock it
             finally:
                 os.close(descriptor)
 
@@ -328,7 +338,9 @@ def lock_path(folder: Path) -> Path:
         while True:
             with contextlib.suppress(FileExistsError):
                 locks.mkdir()
-            with contextlib.suppress(FileNotFoundError):  # another process removed it, empty, in between
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # another process removed it, empty, in between
                 if stat.S_ISDIR(locks.lstat().st_mode):
                     return locks / f"{folder.name}.lock"
                 break
@@ -363,6 +375,9 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
         except OSError as error:
             if error.errno not in _NO_FLOCK:
                 raise
-            say(f"{folder.parent} has no file locks: start no second command on {folder.name}", quiet=quiet)
+            say(
+                f"{folder.parent} has no file locks: start no second command on {folder.name}",
+                quiet=quiet,
+            )
             return path, descriptor
         os.close(descriptor)

@@ -27,7 +27,9 @@ _LISTED: Final = 1_000  #: most faults of a model that are formatted one by one
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
     """Open a regular file to read, unbuffered; all else, without ``follow`` a link too, is an ``OSError``."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    )
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):

@@ -55,7 +55,11 @@ def render_card(card: Card) -> str:
 
 
 def _head(card: Card) -> str:
-    extents = {True: "; the complete published set", False: "; not the complete published set", None: ""}
+    extents = {
+        True: "; the complete published set",
+        False: "; not the complete published set",
+        None: "",
+    }
     size = ", ".join(f"{card.counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
     extent = f"{size} in {shards}{extents[card.complete]}."
@@ -105,7 +109,9 @@ def _columns(schema: Schema) -> str:
         rows.append((_code(view.source), _code(view.attribute), "", text))
     if schema.edges == "neighbor":
         text = f"row i holds the {schema.k} sources of node i, nearest first"
-        rows.append((f"`{NEIGHBOR}`", "`edge_index`", f"{schema.index_dtype} (k = {schema.k})", text))
+        rows.append(
+            (f"`{NEIGHBOR}`", "`edge_index`", f"{schema.index_dtype} (k = {schema.k})", text)
+        )
     elif schema.edges == "index":
         text = "row 0 sources, row 1 targets, as indices inside the graph"
         rows.append((f"`{EDGE_INDEX}`", "`edge_index`", schema.index_dtype, text))
@@ -125,7 +131,9 @@ def _splits(card: Card) -> str:
             counts = (f"{count:,}" for count in (entry.graphs, entry.nodes, entry.edges))
             rows.append((_text(part), *counts, _code(f"{entry.digest[:16]}…")))
         table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)
-        parts.append(f"**{_text(name)}**{default}: {_text(parameters or split.rule)}{note}\n\n{table}")
+        parts.append(
+            f"**{_text(name)}**{default}: {_text(parameters or split.rule)}{note}\n\n{table}"
+        )
     return "\n\n".join(parts)
 
 
@@ -134,13 +142,19 @@ def _classes(card: Card) -> str:
     total = counts.get("total", [])
     if not total:
         return ""
-    names = card.class_names if len(card.class_names) == len(total) else list(map(str, range(len(total))))
+    names = (
+        card.class_names
+        if len(card.class_names) == len(total)
+        else list(map(str, range(len(total))))
+    )
     parts = counts.get("splits", {}).get(card.default_split, {})
     order, every = in_order(parts), sum(total) or 1
     rows = []
     for i, name in enumerate(names):
         counts_by_part = (f"{parts[part][i]:,}" for part in order)
-        rows.append((str(i), _text(name), f"{total[i]:,}", f"{total[i] / every:.2%}", *counts_by_part))
+        rows.append(
+            (str(i), _text(name), f"{total[i]:,}", f"{total[i] / every:.2%}", *counts_by_part)
+        )
     return _table(("", "class", "all", "share", *map(_text, order)), rows)
 
 
@@ -170,12 +184,18 @@ def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
 
 def _origin(card: Card) -> str:
     values = [(_text(key), _code(value)) for key, value in sorted(card.parameters.items())]
-    files = [(_text(r.name), _text(r.origin), f"{r.bytes:,}", _code(r.sha256)) for r in card.receipts]
+    files = [
+        (_text(r.name), _text(r.origin), f"{r.bytes:,}", _code(r.sha256)) for r in card.receipts
+    ]
     tables = [_table(("parameter", "value"), values)]
     if files:
         tables.append(_table(("source", "from", "bytes", "SHA-256"), files))
-    versions = _text(", ".join(f"{name} {version}" for name, version in sorted(card.versions.items())))
-    version = f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}"
+    versions = _text(
+        ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+    )
+    version = (
+        f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}"
+    )
     content = f"Content of the raw files: {_code(card.content_digest)}."
     return "\n\n".join([*tables, f"{version}; {versions}. {content}"])
 
@@ -186,7 +206,9 @@ def _reading(card: Card) -> str:
     first, how = card.shards[0], ""
     if first.members:
         how = f', driver="family", memb_size={first.members[0].bytes}'
-    file = json.dumps(re.sub(r"-0+\.h5$", "-%05d.h5", next(iter(first.files))) if how else first.file)
+    file = json.dumps(
+        re.sub(r"-0+\.h5$", "-%05d.h5", next(iter(first.files))) if how else first.file
+    )
     lines = [
         "import h5py",
         f"with h5py.File({file}{how}) as shard:",
@@ -229,20 +251,31 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "citeAs": card.citation.strip() or card.title or card.dataset,
         "url": manifest.homepage if manifest else None,
         "version": f"{card.pipeline_version}.0.0",
-        "datePublished": (manifest.published if manifest else "") or time.strftime("%Y-%m-%d", time.gmtime()),
+        "datePublished": (manifest.published if manifest else "")
+        or time.strftime("%Y-%m-%d", time.gmtime()),
         "keywords": ["graph", "kmip-data"],
     }
     kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-hdf5"}
     sizes = {file: {"contentSize": f"{member.bytes} B"} for file, member in card.files.items()}
     files = [
-        {**kind, "@id": file, "name": file, "contentUrl": file, "sha256": sha256, **sizes.get(file, {})}
+        {
+            **kind,
+            "@id": file,
+            "name": file,
+            "contentUrl": file,
+            "sha256": sha256,
+            **sizes.get(file, {}),
+        }
         for file, sha256 in card.digests.items()
     ]
     rai = Responsible(**constants["generated"]) if card.sample else known
     return {
         "@context": constants["context"],
         "@type": "sc:Dataset",
-        "conformsTo": ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"],
+        "conformsTo": [
+            "http://mlcommons.org/croissant/1.1",
+            "http://mlcommons.org/croissant/RAI/1.0",
+        ],
         **{name: value for name, value in about.items() if value is not None},
         "rai:dataCollection": rai.collection,
         "rai:dataBiases": rai.biases,
@@ -272,10 +305,14 @@ def write_split_file(
         data, digests = encode_node_split(chosen, rule=rule, parameters=parameters)
         # Nodes of all parts lie in the same graph and see all of its edges.
         edges = int(sizes[:, 1].sum())
-        counts = {part: (1, int((chosen == code).sum()), edges) for part, code in NODE_PARTS.items()}
+        counts = {
+            part: (1, int((chosen == code).sum()), edges) for part, code in NODE_PARTS.items()
+        }
     else:
         data, digests = encode_split(chosen, rule=rule, parameters=parameters, keys=keys)
-        counts = {part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in chosen.items()}
+        counts = {
+            part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in chosen.items()
+        }
     file = f"splits/{name}.h5"
     write_file(folder / file, data, root=folder)
     parts = {

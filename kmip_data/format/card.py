@@ -8,7 +8,15 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, FailFast, Field, JsonValue, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    FailFast,
+    Field,
+    JsonValue,
+    model_serializer,
+    model_validator,
+)
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, sealed_json
@@ -23,7 +31,9 @@ NAME_WORDS: Final = "letters, digits and ' ._+=,()@-', beginning with a letter, 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
 ShardFile = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
 SplitFile = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
-RelativePath = Annotated[str, Field(pattern=rf"^(?:{_NAME}/){{0,2}}{_NAME}$")]  #: of up to three components
+RelativePath = Annotated[
+    str, Field(pattern=rf"^(?:{_NAME}/){{0,2}}{_NAME}$")
+]  #: of up to three components
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float | int, Field(ge=-1e300, le=1e300)]
 _Counts = Annotated[list[Count], FailFast()]
@@ -39,7 +49,9 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name, value in parameters.items():
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
-            raise ValueError(f"{name[:80]} is neither a number, a string, a boolean nor a list of these")
+            raise ValueError(
+                f"{name[:80]} is neither a number, a string, a boolean nor a list of these"
+            )
     for name, kind in (("k", int), ("limit", int), ("compression", str)):
         value = parameters.get(name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
@@ -228,7 +240,9 @@ class Card(Strict, frozen=False):
     statistics: Annotated[dict[str, Any], AfterValidator(_checked)]
     versions: dict[str, str]
     notes: Annotated[list[str], FailFast()]
-    digest: str = ""  #: SHA-256 of this card without this field; filled by to_json, checked by verify
+    digest: str = (
+        ""  #: SHA-256 of this card without this field; filled by to_json, checked by verify
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -262,7 +276,9 @@ class Card(Strict, frozen=False):
         """Parameters and, of a dataset of your own, sources: that in which builds of one name differ."""
         own = self.manifest and self.manifest != self.dataset
         origins = list(dict.fromkeys(entry.origin for entry in self.receipts)) if own else []
-        made = f"from {', '.join(origins[:3])}{', …' if len(origins) > 3 else ''}" if origins else ""
+        made = (
+            f"from {', '.join(origins[:3])}{', …' if len(origins) > 3 else ''}" if origins else ""
+        )
         return "; ".join(filter(None, [as_values(self.parameters), made]))
 
     @property

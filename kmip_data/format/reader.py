@@ -70,7 +70,9 @@ class Shard:
             source = self._stream()
         size = sum(path.stat().st_size for path in self.files if path.is_file())
         most = max(MAX_DECLARED_BYTES, size)
-        inspected = open_untrusted(self.path, max_declared_bytes=most, filters=SHARD_FILTERS, source=source)
+        inspected = open_untrusted(
+            self.path, max_declared_bytes=most, filters=SHARD_FILTERS, source=source
+        )
         with inspected as (file, stored):
             self._sizes = self._sizes or [path.stat().st_size for path in self.files]
             self._read_attributes(file)
@@ -82,7 +84,9 @@ class Shard:
         found = _attribute(self.path, file, "format", str)
         if found != names.FORMAT:
             refuse(self.path, "is HDF5, but not a shard", f"format {found!r}"[:40])
-        check_version(self.path, _attribute(self.path, file, "format_version", int), names.FORMAT_VERSION)
+        check_version(
+            self.path, _attribute(self.path, file, "format_version", int), names.FORMAT_VERSION
+        )
         self.dataset = _attribute(self.path, file, "dataset", str)
         self.build_key = _attribute(self.path, file, "build_key", str)
         try:
@@ -108,16 +112,24 @@ class Shard:
         for key, entry in self.layout.items():
             wanted = entry.shape(self.graphs, self.nodes, self.edges)
             if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
-                found = f"{key} as {stored[key].dtype} {stored[key].shape}, not {entry.dtype} {wanted}"
+                found = (
+                    f"{key} as {stored[key].dtype} {stored[key].shape}, not {entry.dtype} {wanted}"
+                )
                 refuse(self.path, "does not follow its schema", found)
-            if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
+            if (
+                entry.per in {"pointer", "graph"}
+                and stored[key].nbytes
+                and stored[key].offset is None
+            ):
                 refuse(self.path, "does not follow the format", f"{key} in chunks, not contiguous")
             self._offsets[key] = stored[key].offset
         self.node_ptr = self._pointers(file, names.NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
-                found = f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)"
+                found = (
+                    f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)"
+                )
                 refuse(self.path, "has counts that contradict its data", found)
         elif self.schema.edges == "index":
             self.edge_ptr = self._pointers(file, names.EDGE_PTR, self.edges)
@@ -177,7 +189,9 @@ class Shard:
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         rows = range(shape[entry.axis])[start:stop]
         if not math.prod(shape) or not rows:
-            return np.empty((*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row), entry.dtype)
+            return np.empty(
+                (*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row), entry.dtype
+            )
         from kmip_data.format.safety import read_chunked
 
         try:
@@ -265,12 +279,16 @@ def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview:
     ends with the last array over it.
     """
     library, total = _library(), sum(sizes)
-    address = _checked(library.mmap(None, total, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1, 0))
+    address = _checked(
+        library.mmap(None, total, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1, 0)
+    )
     buffer = (ctypes.c_ubyte * total).from_address(address)
     release = weakref.finalize(buffer, library.munmap, address, total)
     release.atexit = False  # arrays may be in use until the process ends
     for descriptor, size in zip(descriptors, sizes, strict=True):
-        _checked(library.mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0))
+        _checked(
+            library.mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
+        )
         address += size
     return memoryview(buffer).toreadonly()
 
@@ -337,14 +355,24 @@ def _edge_faults(shard: Shard) -> Iterator[Fault]:
 
 def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
     """Yield a fault for every promise of the schema that values of one column break."""
-    pointers = {"graph": np.arange(shard.graphs + 1), "node": shard.node_ptr, "edge": shard.edge_ptr}
+    pointers = {
+        "graph": np.arange(shard.graphs + 1),
+        "node": shard.node_ptr,
+        "edge": shard.edge_ptr,
+    }
     row_ptr, low, high = pointers[column.level], column.low, column.most
     if column.finite and np.dtype(column.stored).kind == "f":
-        yield from _faults(shard, column.key, row_ptr, lambda block, _: ~np.isfinite(block), "finite values")
+        yield from _faults(
+            shard, column.key, row_ptr, lambda block, _: ~np.isfinite(block), "finite values"
+        )
     if low is not None:
-        yield from _faults(shard, column.key, row_ptr, lambda block, _: block < low, f"at least {low}")
+        yield from _faults(
+            shard, column.key, row_ptr, lambda block, _: block < low, f"at least {low}"
+        )
     if high is not None:
-        yield from _faults(shard, column.key, row_ptr, lambda block, _: block > high, f"at most {high}")
+        yield from _faults(
+            shard, column.key, row_ptr, lambda block, _: block > high, f"at most {high}"
+        )
 
 
 def _faults(
@@ -361,7 +389,9 @@ def _faults(
         if bad.any():
             count += int(bad.sum())
             if first < 0:
-                rows = bad.any(axis=0) if key == EDGE_INDEX else bad.reshape(len(bad), -1).any(axis=1)
+                rows = (
+                    bad.any(axis=0) if key == EDGE_INDEX else bad.reshape(len(bad), -1).any(axis=1)
+                )
                 first = start + int(rows.argmax())
     if count:
         graph = int(np.searchsorted(row_ptr, first, side="right")) - 1

@@ -114,7 +114,9 @@ class _Inspection:
         address, at = int(h5o.get_info(target).addr), f"at {name[:80]!r}"
         _require(address not in self.seen, "holds an object twice", f"a second hard link {at}")
         self.seen.add(address)
-        _require(len(self.seen) <= MAX_OBJECTS, "holds too many objects", f"more than {MAX_OBJECTS:,}")
+        _require(
+            len(self.seen) <= MAX_OBJECTS, "holds too many objects", f"more than {MAX_OBJECTS:,}"
+        )
         count = h5a.get_num_attrs(target)
         _require(count <= MAX_ATTRIBUTES, "has too many attributes", f"{count:,} {at}")
         for index in range(count):
@@ -129,7 +131,9 @@ class _Inspection:
         properties = dataset.get_create_plist()
         layout = properties.get_layout()
         _require(layout != h5d.VIRTUAL, "holds a virtual dataset", f"data of other files {at}")
-        _require(not properties.get_external_count(), "holds external data", f"data of other files {at}")
+        _require(
+            not properties.get_external_count(), "holds external data", f"data of other files {at}"
+        )
         for index in range(properties.get_nfilters()):
             code = properties.get_filter(index)[0]
             _require(code in self.allowed, "uses an unknown filter", f"filter {code} {at}")
@@ -155,7 +159,11 @@ class _Inspection:
         _require(self.declared <= self.max_declared, what, most)
         found = f"{declared:,} bytes declared, {kept:,} stored of a file of {self.size:,} {at}"
         if layout == h5d.CONTIGUOUS and declared:
-            fine = stored.offset is not None and kept == declared and stored.offset + declared <= self.size
+            fine = (
+                stored.offset is not None
+                and kept == declared
+                and stored.offset + declared <= self.size
+            )
             _require(fine, what, found)
             return
         chunk *= stored.dtype.itemsize
@@ -168,7 +176,9 @@ SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
 
 _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
-_AGAIN: Final = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
+_AGAIN: Final = (
+    "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
+)
 # Exceptions of h5py while it reads data of a damaged file.
 _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 
@@ -196,7 +206,9 @@ def open_untrusted(
     with contextlib.ExitStack() as stack:
         try:
             # Without locks, which network file systems may lack: we only read.
-            file = stack.enter_context(h5py.File(path if source is None else source, "r", locking=False))
+            file = stack.enter_context(
+                h5py.File(path if source is None else source, "r", locking=False)
+            )
             inspection = _Inspection(size, filters, max_declared_bytes)
             inspection.group(h5g.open(file.id, b"/"), "", 0)
             if inspection.needs_zstd:
@@ -269,7 +281,9 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
     filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
     shuffle, gzip, zstd = (FILTER_CODES[name] for name in ("shuffle", "gzip", "zstd"))
     if filters not in ([shuffle, gzip], [shuffle, zstd]):
-        raise ValueError(f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)")
+        raise ValueError(
+            f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)"
+        )
     rows = chunks[axis]
     size = math.prod(chunks) * dataset.dtype.itemsize
     firsts = range(start // rows * rows, stop, rows)
@@ -277,12 +291,16 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
         for first in firsts:
             announced = _announced_size(_stored(dataset, axis, first))
             if announced != size:
-                raise ValueError(f"a zstd chunk that announces {announced} bytes, expected {size:,}")
+                raise ValueError(
+                    f"a zstd chunk that announces {announced} bytes, expected {size:,}"
+                )
         part: NDArray[Any] = dataset[:, start:stop] if axis else dataset[start:stop]
         return part
     blocks = []
     for first in firsts:
-        block = _unshuffle(inflate(_stored(dataset, axis, first), size), dataset.dtype).reshape(chunks)
+        block = _unshuffle(inflate(_stored(dataset, axis, first), size), dataset.dtype).reshape(
+            chunks
+        )
         cut = slice(max(start - first, 0), min(stop, first + rows) - first)
         blocks.append(block[:, cut] if axis else block[cut])
     return np.concatenate(blocks, axis=axis)
@@ -307,7 +325,9 @@ def inflate(stored: bytes, size: int) -> bytes:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if len(data) != size or not inflater.eof:
-        found = f"more than {size:,} bytes" if len(data) > size else f"{len(data):,} bytes or no end"
+        found = (
+            f"more than {size:,} bytes" if len(data) > size else f"{len(data):,} bytes or no end"
+        )
         raise ValueError(f"a gzip chunk of {found}, expected {size:,}")
     return data
 

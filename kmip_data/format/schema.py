@@ -35,7 +35,9 @@ EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
 _Size = Annotated[int, Field(ge=0, le=2**31)]
 _Bound = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # a stranger may have written a schema
+_STRICT = ConfigDict(
+    strict=True, extra="forbid", allow_inf_nan=False
+)  # a stranger may have written a schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,9 @@ class Column:
     #: stored, presented: numpy dtype names on disk and on the item. ``stored`` is the narrowest lossless one
     stored: str
     presented: str
-    shape: Annotated[tuple[_Size, ...], Field(max_length=8)] = ()  #: shape of one row; ``()`` for a scalar
+    shape: Annotated[
+        tuple[_Size, ...], Field(max_length=8)
+    ] = ()  #: shape of one row; ``()`` for a scalar
     unit: str = ""
     doc: str = ""
     #: names of the components of a row, with units where they have one (``"x [m]"``)
@@ -127,13 +131,21 @@ class Schema:
     @property
     def links(self) -> Column | None:
         """The column of links to predict, if there is one: bit j in the row of node i is the pair (i, j)."""
-        bits = (c for c in self.columns if c.attribute == LINKS and c.level == "node" and len(c.shape) == 1)
-        return next((column for column in bits if column.stored == column.presented == "uint8"), None)
+        bits = (
+            c
+            for c in self.columns
+            if c.attribute == LINKS and c.level == "node" and len(c.shape) == 1
+        )
+        return next(
+            (column for column in bits if column.stored == column.presented == "uint8"), None
+        )
 
     @property
     def family(self) -> Literal["city"] | None:
         """Family of datasets with special pictures, counts and model inputs, if the dataset is in one."""
-        return "city" if {COORDINATES, "node/x"} <= {column.key for column in self.columns} else None
+        return (
+            "city" if {COORDINATES, "node/x"} <= {column.key for column in self.columns} else None
+        )
 
     def to_json(self) -> str:
         """Return canonical JSON, with sorted keys and no spaces: equal schemas give equal bytes."""
@@ -143,7 +155,8 @@ class Schema:
 #: dtypes a column may be stored with: numbers of fixed size, so that a mapped view is always valid.
 #: A boolean is stored as ``uint8`` and presented as ``bool``.
 STORED_DTYPES: Final = frozenset(
-    {"float16", "float32", "float64"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    {"float16", "float32", "float64"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 RESERVED: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
@@ -182,7 +195,9 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
     try:
         return parse_schema(schema.to_json())[1]
     except ValueError as error:
-        raise UsageError(f"The schema cannot be stored: {error}", next="see docs/format.md") from error
+        raise UsageError(
+            f"The schema cannot be stored: {error}", next="see docs/format.md"
+        ) from error
 
 
 @functools.lru_cache(maxsize=16)
@@ -233,19 +248,31 @@ def bytes_per(schema: Schema) -> tuple[int, int, int]:
 
 def _check(schema: Schema) -> None:
     """Raise ValueError for the first part of a well-typed ``schema`` that the format cannot hold."""
-    _require(schema.edges != "neighbor" or schema.k is not None, "k, the number of neighbours, is missing")
+    _require(
+        schema.edges != "neighbor" or schema.k is not None,
+        "k, the number of neighbours, is missing",
+    )
     for column in schema.columns:
         what = f"column {column.key!r}"
         _require(column.key not in RESERVED, f"{what} has a name that the format uses itself")
-        _require(column.attribute.isidentifier(), f"attribute {column.attribute!r} is not an identifier")
+        _require(
+            column.attribute.isidentifier(), f"attribute {column.attribute!r} is not an identifier"
+        )
         _require(column.stored in STORED_DTYPES, f"{what} has the stored dtype {column.stored!r}")
         presented = column.presented in {*STORED_DTYPES, "bool"}
         _require(presented, f"{what} has the presented dtype {column.presented!r}")
         row_bytes = np.dtype(column.stored).itemsize * math.prod(column.shape)
-        _require(row_bytes <= 2**31, f"{what} has the shape {column.shape}: rows of more than 2 GiB")
-        _require(schema.edges != "none" or column.level != "edge", f"{what} needs edges, and none are stored")
+        _require(
+            row_bytes <= 2**31, f"{what} has the shape {column.shape}: rows of more than 2 GiB"
+        )
+        _require(
+            schema.edges != "none" or column.level != "edge",
+            f"{what} needs edges, and none are stored",
+        )
     keys = [column.key for column in schema.columns]
-    attributes = [column.attribute for column in schema.columns] + [view.attribute for view in schema.views]
+    attributes = [column.attribute for column in schema.columns] + [
+        view.attribute for view in schema.views
+    ]
     for names in (keys, attributes):
         _require(len(set(names)) == len(names), f"one name stands twice in {names}")
     widths = {column.key: column.shape[0] for column in schema.columns if column.shape}

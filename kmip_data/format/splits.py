@@ -88,13 +88,19 @@ def encode_split(
     part. A position out of range or repeated is ``DamagedInput``.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
-    _refuse_fault(rule, f"each of {len(keys):,} records in one part at most", parts_fault(arrays, len(keys)))
-    digests = {name: keys_digest([keys[position] for position in part]) for name, part in arrays.items()}
+    _refuse_fault(
+        rule, f"each of {len(keys):,} records in one part at most", parts_fault(arrays, len(keys))
+    )
+    digests = {
+        name: keys_digest([keys[position] for position in part]) for name, part in arrays.items()
+    }
     datasets = {f"split/{name}": part for name, part in arrays.items()}
     return _encode(datasets, rule, parameters, digests), digests
 
 
-def encode_node_split(code: U8, *, rule: str, parameters: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
+def encode_node_split(
+    code: U8, *, rule: str, parameters: Mapping[str, Any]
+) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
 
     ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is ``DamagedInput``.
@@ -163,12 +169,16 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
             for key, found in stored.items():
                 folder, _, name = key.partition("/")
                 if folder != "split" or _PART.fullmatch(name) is None:
-                    refuse(path, "does not follow the format", f"{key[:80]!r}, not a part under /split")
+                    refuse(
+                        path, "does not follow the format", f"{key[:80]!r}, not a part under /split"
+                    )
                 _check_dataset(path, key, found, np.dtype("<i8"))
             names = in_order(key.removeprefix("split/") for key in stored)
             parts = {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in names}
     if set(digests) != set(NODE_PARTS if parts is None else parts):
-        refuse(path, "does not follow the format", f"digests of {sorted(digests)}, not of its parts")
+        refuse(
+            path, "does not follow the format", f"digests of {sorted(digests)}, not of its parts"
+        )
     return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
 
 
@@ -190,14 +200,19 @@ def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], 
         parameters, digests = (json.loads(str(text)) for text in texts)
     except (ValueError, RecursionError):
         parameters = digests = None
-    named = isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values())
+    named = isinstance(digests, dict) and all(
+        isinstance(digest, str) for digest in digests.values()
+    )
     if not named or not isinstance(rule, str) or not isinstance(parameters, dict):
         refuse(path, "has attributes that are not valid", f"{rule} {texts}"[:80])
     return rule, parameters, digests
 
 
 def _encode(
-    datasets: Mapping[str, NDArray[Any]], rule: str, parameters: Mapping[str, Any], digests: Mapping[str, str]
+    datasets: Mapping[str, NDArray[Any]],
+    rule: str,
+    parameters: Mapping[str, Any],
+    digests: Mapping[str, str],
 ) -> bytes:
     with memory_file() as file:
         put_text(file, "format", SPLIT_FORMAT)

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 
 ALIGNMENT: Final = 64  #: contiguous data start at multiples of this
-_OPTIONS: Final[Any] = {"libver": "earliest", "alignment_threshold": 1, "alignment_interval": ALIGNMENT}
+_OPTIONS: Final[Any] = {
+    "libver": "earliest",
+    "alignment_threshold": 1,
+    "alignment_interval": ALIGNMENT,
+}
 _MAX_TEXT: Final = 64_000  #: an attribute lies in its object's header, which HDF5 limits to 64 KiB
 
 
@@ -60,7 +64,9 @@ def put_text(file: h5py.File, name: str, text: str) -> None:
     if not text.isascii() or len(text) > _MAX_TEXT:
         expected = f"ASCII text of at most {_MAX_TEXT:,} bytes, the limit of HDF5"
         found = f"{len(text):,} characters, {text[:40]!r}"
-        raise UsageError(f"The attribute {name!r} cannot be stored.", expected=expected, found=found)
+        raise UsageError(
+            f"The attribute {name!r} cannot be stored.", expected=expected, found=found
+        )
     data = text.encode("ascii")
     file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))
 
@@ -112,15 +118,21 @@ class ComputedRows:
 
 MAX_SHARD_BYTES: Final = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
-_OPEN: Final = 20  #: byte of the superblock where four say that a file is open; an image has zeros there
-STREAMED_BYTES: Final = 2**28  #: an uncompressed shard above this is written in pieces, not made in memory
+_OPEN: Final = (
+    20  #: byte of the superblock where four say that a file is open; an image has zeros there
+)
+STREAMED_BYTES: Final = (
+    2**28
+)  #: an uncompressed shard above this is written in pieces, not made in memory
 PIECE_BYTES: Final = 2**22  #: of a shard that is written in pieces
 #: A shard whose data exceed this is cut into files of this size, to be sent and verified one by one. Servers
 #: and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that members map in a row.
 MEMBER_BYTES: Final = 2**32
 COUNTED: Final = ("graphs", "nodes", "edges")  #: facts of a shard
 
-Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: contiguous, to be mapped
+Compression = (
+    Literal["gzip", "zstd"] | None
+)  #: of node and edge data; None: contiguous, to be mapped
 
 
 def write_shard(
@@ -162,7 +174,9 @@ def write_shard(
     for number, pieces in groupby(_cut(stream), itemgetter(0)):
         member = path.with_name(names.member_file(path.name, number))
         members.append(_write_pieces(member, (piece for _, piece in pieces), root, whole))
-    remove_file(path, root=root)  # of a build from before shards were cut: readers would open it instead
+    remove_file(
+        path, root=root
+    )  # of a build from before shards were cut: readers would open it instead
     size = sum(member["bytes"] for member in members)
     return {**parts.facts(whole.hexdigest(), size), "members": members}
 
@@ -229,7 +243,10 @@ def _pieces(parts: Parts) -> Iterator[bytes]:
     import h5py
 
     # By its name: for an open file HDF5 does not gather small data, and other bytes come out.
-    with tempfile.NamedTemporaryFile(buffering=0) as sparse, h5py.File(sparse.name, "w", **_OPTIONS) as file:
+    with (
+        tempfile.NamedTemporaryFile(buffering=0) as sparse,
+        h5py.File(sparse.name, "w", **_OPTIONS) as file,
+    ):
         left_out: dict[int, Expected] = {}
         _lay_out(file, parts, left_out=left_out)
         file.flush()  # and read before it is closed, which gives room at the end up
@@ -274,7 +291,9 @@ class Parts(NamedTuple):
     ) -> Parts:
         """Check the records and count their rows."""
         if compression not in {None, "gzip", "zstd"}:
-            raise UsageError(f"There is no compression {compression!r}.", expected="gzip, zstd or none")
+            raise UsageError(
+                f"There is no compression {compression!r}.", expected="gzip, zstd or none"
+            )
         layout = expected_datasets(schema)
         graphs = list(records)
         for record in graphs:
@@ -286,7 +305,12 @@ class Parts(NamedTuple):
         }
         totals = len(graphs), int(pointers["node"][-1]), int(pointers["edge"][-1])
         counts = canonical_json(dict(zip(COUNTED, totals, strict=True)))
-        texts = {"dataset": dataset, "build_key": build_key, "counts": counts, "schema": schema.to_json()}
+        texts = {
+            "dataset": dataset,
+            "build_key": build_key,
+            "counts": counts,
+            "schema": schema.to_json(),
+        }
         return cls(graphs, layout, pointers, texts, totals, compression)
 
     def facts(self, digest: str, size: int) -> dict[str, Any]:
@@ -313,7 +337,9 @@ def _assemble(entry: Expected, parts: Parts) -> NDArray[Any]:
     if entry.key == names.KEY:
         joined[:] = [record.key.encode("ascii") for record in parts.records]
         return joined
-    for record, (start, stop) in zip(parts.records, pairwise(parts.pointers[entry.per]), strict=True):
+    for record, (start, stop) in zip(
+        parts.records, pairwise(parts.pointers[entry.per]), strict=True
+    ):
         rows = joined[:, start:stop] if entry.axis else joined[start:stop]
         rows[...] = parts.rows(record, entry.key)
     return joined
@@ -346,13 +372,23 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
             raise DamagedInput(what, expected=str(expected), found=str(found), next=again)
 
     key, nodes = record.key, record.num_nodes
-    require(key and key.isascii() and key.isprintable(), "its key", "printable ASCII, not empty", repr(key))
-    require(len(key) <= schema.key_length, "its key", f"at most {schema.key_length} bytes", len(key))
+    require(
+        key and key.isascii() and key.isprintable(),
+        "its key",
+        "printable ASCII, not empty",
+        repr(key),
+    )
+    require(
+        len(key) <= schema.key_length, "its key", f"at most {schema.key_length} bytes", len(key)
+    )
     allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
     require(0 <= nodes <= schema.max_nodes, "its number of nodes", allowed, f"{nodes:,}")
     columns = {column.key for column in schema.columns}
     require(record.columns.keys() == columns, "its columns", columns, list(record.columns))
-    layouts = (("neighbor", record.neighbor, "neighbor"), ("edge_index", record.edge_index, "index"))
+    layouts = (
+        ("neighbor", record.neighbor, "neighbor"),
+        ("edge_index", record.edge_index, "index"),
+    )
     for name, array, edges in layouts:
         if schema.edges != edges:
             require(array is None, name, "none, the schema has another edge layout", "an array")
@@ -360,12 +396,20 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
         indices = np.asarray(array)
         require(indices.dtype.kind in "iu", name, "an array of integers", indices.dtype)
         wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
-        require(indices.ndim == 2 and indices.shape == wanted, name, f"shape {wanted}", indices.shape)
+        require(
+            indices.ndim == 2 and indices.shape == wanted, name, f"shape {wanted}", indices.shape
+        )
         low, high = (indices.min(), indices.max()) if indices.size else (0, -1)
-        require(low >= 0 and high < nodes, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
+        require(
+            low >= 0 and high < nodes, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}"
+        )
     for column in schema.columns:
         array = record.columns[column.key]
         dtype, shape = getattr(array, "dtype", type(array).__name__), getattr(array, "shape", ())
-        count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (record.num_edges,)}[column.level]
+        count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (record.num_edges,)}[
+            column.level
+        ]
         require(dtype == layout[column.key].dtype, column.key, f"dtype {column.stored}", dtype)
-        require(shape == (*count, *column.shape), column.key, f"shape {(*count, *column.shape)}", shape)
+        require(
+            shape == (*count, *column.shape), column.key, f"shape {(*count, *column.shape)}", shape
+        )

@@ -51,7 +51,10 @@ def encoding_names(bands: int = 8) -> tuple[str, ...]:
     ('sin 1·longitude', 'cos 1·longitude', 'sin 1·latitude', 'cos 1·latitude')
     """
     return tuple(
-        f"{wave} {1 << band}·{axis}" for axis in AXES for wave in ("sin", "cos") for band in range(bands)
+        f"{wave} {1 << band}·{axis}"
+        for axis in AXES
+        for wave in ("sin", "cos")
+        for band in range(bands)
     )
 
 
@@ -66,11 +69,15 @@ def is_city(card: Card) -> bool:
 def family(dataset: str, card: Card | None = None) -> str:
     """Return the family of a dataset: ``city`` for cities, else its name; ``card`` is that of its build."""
     shipped = card is None and dataset in dataset_names()
-    city = is_city(card) if card else shipped and load_manifest(dataset).dataset_class == "CityNetwork"
+    city = (
+        is_city(card) if card else shipped and load_manifest(dataset).dataset_class == "CityNetwork"
+    )
     return "city" if city else dataset
 
 
-def city_inputs(features: F32, encoding: F32, card: Card, coordinates: Coordinates = "replace") -> F32:
+def city_inputs(
+    features: F32, encoding: F32, card: Card, coordinates: Coordinates = "replace"
+) -> F32:
     """Return the inputs of a model, (N, columns) float32: sinusoids, then the standardised columns.
 
     Columns are standardised by mean and unbiased standard deviation over the train nodes of the random

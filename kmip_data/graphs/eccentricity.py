@@ -13,7 +13,9 @@ from kmip_data.graphs.encoding import check_edges
 from kmip_data.runtime.progress import Progress
 from kmip_data.runtime.threads import for_ranges
 
-LANES: Final = 32  #: nodes per search: 16 take 1.4 times as long, 64 0.85 times but leave the L2 cache
+LANES: Final = (
+    32  #: nodes per search: 16 take 1.4 times as long, 64 0.85 times but leave the L2 cache
+)
 REACH: Final = 4 * LANES  #: nodes visited to form a group
 SLICE: Final = 2_048  #: groups between updates of the progress bar and checks for Ctrl-C
 GRAIN: Final = 16  #: fewest groups worth a thread
@@ -90,15 +92,24 @@ def local_eccentricity(
     return out
 
 
-def _checked(edge_index: ArrayLike, edge_length: ArrayLike, num_nodes: int, hops: int) -> tuple[I64, F64]:
+def _checked(
+    edge_index: ArrayLike, edge_length: ArrayLike, num_nodes: int, hops: int
+) -> tuple[I64, F64]:
     index, length = np.asarray(edge_index), np.asarray(edge_length, dtype=np.float64)
     if index.size == 0:
         index = index.reshape(2, 0).astype(np.int64)
-    if index.ndim != 2 or len(index) != 2 or index.dtype.kind not in "iu" or length.shape != index.shape[1:]:
+    if (
+        index.ndim != 2
+        or len(index) != 2
+        or index.dtype.kind not in "iu"
+        or length.shape != index.shape[1:]
+    ):
         found = f"{index.dtype} {index.shape} and {length.shape}"
         raise UsageError(f"Edges (2, E), integers, and lengths (E,) do not fit: {found}.")
     if hops < 0 or not 0 <= num_nodes < 2**31:
-        raise UsageError(f"hops = {hops} and num_nodes = {num_nodes} must be 0 or more, num_nodes below 2³¹.")
+        raise UsageError(
+            f"hops = {hops} and num_nodes = {num_nodes} must be 0 or more, num_nodes below 2³¹."
+        )
     check_edges(index, num_nodes)
     if (bad := ~(np.isfinite(length) & (length >= 0))).any():
         wrong = int(bad.argmax())

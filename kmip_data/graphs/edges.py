@@ -21,7 +21,9 @@ from kmip_data.runtime.threads import num_threads
 
 FLOWS = ("source_to_target", "target_to_source")
 MOST = 1e150  #: largest coordinate, whose square is finite
-ROOM = 2**22  #: numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9)
+ROOM = (
+    2**22
+)  #: numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9)
 WIDE = 16  #: most columns in which a tree leaves anything out
 SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below what costs a second query
 
@@ -90,7 +92,10 @@ def knn_graph(
         points = points / np.where(length > 0, length, 1)
     parts = []
     for start, stop in pairwise(ptr):
-        near = _nearest(points[start:stop], min(k - loop, stop - start - 1), squares=False).table + start
+        near = (
+            _nearest(points[start:stop], min(k - loop, stop - start - 1), squares=False).table
+            + start
+        )
         own = np.arange(start, stop)
         table = np.concatenate([own[:, None], near], 1) if loop else near
         parts.append(np.stack([table.ravel(), np.repeat(own, table.shape[1])]))
@@ -136,7 +141,9 @@ def radius_graph(
     if not (isinstance(r, int | float) and r >= 0):
         raise UsageError(f"r must be a number of at least 0, not {r!r}.")
     if limits and not (isinstance(max_num_neighbors, (int, np.integer)) and max_num_neighbors >= 1):
-        raise UsageError(f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}.")
+        raise UsageError(
+            f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}."
+        )
     points, ptr = _checked(x, batch, flow, batch_size)
     parts = []
     for start, stop in pairwise(ptr):
@@ -145,7 +152,9 @@ def radius_graph(
         k = min(32, most)
         near = _nearest(points[start:stop], k)
         square = near.square.dtype.type(min(r * r, float(np.finfo(near.square.dtype).max)))
-        while k < most and bool((near.square[:, -1] < square).any()):  # more may follow the last one
+        while k < most and bool(
+            (near.square[:, -1] < square).any()
+        ):  # more may follow the last one
             k = min(2 * k, most)
             near = _nearest(points[start:stop], k)
         inside, table = near.square < square, near.table + start
@@ -161,8 +170,15 @@ def _checked(
     x: Tensor, batch: Tensor | None, flow: str, batch_size: int | None
 ) -> tuple[NDArray[Any], list[int]]:
     """Return points (N, F), float32 or float64, and the first row of each graph with N behind them."""
-    if not isinstance(x, Tensor) or x.ndim not in {1, 2} or x.is_complex() or x.layout != torch.strided:
-        found = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+    if (
+        not isinstance(x, Tensor)
+        or x.ndim not in {1, 2}
+        or x.is_complex()
+        or x.layout != torch.strided
+    ):
+        found = (
+            f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        )
         raise UsageError(f"x must be a tensor of shape (N, F), not {found}.")
     if flow not in FLOWS:
         raise UsageError(f"flow must be {FLOWS[0]} or {FLOWS[1]}, not {flow!r}.")
@@ -173,14 +189,20 @@ def _checked(
     most = min(MOST, float(np.finfo(points.dtype).max))
     fits = (np.abs(points) <= most).all(axis=1)  # False for NaN
     if not fits.all():
-        raise DamagedInput(f"x must be finite and at most {MOST:g}: point {int(fits.argmin())} is not.")
+        raise DamagedInput(
+            f"x must be finite and at most {MOST:g}: point {int(fits.argmin())} is not."
+        )
     if batch is None:
         return points, [0, len(points)]
     graph = batch.detach().cpu().numpy() if isinstance(batch, Tensor) else np.array(batch)
     whole = graph.shape == (len(points),) and graph.dtype.kind in "iu"
-    graph = graph.astype(np.int64) if whole else graph  # differences of unsigned numbers are never negative
+    graph = (
+        graph.astype(np.int64) if whole else graph
+    )  # differences of unsigned numbers are never negative
     if not whole or (len(graph) and graph[0] < 0) or (np.diff(graph) < 0).any():
-        raise UsageError(f"batch must be {len(points)} whole numbers from 0, ascending, one for each point.")
+        raise UsageError(
+            f"batch must be {len(points)} whole numbers from 0, ascending, one for each point."
+        )
     if batch_size is not None and len(graph) and graph[-1] >= batch_size:
         raise UsageError(f"batch names graph {graph[-1]}, and batch_size is {batch_size}.")
     return points, [0, *(np.flatnonzero(np.diff(graph)) + 1).tolist(), len(points)]

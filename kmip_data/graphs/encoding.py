@@ -27,7 +27,9 @@ class Graphs:
     node_ptr: NDArray[np.int64]  #: (G + 1,), first node of each graph
     edge_ptr: NDArray[np.int64]  #: (G + 1,), first edge of each graph
     edge_index: NDArray[np.integer[Any]]  #: (2, ΣE), nodes numbered within each graph
-    keys: Sequence[str] = ()  #: of the records, to seed random draws; without keys by their positions
+    keys: Sequence[
+        str
+    ] = ()  #: of the records, to seed random draws; without keys by their positions
 
     def joined(self) -> NDArray[np.int64]:
         """Return the edges with nodes numbered over all graphs, int64 (2, ΣE)."""
@@ -43,13 +45,19 @@ class Encoding(ABC):
     """
 
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
-    stem: ClassVar[str]  #: of its name, before the parameter, and of its flag in ``kmip-data encode``
+    stem: ClassVar[
+        str
+    ]  #: of its name, before the parameter, and of its flag in ``kmip-data encode``
     help: ClassVar[str]  #: help text of that flag
     about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
     metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
-    seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
-    bytes_a_node: ClassVar[int] = 250  #: peak memory, measured on streets (2.8 edges a node), for a forecast
+    seeded: ClassVar[bool] = (
+        False  #: True if ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
+    )
+    bytes_a_node: ClassVar[int] = (
+        250  #: peak memory, measured on streets (2.8 edges a node), for a forecast
+    )
     names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph
 
     parameter: Any
@@ -114,5 +122,9 @@ def parse_encoding(name: str) -> Encoding:
         if (encoding := kind.parse(name)) is not None:
             return encoding
     number = name[len(name.rstrip("0123456789.")) :]
-    known = [kind.stem + text for kind in encodings() for text in kind.choices or (number or kind.metavar,)]
+    known = [
+        kind.stem + text
+        for kind in encodings()
+        for text in kind.choices or (number or kind.metavar,)
+    ]
     raise unknown_name("encoding", name, known, command="kmip-data encode --help")

@@ -64,14 +64,18 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
 
 def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32]:
     if pos.ndim != 2 or pos.shape[1] != 3 or pos.dtype != np.float32:
-        raise UsageError(f"Positions must be float32 of shape (N, 3), not {pos.dtype} of shape {pos.shape}.")
+        raise UsageError(
+            f"Positions must be float32 of shape (N, 3), not {pos.dtype} of shape {pos.shape}."
+        )
     if not least <= k <= max(len(pos) - 1, 0):
         need = f"1 or more neighbours and at least {max(k, 1) + 1} points are needed"
         raise UsageError(f"k = {k} does not fit {len(pos)} points: {need}.")
     points = np.ascontiguousarray(pos)
     finite = np.isfinite(points).all(axis=1)
     if not finite.all():
-        raise DamagedInput(f"Positions must be finite: NaN or infinity at point {int(finite.argmin())}.")
+        raise DamagedInput(
+            f"Positions must be finite: NaN or infinity at point {int(finite.argmin())}."
+        )
     return points
 
 

@@ -95,7 +95,9 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
 
     def _get_iterator(self) -> Any:
         # Drawn here, in the process that iterates: workers get it with the sampler.
-        self.node_sampler.epoch = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
+        self.node_sampler.epoch = int(
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        )
         return super()._get_iterator()
 
 
@@ -106,7 +108,9 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         self._graph = Neighborhoods(data.edge_index.cpu().numpy(), int(data.num_nodes or 0))
         self._fanouts, self._replace, self._name = fanouts, replace, name
         self.epoch = 0  #: number drawn at the start of the epoch
-        self.persistent = False  #: True if workers outlive the epoch and never hear of the next one's number
+        self.persistent = (
+            False  #: True if workers outlive the epoch and never hear of the next one's number
+        )
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput:
         """Return the sampled graph around the nodes of a batch."""
@@ -114,11 +118,15 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         key = [self.epoch, zlib.crc32(seeds.tobytes())]
         key += [int(torch.randint(2**62, ()))] if self.persistent else []
         rng, induced = np.random.Generator(np.random.PCG64(key)), self._name == "induced"
-        found = self._graph.around(seeds, self._fanouts, rng, replace=self._replace, induced=induced)
+        found = self._graph.around(
+            seeds, self._fanouts, rng, replace=self._replace, induced=induced
+        )
         node, edge, row, col = map(torch.from_numpy, found[:4])
         hops = {"num_sampled_nodes": found.hop_nodes, "num_sampled_edges": found.hop_edges or None}
         times = (inputs.input_id, inputs.time)
-        output = SamplerOutput(node=node, row=row, col=col, edge=edge, batch=None, metadata=times, **hops)
+        output = SamplerOutput(
+            node=node, row=row, col=col, edge=edge, batch=None, metadata=times, **hops
+        )
         return output.to_bidirectional() if self._name == "bidirectional" else output
 
     def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
@@ -132,7 +140,10 @@ def _check_nodes(name: str, found: Tensor, data: Data, shape: tuple[int, int] | 
     if shape is None and found.dtype == torch.bool:
         fits = found.shape == (nodes,)
     else:
-        fits = found.shape == (shape or (found.numel(),)) and found.dtype in {torch.int32, torch.int64}
+        fits = found.shape == (shape or (found.numel(),)) and found.dtype in {
+            torch.int32,
+            torch.int64,
+        }
         fits = fits and (not found.numel() or 0 <= int(found.min()) <= int(found.max()) < nodes)
     if not fits:
         what = f"{name} must be numbers of nodes, 0 to {nodes - 1}, or a mask of all nodes."
@@ -140,7 +151,14 @@ def _check_nodes(name: str, found: Tensor, data: Data, shape: tuple[int, int] | 
 
 
 def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) -> None:
-    missing = ("disjoint", "temporal_strategy", "time_attr", "input_time", "weight_attr", "neighbor_sampler")
+    missing = (
+        "disjoint",
+        "temporal_strategy",
+        "time_attr",
+        "input_time",
+        "weight_attr",
+        "neighbor_sampler",
+    )
     for option in missing:
         value = options.pop(option, None)
         if value is not None and value is not False and str(value) != "uniform":
@@ -151,6 +169,8 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
     whole = isinstance(num_neighbors, Sequence)
     whole = whole and all(isinstance(n, (int, np.integer)) and n >= -1 for n in num_neighbors)
     if not whole or not num_neighbors:
-        raise UsageError(f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}.")
+        raise UsageError(
+            f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}."
+        )
     if name not in SUBGRAPHS:
         raise UsageError(f"subgraph_type must be one of {', '.join(SUBGRAPHS)}, not {name!r}.")

@@ -36,7 +36,9 @@ class Neighborhoods:
         self._source, target = edge_index
         self._nodes = num_nodes
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
-        self._edges = np.argsort(target, kind="stable").astype(np.int32 if len(target) < 2**31 else np.int64)
+        self._edges = np.argsort(target, kind="stable").astype(
+            np.int32 if len(target) < 2**31 else np.int64
+        )
         self._start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=num_nodes))])
         self._places: list[I64] = []  # of draws that have ended, −1 for every node
 
@@ -94,7 +96,9 @@ class Neighborhoods:
         degree = self._start[nodes + 1] - start
         if replace and fanout >= 0:
             owner = np.repeat(np.flatnonzero(degree), fanout)
-            return self._edges[start[owner] + generator.integers(degree[owner])].astype(np.int64), owner
+            return self._edges[start[owner] + generator.integers(degree[owner])].astype(
+                np.int64
+            ), owner
         edges = int(degree.sum())
         rank = np.arange(edges, dtype=np.float64) if fanout < 0 else generator.random(edges)
         position, owner = _lowest(start, degree, edges if fanout < 0 else fanout, rank)

@@ -63,7 +63,9 @@ def grouped_split(
         if val in made:
             break
     chosen: set[str] = set()
-    total = min((total for total in made if total < len(pool)), key=lambda t: (abs(t - val), t), default=0)
+    total = min(
+        (total for total in made if total < len(pool)), key=lambda t: (abs(t - val), t), default=0
+    )
     while total:
         group, total = made[total]
         chosen.add(group)
@@ -108,10 +110,13 @@ def stratified_draw(labels: NDArray[Any], second: int, *, seed: int = 0) -> tupl
         firsts = _deal(counts, first, generator)
         ends = zip(firsts, firsts + _deal(counts - firsts, second, generator), strict=True)
         cut = [
-            (rows[generator.permutation(len(rows))], *each) for rows, each in zip(members, ends, strict=True)
+            (rows[generator.permutation(len(rows))], *each)
+            for rows, each in zip(members, ends, strict=True)
         ]
         here = generator.permutation(np.concatenate([rows[:middle] for rows, middle, _ in cut]))
-        there = generator.permutation(np.concatenate([rows[middle:end] for rows, middle, end in cut]))
+        there = generator.permutation(
+            np.concatenate([rows[middle:end] for rows, middle, end in cut])
+        )
     return here, there
 
 
@@ -139,7 +144,9 @@ def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: in
     rows, parts = np.arange(len(labels)), {}
     names = list(sizes)
     for i, name in enumerate(names[:-1]):
-        taken, others = stratified_draw(labels[rows], sum(sizes[rest] for rest in names[i + 1 :]), seed=seed)
+        taken, others = stratified_draw(
+            labels[rows], sum(sizes[rest] for rest in names[i + 1 :]), seed=seed
+        )
         parts[name], rows = rows[taken].tolist(), rows[others]
     return {**parts, names[-1]: rows.tolist()}
 

@@ -31,7 +31,9 @@ class UnitStatistics:
         self._schema = schema
         self._labels = schema.labels if schema.labels and schema.labels.num_classes else None
         self._counts = {name: Counter[int]() for name in COUNTED}
-        self._classes = np.zeros(self._labels.num_classes or 0 if self._labels else 0, dtype=np.int64)
+        self._classes = np.zeros(
+            self._labels.num_classes or 0 if self._labels else 0, dtype=np.int64
+        )
 
     def add(self, record: GraphRecord) -> None:
         """Count one record."""
@@ -82,7 +84,10 @@ def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         classes = [a + b for a, b in zip(classes, row, strict=True)] if classes else list(row)
     return {
         "graphs": totals["nodes"].total(),
-        **{name: sum(value * count for value, count in totals[name].items()) for name in ("nodes", "edges")},
+        **{
+            name: sum(value * count for value, count in totals[name].items())
+            for name in ("nodes", "edges")
+        },
         **{f"{name}_per_graph": describe(totals[name], "linear") for name in ("nodes", "edges")},
         **{name: describe(totals[name], "log2") for name in ("in_degree", "out_degree")},
         "classes": classes,
@@ -95,7 +100,12 @@ def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dic
     if not total:
         return {}
     mean = sum(value * count for value, count in counts.items()) / total
-    return {"min": min(counts), "mean": mean, "max": max(counts), "histogram": histogram(counts, scale)}
+    return {
+        "min": min(counts),
+        "mean": mean,
+        "max": max(counts),
+        "histogram": histogram(counts, scale),
+    }
 
 
 def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, list[int]]:

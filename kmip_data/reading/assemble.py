@@ -78,7 +78,9 @@ def _of_column(column: Column) -> Field:
 
 def _of_view(source: Field, view: View) -> Field:
     component, count = source.stored.itemsize * math.prod(source.shape[1:]), view.stop - view.start
-    part = replace(source, shape=(count, *source.shape[1:]), width=count * component, num_classes=None)
+    part = replace(
+        source, shape=(count, *source.shape[1:]), width=count * component, num_classes=None
+    )
     return replace(part, attribute=view.attribute, offset=view.start * component)
 
 
@@ -101,7 +103,9 @@ class Assembler:
     Geometric cannot infer the number of nodes from them, so that items need ``num_nodes``.
     """
 
-    def __init__(self, store: ShardStore, fields: Sequence[Field], *, edges: bool, lengths: bool) -> None:
+    def __init__(
+        self, store: ShardStore, fields: Sequence[Field], *, edges: bool, lengths: bool
+    ) -> None:
         self.store, self.fields, self.edges, self.lengths = store, tuple(fields), edges, lengths
         names = [field.attribute for field in fields]
         names += [name for name, given in (("edge_index", edges), ("edge_attr", lengths)) if given]
@@ -122,14 +126,24 @@ class Assembler:
             rows += [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
         self._rows, self._like = tuple(rows), np.empty(0, index)
         self._outputs: list[_Output] = [
-            (f.attribute, gather.LEVELS[f.level], f.shape, f.presented, f.stored if _converted(f) else None)
+            (
+                f.attribute,
+                gather.LEVELS[f.level],
+                f.shape,
+                f.presented,
+                f.stored if _converted(f) else None,
+            )
             for f in copied
         ]
         self._bounded = [bounds for field in copied if (bounds := _bounds(field)) is not None]
         self._unchecked = np.ones(len(store), np.bool_)
         self._touched = 0
-        layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widened(f)) for f in copied]
-        layout += [(level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in rows[len(copied) :]]
+        layout = [
+            (gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widened(f)) for f in copied
+        ]
+        layout += [
+            (level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in rows[len(copied) :]
+        ]
         self._layout: I64 = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
@@ -221,7 +235,9 @@ class Assembler:
         if unchecked is not None:
             rows = table[len(self._outputs) :].take(unchecked, axis=1)
             self._check_edges(rows, self.store.count.take(unchecked, axis=1), unchecked)
-        gather.copy_graph(table, self.store.count, graph, self._layout, target, width, self._like, index)
+        gather.copy_graph(
+            table, self.store.count, graph, self._layout, target, width, self._like, index
+        )
         self._finish(values, converted, unchecked, index)
         return values, totals[gather.NODE]
 
@@ -283,7 +299,10 @@ class Assembler:
     def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
         """Refuse edges that lead out of their graph: compiled code follows edges without checking."""
         if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
-            what, nodes = "an edge leads out of its graph", f"nodes below {counts[gather.NODE, b]:,}"
+            what, nodes = (
+                "an edge leads out of its graph",
+                f"nodes below {counts[gather.NODE, b]:,}",
+            )
             raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:

@@ -60,7 +60,9 @@ def make_batch(
     ``<name>_batch`` and ``<name>_ptr``; for the others see :meth:`Assembler.gather`.
     """
     values: dict[str, Any]
-    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)
+    values, pointers = assembler.gather(
+        graphs, compact=compact, numbers=True, pin=pin, helpers=helpers
+    )
     size = len(graphs)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
     none = torch.from_numpy(np.zeros(size, _INT64))
@@ -76,7 +78,9 @@ def make_batch(
             if name == "num_nodes":
                 _count_nodes(store, pointers)
                 continue
-            values[name], slice_dict[name], inc_dict[name] = _of_many(field, values[name], slices, none)
+            values[name], slice_dict[name], inc_dict[name] = _of_many(
+                field, values[name], slices, none
+            )
         elif field is not None:
             slice_dict[name], inc_dict[name] = slices[field.level], none
         elif name == "edge_index":
@@ -91,7 +95,10 @@ def make_batch(
             mapping[f"{name}_ptr"] = slice_dict[name].clone()
     if assembler.adds_num_nodes:
         _count_nodes(store, pointers)
-    mapping["batch"], mapping["ptr"] = values["batch"], torch.from_numpy(pointers[gather.NODE].copy())
+    mapping["batch"], mapping["ptr"] = (
+        values["batch"],
+        torch.from_numpy(pointers[gather.NODE].copy()),
+    )
     store.__dict__.update(_num_graphs=size, _slice_dict=slice_dict, _inc_dict=inc_dict)
     return batch
 
@@ -105,7 +112,11 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     if ptr is not None or graph is None:
         return ptr
     whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
-    if not whole or graph.shape != (rows,) or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any()):
+    if (
+        not whole
+        or graph.shape != (rows,)
+        or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any())
+    ):
         what = f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node."
         raise UsageError(what, next="order the nodes by graph, as Batch.from_data_list does")
     return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))

@@ -84,7 +84,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         self.build = path
         if path.card.extent == PART:
             about = f"{path.path} has {counted(path.card.counts['graphs'], 'graph')}, {PART}"
-            warnings.warn(f"{about}; see kmip-data info {path.path}", PartialBuildWarning, stacklevel=2)
+            warnings.warn(
+                f"{about}; see kmip-data info {path.path}", PartialBuildWarning, stacklevel=2
+            )
         self.split, self.split_name = split, split_name or self.card.default_split or None
         columns, added = _divide_names(path, columns)
         self._store = open_store(path, added)
@@ -104,7 +106,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if part is None and (len(self._store) != 1 or self.split_name not in names):
             return
         if self.split_name is None:
-            raise UsageError(f"{self.card.dataset} has no splits.", next="split=None, for all records")
+            raise UsageError(
+                f"{self.card.dataset} has no splits.", next="split=None, for all records"
+            )
         if self.split_name not in names:
             raise unknown_name("split", self.split_name, names, command=info)
         split = self._store.read_split(self.card.splits[self.split_name])
@@ -155,7 +159,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         That is the case with a transform, with masks, in a subclass that overrides ``get``, and if PyTorch
         Geometric batches an attribute by its name.
         """
-        simple = self.transform is None and not self._masks and collates_by_rows(self._assembler.fields)
+        simple = (
+            self.transform is None and not self._masks and collates_by_rows(self._assembler.fields)
+        )
         return self._assembler if simple and type(self).get is ShardedDataset.get else None
 
     @property
@@ -195,7 +201,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         size = self.len()
         if not -size <= idx < size:
             raise IndexError(f"index {idx} is out of range for {size} graphs")
-        data = make_data(self._assembler, idx % size if self._records is None else int(self._records[idx]))
+        data = make_data(
+            self._assembler, idx % size if self._records is None else int(self._records[idx])
+        )
         for name, mask in self._masks.items():
             data[name] = mask.clone()
         return data
@@ -253,7 +261,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return field.shape[-1] if field.shape else 1
 
 
-def _divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
+def _divide_names(
+    build: Build, names: Sequence[str] | None
+) -> tuple[list[str] | None, list[ColumnsCard]]:
     """Divide ``columns=`` (a text is one name) into stored attributes, ``None`` for all, and added columns.
 
     Where only added columns are named, all stored attributes are wanted too. Raises ``UsageError`` where two
@@ -263,9 +273,15 @@ def _divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] 
         return None, []
     names = [names] if isinstance(names, str) else names
     there, schema = added_names(build.path), build.card.schema_
-    own = {column.attribute for column in schema.columns} | {view.attribute for view in schema.views}
+    own = {column.attribute for column in schema.columns} | {
+        view.attribute for view in schema.views
+    }
     own |= {"edge_index"} if schema.edges != "none" else set()
-    added = [read_columns(build, name) for name in dict.fromkeys(names) if name in there and name not in own]
+    added = [
+        read_columns(build, name)
+        for name in dict.fromkeys(names)
+        if name in there and name not in own
+    ]
     stored = [name for name in names if name in own or name not in there]
     if not added:
         return stored, []
@@ -273,6 +289,8 @@ def _divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] 
     for card in added:
         for column in card.schema_.columns:
             if column.attribute in attributes or column.attribute in own:
-                raise UsageError(f"Two columns give the attribute {column.attribute!r}: {', '.join(names)}.")
+                raise UsageError(
+                    f"Two columns give the attribute {column.attribute!r}: {', '.join(names)}."
+                )
             attributes.append(column.attribute)
     return attributes, added

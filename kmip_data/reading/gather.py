@@ -94,7 +94,10 @@ def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, 
 def _widen(to: int, start: int, count: int, dtype: Any) -> None:
     """Write ``uint8`` numbers as ``dtype``."""
     if count > 0:
-        out, stored = carray(_pointer(to), (count,), dtype), carray(_pointer(start), (count,), np.uint8)
+        out, stored = (
+            carray(_pointer(to), (count,), dtype),
+            carray(_pointer(start), (count,), np.uint8),
+        )
         for i in range(count):
             out[i] = stored[i]
 
@@ -148,7 +151,14 @@ def write_edges(
 
 @njit_nogil()
 def copy_graph(
-    table: I64, counts: I64, graph: int, layout: I64, target: I64, width: int, like: NDArray[Any], out: I64
+    table: I64,
+    counts: I64,
+    graph: int,
+    layout: I64,
+    target: I64,
+    width: int,
+    like: NDArray[Any],
+    out: I64,
 ) -> None:
     """Copy the rows and the edges of one graph, as the kernels above do for a batch of one.
 
@@ -196,7 +206,10 @@ def edge_lengths(pos: F32, sources: NDArray[Any], targets: NDArray[Any], out: F3
     The edges must have been checked by :func:`first_outside`.
     """
     for e in range(sources.size):
-        i, j = np.uint64(sources[e]), np.uint64(targets[e])  # unsigned: no test for negative indices
+        i, j = (
+            np.uint64(sources[e]),
+            np.uint64(targets[e]),
+        )  # unsigned: no test for negative indices
         difference = pos[i, 0] - pos[j, 0]
         total = difference * difference
         if pos.shape[1] == 3:  # without a loop, 1.5 times as fast

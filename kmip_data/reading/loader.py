@@ -113,7 +113,9 @@ class GraphLoader:
         self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
         self.compact, self.follow_batch = compact, tuple(follow_batch or ())
         self.exclude_keys = tuple(exclude_keys or ())
-        self.rule = BatchRule(batch_size, bool(shuffle), seed, max_nodes, bucket, drop_last, even, divide)
+        self.rule = BatchRule(
+            batch_size, bool(shuffle), seed, max_nodes, bucket, drop_last, even, divide
+        )
         self._sampler, self.batch_sampler = sampler, batch_sampler
         self._share = (rank, world_size)
         sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
@@ -127,7 +129,9 @@ class GraphLoader:
         self._records, self._nodes = self.dataset.records, self.dataset.nodes
         self._assembler = self._fast_path()
         self._epoch, self._position = 0, 0  # of the next iteration
-        self._running: list[int] | None = None  # the same of the iteration started last, until it ends
+        self._running: list[int] | None = (
+            None  # the same of the iteration started last, until it ends
+        )
 
     def _fast_path(self) -> Assembler | None:
         """Return the assembler of whole batches; ``None`` if each graph must be made individually."""
@@ -135,7 +139,9 @@ class GraphLoader:
         table = self.dataset.schema.edges == "neighbor"
         if self.compact and (assembler is None or not assembler.edges or not table):
             what = f"compact=True needs a neighbour table, and no transform: {self.dataset!r}"
-            raise UsageError(what, next="leave out compact=True, or apply the transform to the batch")
+            raise UsageError(
+                what, next="leave out compact=True, or apply the transform to the batch"
+            )
         return None if assembler is None else assembler.without(self.exclude_keys)
 
     @property
@@ -199,7 +205,9 @@ class GraphLoader:
             return len(self.batch_sampler)  # type: ignore[arg-type] # as PyTorch: its own TypeError
         if self._sampler is not None and self.rule.max_nodes is None:
             graphs = len(self._sampler)  # type: ignore[arg-type]
-            return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
+            return (
+                graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
+            )
         if self._sampler is not None:
             raise TypeError("the number of batches depends on what the sampler will draw")
         epoch = self._running[0] if self._running else self._epoch
@@ -250,7 +258,9 @@ class GraphLoader:
             set_epoch(epoch)
         positions = iter(self._sampler)  # type: ignore[arg-type] # never None here
         if self.rule.max_nodes is not None:
-            batches = cut_by_nodes(np.fromiter(positions, np.int64), self._nodes, self.rule.max_nodes)
+            batches = cut_by_nodes(
+                np.fromiter(positions, np.int64), self._nodes, self.rule.max_nodes
+            )
             yield from batches[: len(batches) - self.rule.drop_last]
             return
         while len(batch := np.fromiter(islice(positions, self.batch_size), np.int64)):
@@ -260,7 +270,9 @@ class GraphLoader:
     def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
             records, options = self._records[positions], {"compact": self.compact, "pin": self._pin}
-            return make_batch(self._assembler, records, follow=self.follow_batch, helpers=helpers, **options)
+            return make_batch(
+                self._assembler, records, follow=self.follow_batch, helpers=helpers, **options
+            )
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
         return batch.pin_memory() if self._pin else batch
@@ -292,11 +304,14 @@ def _refuse_contradictions(
     distributed = rank is not None or world_size is not None or rule.even or rule.divide
     sampled, batched = sampler is not None, batch_sampler is not None
     clashes = {
-        "batch_size or divide with max_nodes": rule.max_nodes and (rule.batch_size != 1 or rule.divide),
+        "batch_size or divide with max_nodes": rule.max_nodes
+        and (rule.batch_size != 1 or rule.divide),
         "shuffle or bucket with a sampler": ordered and sampled,
-        "anything that orders or cuts with a batch_sampler": batched and (ordered or cut or sampled),
+        "anything that orders or cuts with a batch_sampler": batched
+        and (ordered or cut or sampled),
         "rank, world_size, even or divide with a sampler": distributed and (sampled or batched),
-        "rank without world_size, or world_size without rank": (rank is None) != (world_size is None),
+        "rank without world_size, or world_size without rank": (rank is None)
+        != (world_size is None),
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
     }
     for clash in (clash for clash, clashing in clashes.items() if clashing):

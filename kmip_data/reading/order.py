@@ -19,7 +19,9 @@ class BatchRule:
     seed: int = 0
     max_nodes: int | None = None
     bucket: int | None = None
-    drop_last: bool = False  #: on every rank; with ``max_nodes`` no batch is full, so always the last one
+    drop_last: bool = (
+        False  #: on every rank; with ``max_nodes`` no batch is full, so always the last one
+    )
     even: bool = False
     divide: bool = False  #: True if ``batch_size`` counts the graphs of all ranks together
 
@@ -32,8 +34,12 @@ class BatchRule:
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         order = generator.permutation(len(nodes)) if self.shuffle else np.arange(len(nodes))
         if self.bucket is not None:
-            windows = (order[start : start + self.bucket] for start in range(0, len(order), self.bucket))
-            order = np.concatenate([w[np.argsort(nodes[w], kind="stable")] for w in windows] or [order])
+            windows = (
+                order[start : start + self.bucket] for start in range(0, len(order), self.bucket)
+            )
+            order = np.concatenate(
+                [w[np.argsort(nodes[w], kind="stable")] for w in windows] or [order]
+            )
         if self.max_nodes is None:
             groups = self._by_count(order, world_size)
         else:

@@ -55,7 +55,9 @@ class ShardStore:
         self.build = build
         self.schema = schema = build.card.schema_
         card = build.card
-        self.shards = [self._open(entry.file, entry.graphs, card.key, schema) for entry in card.shards]
+        self.shards = [
+            self._open(entry.file, entry.graphs, card.key, schema) for entry in card.shards
+        ]
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
         for column in added:
@@ -65,7 +67,10 @@ class ShardStore:
     def _join(self, card: ColumnsCard) -> None:
         """Open the files of an added column, each with the graphs of its shard."""
         schema, folder = card.schema_, f"{COLUMNS}/{card.name}"
-        files = [self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema) for entry in card.files]
+        files = [
+            self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema)
+            for entry in card.files
+        ]
         pairs = zip(files, self.shards, strict=False)
         same = all(np.array_equal(file.node_ptr, shard.node_ptr) for file, shard in pairs)
         if not same or len(files) != len(self.shards):
@@ -154,7 +159,9 @@ class ShardStore:
         for f, b in places:
             (key, _, level, _), graph = wanted[f], graphs[b]
             start, count = int(self.start[level, graph]), int(self.count[level, graph])
-            parts.append((self._added.get(key, self.shards)[self.shard[graph]], key, start, start + count))
+            parts.append(
+                (self._added.get(key, self.shards)[self.shard[graph]], key, start, start + count)
+            )
         self.build.bring(parts)
         for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
             rows = shard.read(key, first, end)
@@ -168,7 +175,9 @@ class ShardStore:
             table = np.zeros((len(wanted), len(self)), np.int64)
             for f, (key, row_bytes, level, _) in enumerate(wanted):
                 files = self._added.get(key, self.shards)
-                mapped = np.array([_address(wanted[f], file) for file in files], np.int64)[self.shard]
+                mapped = np.array([_address(wanted[f], file) for file in files], np.int64)[
+                    self.shard
+                ]
                 table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
             self._tables[wanted] = table, bool(table.all())
         return self._tables[wanted]
@@ -180,7 +189,13 @@ def _address(rows: Rows, shard: Shard) -> int:
     if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
         return 1  # any address but 0: no byte is copied from it
     view = shard.mapped(key)
-    return 0 if view is None else int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
+    return (
+        0
+        if view is None
+        else int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
+    )
 
 
-_open_stores: weakref.WeakValueDictionary[tuple[object, ...], ShardStore] = weakref.WeakValueDictionary()
+_open_stores: weakref.WeakValueDictionary[tuple[object, ...], ShardStore] = (
+    weakref.WeakValueDictionary()
+)

@@ -73,7 +73,9 @@ class Patience:
         with contextlib.suppress(ValueError):
             if float(text) > 0:
                 return cls(stall=float(text))
-        raise UsageError(f"{ENVIRONMENT}={text} is not seconds above 0.", next=f"unset {ENVIRONMENT}")
+        raise UsageError(
+            f"{ENVIRONMENT}={text} is not seconds above 0.", next=f"unset {ENVIRONMENT}"
+        )
 
 
 class _Watch:
@@ -204,8 +206,13 @@ def open_response(
     :class:`MirrorFailed` where there is no answer, or a redirect that is refused.
     """
     with contextlib.nullcontext(session) if session else Session() as connections:
-        limits: dict[str, Any] = {"timeout": (patience.connect, patience.stall), "allow_redirects": False}
-        with _follow(partial(connections.get, headers=dict(headers), stream=True, **limits), url) as response:
+        limits: dict[str, Any] = {
+            "timeout": (patience.connect, patience.stall),
+            "allow_redirects": False,
+        }
+        with _follow(
+            partial(connections.get, headers=dict(headers), stream=True, **limits), url
+        ) as response:
             yield response
 
 
@@ -215,7 +222,12 @@ def _follow(ask: Callable[[str], requests.Response], url: str) -> requests.Respo
             response = ask(url)
         except requests.RequestException as error:
             raise from_exception(error) from error
-        except (OSError, ValueError, http.client.HTTPException, urllib3.exceptions.HTTPError) as error:
+        except (
+            OSError,
+            ValueError,
+            http.client.HTTPException,
+            urllib3.exceptions.HTTPError,
+        ) as error:
             raise MirrorFailed(f"failed ({' '.join(str(error).split())[:160]})") from error
         if not response.is_redirect:
             return response
@@ -243,14 +255,23 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
     while True:
         before = time.monotonic()
         limit: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # an answer at its end waits no more
+        with contextlib.suppress(
+            AttributeError, OSError, ValueError
+        ):  # an answer at its end waits no more
             limit = _WATCH.limit(response.raw.fileno(), patience.stall - waited)
         try:
-            with limit:  # a piece may wait itself, for a line of a chunked answer that comes drop by drop
+            with (
+                limit
+            ):  # a piece may wait itself, for a line of a chunked answer that comes drop by drop
                 piece = response.raw.read1(PIECE, decode_content=False)
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
             raise MirrorFailed(reason, again=True, stalled=True) from error
-        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+        except (
+            urllib3.exceptions.HTTPError,
+            http.client.HTTPException,
+            OSError,
+            ValueError,
+        ) as error:
             raise MirrorFailed("cut the connection", again=True) from error
         if not piece:
             return
@@ -327,6 +348,8 @@ def from_exception(error: requests.RequestException) -> MirrorFailed:
 
 def _innermost(error: BaseException) -> str:
     """Return the text of the exception that started it, in one line."""
-    while isinstance(inner := getattr(error, "reason", None) or (error.args or [None])[0], BaseException):
+    while isinstance(
+        inner := getattr(error, "reason", None) or (error.args or [None])[0], BaseException
+    ):
         error = inner
     return " ".join(str(error).split())[:160]

@@ -32,7 +32,9 @@ from kmip_data.errors import OutOfResources, human_bytes
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
 _NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 MAPPED: Final = 2**26  #: bytes from which :func:`mapped` takes a file
-_WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE)
+_WORDS = re.compile(
+    r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE
+)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -100,20 +102,30 @@ def _limits() -> Iterator[tuple[int, int]]:
     import psutil
 
     held = psutil.Process().memory_info()
-    for kind, used in ((resource.RLIMIT_AS, held.vms), (resource.RLIMIT_DATA, getattr(held, "data", 0))):
+    for kind, used in (
+        (resource.RLIMIT_AS, held.vms),
+        (resource.RLIMIT_DATA, getattr(held, "data", 0)),
+    ):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
             yield limit, used
     for group in (GROUPS, GROUPS / "memory"):
         for names in _NAMES:
             with suppress(OSError, ValueError):  # no such group, or no limit ("max")
                 limit, used = (int((group / name).read_text("ascii")) for name in names)
-                stat = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
-                yield limit, used - int(stat.get("inactive_file", 0))  # pages of files are given up first
+                stat = dict(
+                    line.split() for line in (group / "memory.stat").read_text("ascii").splitlines()
+                )
+                yield (
+                    limit,
+                    used - int(stat.get("inactive_file", 0)),
+                )  # pages of files are given up first
 
 
 SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
 M_MMAP_THRESHOLD: Final = -3  #: of malloc.h
-KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
+KEEP: Final = (
+    1 << 28
+)  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
 
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment

@@ -25,7 +25,13 @@ class Progress:
     """
 
     def __init__(
-        self, description: str, total: int | None, *, unit: str = "it", initial: int = 0, quiet: bool = False
+        self,
+        description: str,
+        total: int | None,
+        *,
+        unit: str = "it",
+        initial: int = 0,
+        quiet: bool = False,
     ) -> None:
         self.description = without_controls(description)
         self.total, self.unit, self.done, self.quiet = total, unit, initial, quiet
@@ -34,9 +40,14 @@ class Progress:
         if not quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            look: Any = {"colour": None if os.environ.get("NO_COLOR") else "green", "dynamic_ncols": True}
+            look: Any = {
+                "colour": None if os.environ.get("NO_COLOR") else "green",
+                "dynamic_ncols": True,
+            }
             look |= {"unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B"}
-            self._bar = tqdm(total=total, desc=self.description, initial=initial, file=self._stream(), **look)
+            self._bar = tqdm(
+                total=total, desc=self.description, initial=initial, file=self._stream(), **look
+            )
 
     def update(self, amount: int) -> None:
         """Add ``amount`` of work done."""

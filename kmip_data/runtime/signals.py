@@ -17,7 +17,10 @@ AGAIN_AFTER = 0.05  #: seconds
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALS = (signal.SIGINT, *ENDING)
 #: Handlers of a program that has none of its own.
-_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(ENDING, signal.SIG_DFL)}
+_USUAL: dict[int, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    **dict.fromkeys(ENDING, signal.SIG_DFL),
+}
 
 
 def end(number: int, _frame: FrameType | None) -> NoReturn:

@@ -71,7 +71,9 @@ def for_ranges(
     the most rows of one range: an interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
     """
     # A range that waits for further ranges may hold the last thread they could run in.
-    threads = 1 if getattr(_here, "busy", False) else min(num_threads(), max(1, total // max(1, grain)))
+    threads = (
+        1 if getattr(_here, "busy", False) else min(num_threads(), max(1, total // max(1, grain)))
+    )
     # A few ranges per thread even out rows of unequal cost.
     pieces = min(threads * 4, max(threads, total // max(1, grain))) if threads > 1 else 1
     if most is not None:
@@ -102,7 +104,9 @@ def _get_pool() -> ThreadPoolExecutor:
     with _lock:
         if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
             busy = partial(setattr, _here, "busy", True)
-            _pool = ThreadPoolExecutor(num_threads(), thread_name_prefix="kmip-data", initializer=busy)
+            _pool = ThreadPoolExecutor(
+                num_threads(), thread_name_prefix="kmip-data", initializer=busy
+            )
             _pool_pid = os.getpid()
         return _pool
 
@@ -139,7 +143,9 @@ class HelperThreads:
     """``count`` threads, or none, that share the work of the calling one until :meth:`close`."""
 
     def __init__(self, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix="kmip-data-help") if count else None
+        self._executor = (
+            ThreadPoolExecutor(count, thread_name_prefix="kmip-data-help") if count else None
+        )
         self._owner = os.getpid()
         self.count = count
 
@@ -227,5 +233,9 @@ def begin_process(
     whole = {**os.environ, **environment}
     if share > 1:
         whole.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // share)))
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+    streams: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": output,
+        "stderr": subprocess.STDOUT,
+    }
     return subprocess.Popen([*PROGRAM, *arguments], **streams, env=whole, start_new_session=True)

@@ -65,7 +65,11 @@ class _Tables:
             code = self._store.read_split(build.card.splits[name]).node_code
             if code is not None:
                 self._masks = {f"{part}_mask": code == value for part, value in NODE_PARTS.items()}
-        types = {_KEY: pa.string(), _SPLIT: pa.string(), **{n: self._type(n) for n in self._assembler.names}}
+        types = {
+            _KEY: pa.string(),
+            _SPLIT: pa.string(),
+            **{n: self._type(n) for n in self._assembler.names},
+        }
         types |= {"num_nodes": pa.int64()} if self._assembler.adds_num_nodes else {}
         self.schema = pa.schema(types | dict.fromkeys(self._masks, pa.list_(pa.bool_())))
 
@@ -77,7 +81,9 @@ class _Tables:
             return pa.string()
         kind = pa.from_numpy_dtype(field.presented)
         for size in reversed(field.shape):
-            kind = pa.list_(kind, size or -1)  # pyarrow divides by a fixed size of zero, and the process dies
+            kind = pa.list_(
+                kind, size or -1
+            )  # pyarrow divides by a fixed size of zero, and the process dies
         return kind if field.level == "graph" else pa.list_(kind)
 
     def groups(self, records: I64) -> Iterator[I64]:
@@ -92,11 +98,16 @@ class _Tables:
     def table(self, part: str, records: I64) -> Any:
         """Return the rows of records of a part."""
         values, pointers = self._assembler.gather(records)
-        arrays: dict[str, Any] = {name: self._column(name, values[name].numpy(), pointers) for name in values}
+        arrays: dict[str, Any] = {
+            name: self._column(name, values[name].numpy(), pointers) for name in values
+        }
         if self._assembler.adds_num_nodes:
             arrays["num_nodes"] = np.diff(pointers[gather.NODE])
         arrays |= {name: [mask] for name, mask in self._masks.items()}
-        own = {_KEY: [self._keys[record] for record in records.tolist()], _SPLIT: [part] * len(records)}
+        own = {
+            _KEY: [self._keys[record] for record in records.tolist()],
+            _SPLIT: [part] * len(records),
+        }
         return self._arrow.table({**own, **arrays}, schema=self.schema)
 
     def _column(self, name: str, values: NDArray[Any], pointers: I64) -> Any:
@@ -108,8 +119,14 @@ class _Tables:
         array = pa.array(values.reshape(-1))
         for axis, size in reversed(list(enumerate(field.shape, start=1))):
             none = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
-            array = pa.FixedSizeListArray.from_arrays(array, size) if size else self._lists(array, none)
-        return array if field.level == "graph" else self._lists(array, pointers[gather.LEVELS[field.level]])
+            array = (
+                pa.FixedSizeListArray.from_arrays(array, size) if size else self._lists(array, none)
+            )
+        return (
+            array
+            if field.level == "graph"
+            else self._lists(array, pointers[gather.LEVELS[field.level]])
+        )
 
     def _edges(self, index: NDArray[Any], pointers: I64) -> Any:
         """Two lists a graph, of nodes numbered within it."""
@@ -136,12 +153,17 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
     from pyarrow import parquet
 
     found, parts = {}, parts_of(build)
-    with Progress(f"parquet {build.path.name}", build.card.counts["graphs"], quiet=quiet) as progress:
+    with Progress(
+        f"parquet {build.path.name}", build.card.counts["graphs"], quiet=quiet
+    ) as progress:
         try:
             tables = _Tables(build)
             for part, records in parts.items():
                 path = found[part] = folder / f"{part}.parquet"
-                with writing(path), parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer:
+                with (
+                    writing(path),
+                    parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer,
+                ):
                     for group in tables.groups(records):
                         writer.write_table(tables.table(part, group))
                         progress.update(len(group))
@@ -165,13 +187,22 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
     names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
     croissant = readable_json(_with_records(build, files, names)).encode()
     page = dataset_page(build.card, names)
-    return {**{names[part]: files[part] for part in files}, CROISSANT_NAME: croissant, PAGE_NAME: page}
+    return {
+        **{names[part]: files[part] for part in files},
+        CROISSANT_NAME: croissant,
+        PAGE_NAME: page,
+    }
 
 
-def _with_records(build: Build, files: Mapping[str, Path], names: Mapping[str, str]) -> dict[str, Any]:
+def _with_records(
+    build: Build, files: Mapping[str, Path], names: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the Croissant of a build with its Parquet files, and a record set for each."""
     found = build_croissant(build.card)
-    schema, fields = _Tables(build).schema, {f.attribute: f for f in item_fields(build.card.schema_)[0]}
+    schema, fields = (
+        _Tables(build).schema,
+        {f.attribute: f for f in item_fields(build.card.schema_)[0]},
+    )
     meaning = {column.attribute: column.doc for column in build.card.schema_.columns}
     kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-parquet"}
     found["distribution"] += [
@@ -191,7 +222,10 @@ def _with_records(build: Build, files: Mapping[str, Path], names: Mapping[str, s
                     "@id": f"{part}/{column.name}",
                     "name": column.name,
                     "description": meaning.get(column.name) or column.name,
-                    "source": {"fileObject": {"@id": names[part]}, "extract": {"column": column.name}},
+                    "source": {
+                        "fileObject": {"@id": names[part]},
+                        "extract": {"column": column.name},
+                    },
                     **_data_type(column, fields.get(column.name)),
                 }
                 for column in schema
@@ -209,7 +243,9 @@ def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
         kind = kind.value_type
     name = str(kind.to_pandas_dtype().__name__) if kind != "string" else "str"
     name = f"UI{name[2:]}" if name.startswith("u") else name.capitalize()
-    known = {"dataType": {"Str": "sc:Text", "Bool": "sc:Boolean"}.get(name.rstrip("_"), f"cr:{name}")}
+    known = {
+        "dataType": {"Str": "sc:Text", "Bool": "sc:Boolean"}.get(name.rstrip("_"), f"cr:{name}")
+    }
     listed = [-1] * (field is None or field.level != "graph") * (column.type != kind)
     shape = [2, -1] if column.name == "edge_index" else [*listed, *(field.shape if field else ())]
     return known | ({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {})
@@ -264,7 +300,9 @@ def _items(build: Build, records: I64, progress: Progress) -> Iterator[Data]:
 def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
     parts = parts_of(build)
     paths = {part: folder / f"{part}.pt" for part in parts}
-    with Progress(f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet) as progress:
+    with Progress(
+        f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
+    ) as progress:
         for part, records in parts.items():
             InMemoryDataset.save(list(_items(build, records, progress)), str(paths[part]))
     return paths
@@ -276,13 +314,17 @@ def _write_litdata(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path
         from litdata.streaming.writer import BinaryWriter
     except ImportError as error:
         what = "The format litdata needs the package litdata, which is not installed here."
-        raise UsageError(what, found=str(error), next="pip install litdata (see docs/sharing.md)") from error
+        raise UsageError(
+            what, found=str(error), next="pip install litdata (see docs/sharing.md)"
+        ) from error
     for column in build.card.schema_.columns:
         if column.presented in _NOT_IN_LITDATA:
             what = f"litData cannot store {column.attribute}, which is {column.presented}."
             raise UsageError(what, next="--to parquet, or --to pt")
     parts = parts_of(build)
-    with Progress(f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet) as progress:
+    with Progress(
+        f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
+    ) as progress:
         for part, records in parts.items():
             writer = BinaryWriter(str(folder / part), chunk_bytes=_CHUNK_BYTES)
             for at, item in enumerate(_items(build, records, progress)):

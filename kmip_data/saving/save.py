@@ -96,7 +96,10 @@ def save(  # noqa: PLR0913 -- options, by keyword
     name = name or folder.name
     _check_target(folder, name)
     about: dict[str, Any] = {"dataset": name, "title": title or name, "citation": citation}
-    about |= {"class_names": list(class_names), "license": {"name": license, "url": "", "notice": ""}}
+    about |= {
+        "class_names": list(class_names),
+        "license": {"name": license, "url": "", "notice": ""},
+    }
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with writing(folder):
         partial.mkdir(parents=True)
@@ -115,11 +118,17 @@ def save(  # noqa: PLR0913 -- options, by keyword
 def _check_target(folder: Path, name: str) -> None:
     files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} already exists.", next="another folder, or remove this one first")
+        raise UsageError(
+            f"{folder} already exists.", next="another folder, or remove this one first"
+        )
     if not is_name(name):
-        raise UsageError(f"A dataset cannot be called {name!r}.", expected=NAME_WORDS, next="save(…, name=…)")
+        raise UsageError(
+            f"A dataset cannot be called {name!r}.", expected=NAME_WORDS, next="save(…, name=…)"
+        )
     if name in dataset_names():
-        raise UsageError(f"The name {name!r} belongs to a dataset of this package.", next="save(…, name=…)")
+        raise UsageError(
+            f"The name {name!r} belongs to a dataset of this package.", next="save(…, name=…)"
+        )
 
 
 def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph]]:
@@ -130,7 +139,9 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
     for number, data in enumerate(dataset):
         graph = plain_graph(data, f"{number:08d}" if names is None else names[number])
         survey.add(graph)
-        if isinstance(dataset, list | tuple):  # the caller has the tensors, and these are views of them
+        if isinstance(
+            dataset, list | tuple
+        ):  # the caller has the tensors, and these are views of them
             kept.append(graph)
         else:
             pickle.dump(graph, spool, pickle.HIGHEST_PROTOCOL)
@@ -143,11 +154,15 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
 def _masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
     """Return the parts that the masks of a graph give, ``None`` unless all three exist and are disjoint."""
     masks = {part: graph.values.get(name, np.zeros(0)) for name, part in MASKS.items()}
-    plain = all(mask.dtype == np.bool_ and mask.shape == (graph.num_nodes,) for mask in masks.values())
+    plain = all(
+        mask.dtype == np.bool_ and mask.shape == (graph.num_nodes,) for mask in masks.values()
+    )
     return masks if plain and np.sum(list(masks.values()), axis=0).max(initial=0) <= 1 else None
 
 
-def _write_split(folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: I64) -> SplitEntry:
+def _write_split(
+    folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: I64
+) -> SplitEntry:
     """Write the split of graphs of these ``keys`` and nodes and edges (G, 2); of one graph, of its nodes."""
     count = int(sizes[0, 0]) if len(keys) == 1 else len(keys)
     parts = {part: _positions(chosen, count, part) for part, chosen in split.items()}
@@ -167,9 +182,13 @@ def _positions(chosen: Positions, count: int, part: str) -> I64:
     if array.dtype == np.bool_ and array.shape == (count,):
         array = np.flatnonzero(array)
     if part not in NODE_PARTS or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        expected = f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]"
+        expected = (
+            f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]"
+        )
         found = f"{array.dtype} {list(array.shape)}: {array.reshape(-1)[:8].tolist()}"
-        raise UsageError(f"The part {part!r} of the split does not fit.", expected=expected, found=found)
+        raise UsageError(
+            f"The part {part!r} of the split does not fit.", expected=expected, found=found
+        )
     return array.astype(np.int64)
 
 
@@ -191,8 +210,14 @@ def _write_build(
     schema = survey.schema(without=frozenset(MASKS if masks else ()))
     content = survey.content_digest()
     identity = {"dataset": about["dataset"], "content": content, "schema": schema.to_json()}
-    key = json_digest({**identity, "compression": compression, "format_version": FORMAT_VERSION})[:12]
-    options: dict[str, Any] = {"dataset": about["dataset"], "build_key": key, "compression": compression}
+    key = json_digest({**identity, "compression": compression, "format_version": FORMAT_VERSION})[
+        :12
+    ]
+    options: dict[str, Any] = {
+        "dataset": about["dataset"],
+        "build_key": key,
+        "compression": compression,
+    }
     per_graph, per_node, per_edge = bytes_per(schema)
     shards: list[ShardEntry] = []
     waiting: list[GraphRecord] = []
@@ -221,5 +246,8 @@ def _write_build(
     about |= {"key": key, "content_digest": content, "notes": ["Written by kmip_data.save."]}
     about |= {"sample": False, "complete": None, "pipeline_version": 1, "receipts": []}
     about["parameters"] = {"k": schema.k, "limit": None, "compression": compression}
-    about["versions"] = {"kmip-data": __version__, **{name: metadata.version(name) for name in _LIBRARIES}}
+    about["versions"] = {
+        "kmip-data": __version__,
+        **{name: metadata.version(name) for name in _LIBRARIES},
+    }
     return finish(folder, schema, shards, splits, summarise([counted.to_json()]), {}, **about)

@@ -43,12 +43,21 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     unfit, kind = f"Graph {name} cannot be saved", type(data).__name__
     if not isinstance(data, Data) or isinstance(data, Batch):
         what = f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data)."
-        raise UsageError(what, next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None)
-    if any(inspect.getattr_static(type(data), n) is not Data.__dict__[n] for n in ("__inc__", "__cat_dim__")):
+        raise UsageError(
+            what, next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None
+        )
+    if any(
+        inspect.getattr_static(type(data), n) is not Data.__dict__[n]
+        for n in ("__inc__", "__cat_dim__")
+    ):
         raise UsageError(f"{unfit}: {kind} has rules of its own for batching, which would be lost.")
     if isinstance(data.batch, torch.Tensor) and data.batch.unique().numel() > 1:  # type: ignore[no-untyped-call]
-        raise UsageError(f"{unfit}: it is several graphs.", next="save those it was made of, as a list")
-    plain = {attribute: _plain(value, attribute, name) for attribute, value in data.to_dict().items()}
+        raise UsageError(
+            f"{unfit}: it is several graphs.", next="save those it was made of, as a list"
+        )
+    plain = {
+        attribute: _plain(value, attribute, name) for attribute, value in data.to_dict().items()
+    }
     edges = plain["edge_index"][0] if "edge_index" in plain else None
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
         found = f"{edges.dtype} {list(edges.shape)}, not int64 [2, E]"
@@ -69,7 +78,10 @@ def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
             array = value.detach().cpu().numpy()
             if array.dtype.kind in "biuf":
                 return array, "tensor"
-    except (OverflowError, TypeError):  # a number of more than 64 bits; bfloat16, which numpy does not have
+    except (
+        OverflowError,
+        TypeError,
+    ):  # a number of more than 64 bits; bfloat16, which numpy does not have
         pass
     of = f" ({value.dtype}, {value.layout})" if isinstance(value, torch.Tensor) else ""
     raise UsageError(
@@ -87,7 +99,9 @@ class _Attribute:
     kind: Kind
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  #: in the first graph
-    levels: set[str] = field(default_factory=lambda: {"node", "edge", "graph"})  #: whose rows it can be
+    levels: set[str] = field(
+        default_factory=lambda: {"node", "edge", "graph"}
+    )  #: whose rows it can be
     low: int | None = None
     high: int | None = None
     finite: bool = True
@@ -120,7 +134,11 @@ class _Attribute:
     def column(self) -> Column:
         # Of several levels the one with the most rows; the name decides between nodes and edges.
         order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
-        level = next(each for each in order if each in self.levels) if self.kind == "tensor" else "graph"
+        level = (
+            next(each for each in order if each in self.levels)
+            if self.kind == "tensor"
+            else "graph"
+        )
         key = f"{level}/{self.name}"
         form, shape = self._form(level)
         labels = self.name == "y" and self.dtype.kind in "iu" and not shape and form == "axis"
@@ -133,7 +151,9 @@ class _Attribute:
             low=self.low,
             high=self.high,
             finite=self.finite,
-            num_classes=self.high + 1 if labels and self.high is not None and self.high >= 0 else None,
+            num_classes=self.high + 1
+            if labels and self.high is not None and self.high >= 0
+            else None,
             form=form,
         )
 
@@ -154,7 +174,9 @@ class _Attribute:
         if self.low is None or self.high is None:
             return self.dtype.name
         fits = (np.iinfo(name) for name in _INTEGERS)
-        return next(info.dtype.name for info in fits if info.min <= self.low and self.high <= info.max)
+        return next(
+            info.dtype.name for info in fits if info.min <= self.low and self.high <= info.max
+        )
 
 
 class Survey:
@@ -171,7 +193,9 @@ class Survey:
         """Look at one graph."""
         if not self.keys:
             for name, value in graph.values.items():
-                self._attributes[name] = _Attribute(name, graph.kinds[name], value.dtype, value.shape)
+                self._attributes[name] = _Attribute(
+                    name, graph.kinds[name], value.dtype, value.shape
+                )
         for name in self._attributes.keys() ^ graph.values.keys():
             what = f"Graph {graph.name} has other attributes than those before it."
             raise UsageError(what, next=f"give every graph the attribute {name!r}, or none")
@@ -196,7 +220,9 @@ class Survey:
 
     def schema(self, without: frozenset[str] = frozenset()) -> Schema:
         """Return the schema to store the graphs with, leaving out some attributes."""
-        columns = [a.column() for a in self._attributes.values() if a.name not in {"edge_index", *without}]
+        columns = [
+            a.column() for a in self._attributes.values() if a.name not in {"edge_index", *without}
+        ]
         k = next(iter(self._degrees)) if len(self._degrees) == 1 else None
         return Schema(
             columns=tuple(columns),
@@ -223,7 +249,9 @@ def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
     return GraphRecord(
         key=graph.name,
         num_nodes=graph.num_nodes,
-        columns={column.key: _stored(graph.values[column.attribute], column) for column in schema.columns},
+        columns={
+            column.key: _stored(graph.values[column.attribute], column) for column in schema.columns
+        },
         neighbor=edges[0].reshape(graph.num_nodes, -1) if edges is not None and table else None,
         edge_index=None if table else edges,
     )

@@ -51,7 +51,9 @@ class Copies:
     blocks are there, and processes share the folder without a lock: they write the same bytes.
     """
 
-    def __init__(self, remote: Remote, share: Share, digests: BlockDigests, folder: Path, root: Path) -> None:
+    def __init__(
+        self, remote: Remote, share: Share, digests: BlockDigests, folder: Path, root: Path
+    ) -> None:
         self.remote, self.folder, self._digests, self._root = remote, folder, digests, root
         self.sizes = {entry.file: entry.bytes for entry in share.files}
         self._works: dict[int, _Work] = {}
@@ -69,7 +71,9 @@ class Copies:
         with contextlib.suppress(OSError), open_regular(path) as copy:
             data = np.fromfile(copy, np.uint8, stop - start, offset=start)
         if len(data) != stop - start:
-            raise DamagedInput(f"{path} was changed while it was read.", next="the same command again")
+            raise DamagedInput(
+                f"{path} was changed while it was read.", next="the same command again"
+            )
         return data
 
     def bring(self, wanted: Iterable[Key]) -> None:
@@ -133,7 +137,11 @@ class Copies:
 
 def blocks_between(file: str, start: int, stop: int) -> list[Key]:
     """Return the blocks that bytes ``start`` to ``stop`` of a file lie in."""
-    return [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))] if stop > start else []
+    return (
+        [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))]
+        if stop > start
+        else []
+    )
 
 
 def _runs(keys: list[Key]) -> Iterator[list[Key]]:
@@ -169,7 +177,9 @@ class BuildAfar(Build):
     def shard(self, file: str) -> Shard:
         """Open one of its shards, or a file next to one, by its name."""
         if not self.copies.sizes.get(file):
-            raise damaged(f"{self.address}/{file}", "a file, as a card names it", "none, or an empty one")
+            raise damaged(
+                f"{self.address}/{file}", "a file, as a card names it", "none, or an empty one"
+            )
         self.copies.bring((name, 0) for name in self._heads.get(file, ()))
         return ShardAfar(self, file)
 
@@ -205,10 +215,14 @@ class ShardAfar(Shard):
             except DamagedInput as error:
                 if not source.missing:
                     what = error.what.replace(str(self.path), f"{build.address}/{file}")
-                    raise DamagedInput(what, found=error.parts["found"], next=build.remedy) from error
+                    raise DamagedInput(
+                        what, found=error.parts["found"], next=build.remedy
+                    ) from error
             build.copies.bring(source.missing)
         for key, entry in self.layout.items():
-            if self._offsets[key] is None and 0 not in entry.shape(self.graphs, self.nodes, self.edges):
+            if self._offsets[key] is None and 0 not in entry.shape(
+                self.graphs, self.nodes, self.edges
+            ):
                 what = f"{build.address} cannot be read from afar: it is compressed."
                 raise UsageError(what, next=pull_command(build.address))
 
@@ -219,9 +233,13 @@ class ShardAfar(Shard):
     def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
         """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), as :meth:`Shard.read` does."""
         entry = self._entry(key)
-        parts = [self._copies.read(self.file, low, high) for low, high in self.places(key, start, stop)]
+        parts = [
+            self._copies.read(self.file, low, high) for low, high in self.places(key, start, stop)
+        ]
         rows = np.concatenate(parts).view(entry.dtype)
-        return rows.reshape((*entry.row, stop - start) if entry.axis else (stop - start, *entry.row))
+        return rows.reshape(
+            (*entry.row, stop - start) if entry.axis else (stop - start, *entry.row)
+        )
 
     def places(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges of bytes in the file that rows ``start:stop`` of a dataset lie in."""
@@ -258,10 +276,16 @@ def open_afar(address: str, home: Home) -> BuildAfar:
     share, digests = read_share(remote)
     address = remote.address
     if share.kind != "build":
-        raise UsageError(f"{address} is not a build but a {share.kind}.", next=pull_command(address))
+        raise UsageError(
+            f"{address} is not a build but a {share.kind}.", next=pull_command(address)
+        )
     # Copied completely: the card, splits, and the cards of added columns.
     whole = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")
-    small = {e.file: e.bytes for e in share.files if any(fnmatch.fnmatchcase(e.file, name) for name in whole)}
+    small = {
+        e.file: e.bytes
+        for e in share.files
+        if any(fnmatch.fnmatchcase(e.file, name) for name in whole)
+    }
     if not small.get(CARD_NAME) or sum(small.values()) > _MOST_SMALL:
         expected = f"{CARD_NAME}, with splits at most {_MOST_SMALL:,} bytes"
         raise damaged(f"{address}/{SHARE_NAME}", expected, f"{sum(small.values()):,} bytes")
@@ -274,7 +298,9 @@ def open_afar(address: str, home: Home) -> BuildAfar:
         card = read_card(folder)
     except DamagedInput as error:
         parts = error.parts
-        raise damaged(f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or "") from error
+        raise damaged(
+            f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or ""
+        ) from error
     pushed = {(entry.file, entry.bytes, entry.sha256) for entry in share.files}
     for entry in card.shards:
         if entry.members:

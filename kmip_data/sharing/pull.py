@@ -84,14 +84,20 @@ def pull(
         return _pull_build(received, folder, columns, quiet=quiet)
 
 
-def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None, *, quiet: bool) -> Pulled:
+def _pull_build(
+    received: Received, folder: Path, columns: Sequence[str] | None, *, quiet: bool
+) -> Pulled:
     card, entries = _card(received), received.entries
     added = {
         name: [entry for entry in entries.values() if entry.file.startswith(f"{COLUMNS}/{name}/")]
-        for name in sorted(PurePosixPath(file).parts[1] for file in entries if _is_column_card(file))
+        for name in sorted(
+            PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)
+        )
     }
     if unknown := [name for name in columns or () if name not in added]:
-        raise unknown_name("added column", unknown[0], list(added), command="kmip-data pull ADDRESS")
+        raise unknown_name(
+            "added column", unknown[0], list(added), command="kmip-data pull ADDRESS"
+        )
     wanted = [name for name in added if columns is None or name in columns]
     files = [entries[name] for name in card.digests]
     there = _card_there(folder, card)
@@ -99,7 +105,9 @@ def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None,
         files = [entry for entry in files if there.digests.get(entry.file) == entry.sha256]
     # Without its card a folder is a copy if all data are those of the push: it was stopped, or damaged there.
     complete = all((folder / entry.file).is_file() for entry in files)  # before anything is hashed
-    ours = there is not None or (complete and all(is_whole(folder / entry.file, entry) for entry in files))
+    ours = there is not None or (
+        complete and all(is_whole(folder / entry.file, entry) for entry in files)
+    )
     if not ours:
         _refuse_others(folder, [*files, *itertools.chain(*added.values())])
     for name in wanted:  # the card of a column comes last
@@ -133,7 +141,9 @@ def _card_there(folder: Path, card: Card) -> Card | None:
         return there if sound else card
     if not sound:
         return None
-    raise occupied(folder, f"nothing, or the build of key {card.key}", f"build key {there.key}", "--to")
+    raise occupied(
+        folder, f"nothing, or the build of key {card.key}", f"build key {there.key}", "--to"
+    )
 
 
 def _end(folder: Path, card: Card) -> bool:
@@ -154,10 +164,14 @@ def _card(received: Received) -> Card:
     try:
         card = Card.model_validate_json(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(where, f"a JSON card of version {CARD_VERSION}", first_fault(error)) from error
+        raise damaged(
+            where, f"a JSON card of version {CARD_VERSION}", first_fault(error)
+        ) from error
     for name, digest in card.digests.items():
         if name not in received.entries or received.entries[name].sha256 != digest:
-            raise damaged(where, f"a card of the files next to it: {name}", f"one of SHA-256 {digest}")
+            raise damaged(
+                where, f"a card of the files next to it: {name}", f"one of SHA-256 {digest}"
+            )
     if card.to_json().encode() != data:
         raise damaged(where, "the text that its content and digest give", "another")
     return card
@@ -176,7 +190,9 @@ def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
     entries = received.entries
     if others := sorted(entries.keys() - set(RUN_FILES)):
-        raise damaged(received.remote.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
+        raise damaged(
+            received.remote.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5])
+        )
     files = [entries[name] for name in RUN_FILES if name in entries]
     # No other run has these weights or this result: the folder is a copy of the push.
     ours = any(is_whole(folder / entry.file, entry) for entry in files if entry.file in RUN_PROOF)
@@ -240,7 +256,9 @@ class Received:
             except SourceUnavailable:
                 if not left or start == 0:
                     raise
-                if start == begun:  # nothing comes behind the part that is here: the server knows no ranges
+                if (
+                    start == begun
+                ):  # nothing comes behind the part that is here: the server knows no ranges
                     progress.update(-start)
                     start = 0
         file.truncate(entry.bytes)

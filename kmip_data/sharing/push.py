@@ -23,10 +23,23 @@ from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, blocks_of
-from kmip_data.sharing.share import BLOCKS_NAME, MAX_FILES, PUSH_NAME, SHARE_NAME, PushList, Share, SharedFile
+from kmip_data.sharing.share import (
+    BLOCKS_NAME,
+    MAX_FILES,
+    PUSH_NAME,
+    SHARE_NAME,
+    PushList,
+    Share,
+    SharedFile,
+)
 
 #: Names of licences on the hub; any other is given by name and link.
-_LICENSES = {"CC BY 4.0": "cc-by-4.0", "CC BY-NC 4.0": "cc-by-nc-4.0", "MIT": "mit", "ODbL 1.0": "odbl"}
+_LICENSES = {
+    "CC BY 4.0": "cc-by-4.0",
+    "CC BY-NC 4.0": "cc-by-nc-4.0",
+    "MIT": "mit",
+    "ODbL 1.0": "odbl",
+}
 _REPAIR: Final = "kmip-data verify TARGET --repair"
 PARQUET: Final = "parquet"  #: folder of the Parquet view, in a push only
 
@@ -34,7 +47,9 @@ PARQUET: Final = "parquet"  #: folder of the Parquet view, in a push only
 View = Callable[[Build, Path], Mapping[str, Path | bytes]]
 
 
-def push_build(build: Build, address: str, *, view: View | None = None, quiet: bool = False) -> Share:
+def push_build(
+    build: Build, address: str, *, view: View | None = None, quiet: bool = False
+) -> Share:
     """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
 
     Raises ``LicenseNotAccepted`` where its licence does not let it be passed on; ``DamagedInput`` where a
@@ -56,7 +71,11 @@ def push_build(build: Build, address: str, *, view: View | None = None, quiet: b
 
 
 def _refuse_license(card: Card) -> None:
-    shipped = load_manifest(card.manifest).license.model_dump() if card.manifest in dataset_names() else {}
+    shipped = (
+        load_manifest(card.manifest).license.model_dump()
+        if card.manifest in dataset_names()
+        else {}
+    )
     terms = shipped if shipped.get("agreement") else card.license
     if terms.get("agreement"):
         what = f"The license of {card.dataset} does not let it be passed on: {terms.get('name')}."
@@ -91,11 +110,22 @@ def push(
     """
     remote = _checked_address(address, kind, source)
     share, blocks = _described(kind, source.name, content, known or {})
-    with build_lock(remote.folder, quiet=quiet) if remote.folder is not None else contextlib.nullcontext():
+    with (
+        build_lock(remote.folder, quiet=quiet)
+        if remote.folder is not None
+        else contextlib.nullcontext()
+    ):
         listed = _listed(remote, share, key)
         names = listed | {entry.file: entry.sha256 for entry in share.files}
-        pushed = readable_json(PushList(kind=kind, key=key, files=names).model_dump(mode="json")).encode()
-        ordered = {PUSH_NAME: pushed, **content, BLOCKS_NAME: blocks, SHARE_NAME: share.to_json().encode()}
+        pushed = readable_json(
+            PushList(kind=kind, key=key, files=names).model_dump(mode="json")
+        ).encode()
+        ordered = {
+            PUSH_NAME: pushed,
+            **content,
+            BLOCKS_NAME: blocks,
+            SHARE_NAME: share.to_json().encode(),
+        }
         _put(remote, share, ordered, listed, quiet=quiet)
     return share
 
@@ -104,24 +134,37 @@ def _checked_address(address: str, kind: str, source: Path) -> Remote:
     """Return the address, unless the folder ``source`` cannot be pushed there."""
     name, remote = source.name, Remote(address)
     if not is_name(name):
-        raise UsageError(f"The folder {name!r} cannot be pushed under its name.", expected=NAME_WORDS)
+        raise UsageError(
+            f"The folder {name!r} cannot be pushed under its name.", expected=NAME_WORDS
+        )
     if remote.folder is not None and remote.folder.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"The {kind} {source} cannot be pushed into itself.")
     if not remote.writable:
-        raise UsageError(f"{remote.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://")
+        raise UsageError(
+            f"{remote.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://"
+        )
     return remote
 
 
 def _put(
-    remote: Remote, share: Share, content: Mapping[str, Path | bytes], listed: Collection[str], *, quiet: bool
+    remote: Remote,
+    share: Share,
+    content: Mapping[str, Path | bytes],
+    listed: Collection[str],
+    *,
+    quiet: bool,
 ) -> None:
     """Write those files of ``content`` that are missing or differ, in its order."""
-    there = _there(remote, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share)
+    there = _there(
+        remote, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share
+    )
     wanted = {entry.file: (entry.sha256, entry.bytes) for entry in share.files}
     for name, text in content.items():
         if name not in wanted and isinstance(text, bytes):
             wanted[name] = (hashlib.sha256(text).hexdigest(), len(text))
-    new = {name for name, wish in wanted.items() if not _is_there(remote, name, *wish, there.get(name))}
+    new = {
+        name for name, wish in wanted.items() if not _is_there(remote, name, *wish, there.get(name))
+    }
     if not new:
         return
     total = sum(wanted[name][1] for name in new)
@@ -185,7 +228,10 @@ def _in_the_way(remote: Remote, share: Share, found: str) -> UsageError:
 
 
 def _described(
-    kind: Literal["build", "run"], name: str, content: Mapping[str, Path | bytes], known: Mapping[str, str]
+    kind: Literal["build", "run"],
+    name: str,
+    content: Mapping[str, Path | bytes],
+    known: Mapping[str, str],
 ) -> tuple[Share, bytes]:
     """Read every file once: the manifest and the bytes of its side file."""
     if len(content) > MAX_FILES:
@@ -204,12 +250,16 @@ def _described(
         if known.get(file, found) != found:
             raise DamagedInput(f"{file} has other bytes than its card says: {found}", next=_REPAIR)
         files.append(SharedFile(file=file, sha256=found, bytes=size))
-    return Share(kind=kind, name=name, files=files, blocks=hashlib.sha256(blocks).hexdigest()), bytes(blocks)
+    return Share(
+        kind=kind, name=name, files=files, blocks=hashlib.sha256(blocks).hexdigest()
+    ), bytes(blocks)
 
 
 def header(fields: Mapping[str, Any]) -> str:
     """Return a YAML block; each value is written as JSON, which is YAML."""
-    return "\n".join(["---", *[f"{name}: {json.dumps(value)}" for name, value in fields.items()], "---", ""])
+    return "\n".join(
+        ["---", *[f"{name}: {json.dumps(value)}" for name, value in fields.items()], "---", ""]
+    )
 
 
 def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:

@@ -24,11 +24,21 @@ from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed
-from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
+from kmip_data.sharing.share import (
+    BLOCK,
+    BLOCKS_NAME,
+    SHARE_NAME,
+    BlockDigests,
+    Share,
+    damaged,
+    parse_share,
+)
 from kmip_data.wording import shown_address, without_secrets
 
 PIECE: Final = 8 * BLOCK  #: bytes requested at a time
-_ATTEMPTS: Final = 5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
+_ATTEMPTS: Final = (
+    5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
+)
 _MISSING: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 _own = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
@@ -47,7 +57,9 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        system, root = fsspec.core.url_to_fs(address or "nothing://")  # "" would be the working folder
+        system, root = fsspec.core.url_to_fs(
+            address or "nothing://"
+        )  # "" would be the working folder
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
             f"{shown_address(address) or 'An empty text'} is not an address that can be reached from here.",
@@ -67,7 +79,11 @@ class Remote:
     """
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
-        self._patient, self._target, self.address = patient, address, shown_address(address).rstrip("/")
+        self._patient, self._target, self.address = (
+            patient,
+            address,
+            shown_address(address).rstrip("/"),
+        )
         self._patience = http.Patience.from_environment()
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
@@ -75,7 +91,10 @@ class Remote:
         if self.writable:
             system, root = file_system(address)
             names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
-            self.folder, self._is_hub = Path(root or "/") if "local" in names else None, "hf" in names
+            self.folder, self._is_hub = (
+                Path(root or "/") if "local" in names else None,
+                "hf" in names,
+            )
         self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
@@ -119,7 +138,9 @@ class Remote:
                 passes = getattr(cause, "again", not isinstance(cause, PermissionError))
                 if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
-                time.sleep(getattr(cause, "wait", None) or self._patience.pause * 2 ** (attempt - 1))
+                time.sleep(
+                    getattr(cause, "wait", None) or self._patience.pause * 2 ** (attempt - 1)
+                )
         if len(data) > most:
             raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
         return data
@@ -151,7 +172,11 @@ class Remote:
         yield True
         inside = f"{known.path_in_repo}/".lstrip("/")
         files = [CommitOperationAdd(inside + name, content) for name, content in self._pending]
-        about = {"repo_type": known.repo_type, "revision": known.revision, "commit_message": message}
+        about = {
+            "repo_type": known.repo_type,
+            "revision": known.revision,
+            "commit_message": message,
+        }
         with self._asked(""):
             HfApi().create_commit(known.repo_id, files, **about)
             system.invalidate_cache()
@@ -167,7 +192,9 @@ class Remote:
             with contextlib.suppress(FileNotFoundError):
                 for path, about in system.find(root, detail=True).items():
                     name = path.removeprefix(system._strip_protocol(root)).lstrip("/")  # noqa: SLF001
-                    if name and not name.startswith(".") and not name.endswith("/"):  # a mark of a folder
+                    if (
+                        name and not name.startswith(".") and not name.endswith("/")
+                    ):  # a mark of a folder
                         yield name, int(about.get("size") or 0)
 
     def put(self, name: str, content: Path | bytes) -> None:
@@ -231,7 +258,10 @@ class Remote:
                 if response.url != requests.Request("GET", url).prepare().url:
                     raise MirrorFailed("redirects to an address without this file")
                 raise FileNotFoundError(f"{self.address}/{name} answers {response.status_code}")
-            if stop is not None and response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if (
+                stop is not None
+                and response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+            ):
                 yield io.BytesIO()  # past the end
                 return
             if not response.ok:
@@ -239,7 +269,9 @@ class Remote:
             if partial and response.status_code != HTTPStatus.PARTIAL_CONTENT:
                 if stop is None:
                     raise MirrorFailed("gives whole files only")
-                what = f"{self.address} cannot be read from afar: its server gives whole files only."
+                what = (
+                    f"{self.address} cannot be read from afar: its server gives whole files only."
+                )
                 raise UsageError(what, next=pull_command(self.address))
             sent = http.content_range(response)
             if partial and (sent is None or sent[0] != start):
@@ -256,7 +288,11 @@ class Remote:
             raise
         except Exception as error:
             cause = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
-            found = error.reason if isinstance(error, MirrorFailed) else f"{type(cause).__name__}: {cause}"
+            found = (
+                error.reason
+                if isinstance(error, MirrorFailed)
+                else f"{type(cause).__name__}: {cause}"
+            )
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(without_secrets(found, self._target).split())[:300],
@@ -288,14 +324,20 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     data = remote.read(SHARE_NAME)
     if data is None:
         what = f"Nothing was pushed to {remote.address}, or the push has not ended: there is no {SHARE_NAME}."
-        again = "correct the address, which is that of the folder; or ask whoever pushed to push again"
+        again = (
+            "correct the address, which is that of the folder; or ask whoever pushed to push again"
+        )
         raise UsageError(what, next=again)
     share = parse_share(data, remote.address)
-    return share, BlockDigests(share, remote.read(BLOCKS_NAME, share.blocks_bytes) or b"", remote.address)
+    return share, BlockDigests(
+        share, remote.read(BLOCKS_NAME, share.blocks_bytes) or b"", remote.address
+    )
 
 
 def _session() -> http.Session:
-    if getattr(_own, "owner", None) != os.getpid():  # a forked child shares no connection with its parent
+    if (
+        getattr(_own, "owner", None) != os.getpid()
+    ):  # a forked child shares no connection with its parent
         _own.owner, _own.session = os.getpid(), http.Session()
     session: http.Session = _own.session
     return session

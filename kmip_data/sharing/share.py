@@ -103,7 +103,9 @@ class BlockDigests:
         for block, start in enumerate(range(0, len(data), BLOCK), start=first):
             wanted = self.digest(file, block)
             if (found := hashlib.sha256(data[start : start + BLOCK]).hexdigest()) != wanted:
-                raise damaged(f"block {block} of {self._address}/{file}", f"SHA-256 {wanted}", found)
+                raise damaged(
+                    f"block {block} of {self._address}/{file}", f"SHA-256 {wanted}", found
+                )
 
 
 def parse_share(data: bytes, address: str) -> Share:
@@ -113,7 +115,9 @@ def parse_share(data: bytes, address: str) -> Share:
     except (ValueError, RecursionError) as error:
         raise damaged(f"{address}/{SHARE_NAME}", "JSON of version 1", first_fault(error)) from error
     if share.to_json().encode() != data:
-        raise damaged(f"{address}/{SHARE_NAME}", "the text that its content and digest give", "another")
+        raise damaged(
+            f"{address}/{SHARE_NAME}", "the text that its content and digest give", "another"
+        )
     return share
 
 

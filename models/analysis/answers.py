@@ -33,7 +33,11 @@ from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.tasks import Task, target_column
 from kmip_data.reading.dataset import ShardedDataset
 
-HOPS, NODES, MOST_NODES = 16, 24, 20_000  #: hops and drawn nodes of an influence; the largest graph for it
+HOPS, NODES, MOST_NODES = (
+    16,
+    24,
+    20_000,
+)  #: hops and drawn nodes of an influence; the largest graph for it
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
@@ -72,7 +76,9 @@ def ask(
     valued = (task.level, task.kind, task.outputs) == ("node", "regression", 1)
     values = logits[:, 0].numpy() if valued else None
     name = "/".join(opened.folder.parts[-3:])
-    return opened, Answer(name, data.split_name, classes, words, nodes.numpy(), tuple(layers), values=values)
+    return opened, Answer(
+        name, data.split_name, classes, words, nodes.numpy(), tuple(layers), values=values
+    )
 
 
 def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> Influence | None:
@@ -145,7 +151,9 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     nodes, found = torch.from_numpy(np.sort(draw)), list[ChosenKeys]()
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
         queries, keys, values = (tensor.float() for tensor in recorded)
-        chosen = attend_to_best(queries, keys, values, layer.k, repeat_first_key=layer.legacy_padding)
+        chosen = attend_to_best(
+            queries, keys, values, layer.k, repeat_first_key=layer.legacy_padding
+        )
         indices, weights = chosen.indices[:, nodes], chosen.weights[:, nodes]
         found.append(ChosenKeys(indices.numpy(), weights.masked_fill(indices < 0, 0).numpy()))
     return nodes, found
@@ -165,8 +173,13 @@ def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
         measured = measure_parts(module, opened.data, opened.data.parts, device)
         #: Part -> (C, C), true class by predicted class.
         found = {part: counted.rows.compute().long() for part, counted in measured.items()}
-    build, rows = opened.data.build, {part: confusion.sum(1).tolist() for part, confusion in found.items()}
-    names = read_city_map(build).class_ranges() if is_city(build.card) else list(build.card.class_names)
+    build, rows = (
+        opened.data.build,
+        {part: confusion.sum(1).tolist() for part, confusion in found.items()},
+    )
+    names = (
+        read_city_map(build).class_ranges() if is_city(build.card) else list(build.card.class_names)
+    )
     return {
         "names": names or [str(number) for number in range(len(next(iter(rows.values()))))],
         "rows": rows,
@@ -192,7 +205,9 @@ class ByDistance:
         return [with_unit(self.metric, value) for value in self.values]
 
 
-def by_distance(run: str | os.PathLike[str], *, split: str = "test", **where: Any) -> ByDistance | None:
+def by_distance(
+    run: str | os.PathLike[str], *, split: str = "test", **where: Any
+) -> ByDistance | None:
     """Measure the best weights of ``run`` on a part by the column ``distance`` of its data; None without it.
 
     Nodes at distance 0 are left out: their target is known where it is asked for. Further arguments and
@@ -210,22 +225,32 @@ def by_distance(run: str | os.PathLike[str], *, split: str = "test", **where: An
     classes = found.about.kind == "single-label"
     each = found.pred == target if classes else np.abs(found.pred - target).mean(-1)
     band = np.searchsorted(STARTS, distance, side="right") - 1
-    values = {_name(number): each[band == number] for number in range(len(STARTS)) if number in band}
+    values = {
+        _name(number): each[band == number] for number in range(len(STARTS)) if number in band
+    }
     means = tuple(float(of.mean()) for of in values.values())
-    return ByDistance("accuracy" if classes else "mae", (*values,), (*map(len, values.values()),), means)
+    return ByDistance(
+        "accuracy" if classes else "mae", (*values,), (*map(len, values.values()),), means
+    )
 
 
 def _name(number: int) -> str:
     first, last = STARTS[number], (*STARTS[1:], None)[number]
-    return f"{first}+" if last is None else str(first) if last == first + 1 else f"{first}–{last - 1}"
+    return (
+        f"{first}+" if last is None else str(first) if last == first + 1 else f"{first}–{last - 1}"
+    )
 
 
 @styled
-def draw_by_distance(runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None) -> None:
+def draw_by_distance(
+    runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None
+) -> None:
     """Draw one curve for each run, of one metric; ``chance`` is the accuracy of a guess, a fraction."""
     figure = new_figure(8, 4.5, title=title)
     axes = figure.subplots()
-    for (name, found), marker in zip(runs.items(), cycle("os^vDX")):  # equal curves are seen by their marks
+    for (name, found), marker in zip(
+        runs.items(), cycle("os^vDX")
+    ):  # equal curves are seen by their marks
         axes.plot(found.bands, found.values, marker=marker, markersize=6, alpha=0.8, label=name)
     metric = next(iter(runs.values())).metric
     if chance is not None:

@@ -68,10 +68,16 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
     names = list(dict.fromkeys(row["curve"] for both in curves for rows in both for row in rows))
     shown: dict[str, Any] = {}
     epoch = "seconds of a training epoch"
-    for across, (ours, paper) in zip(figure.subplots(len(curves), 3, squeeze=False), curves, strict=True):
+    for across, (ours, paper) in zip(
+        figure.subplots(len(curves), 3, squeeze=False), curves, strict=True
+    ):
         metric = all_metrics()[ours[0]["metric"]]
         test = f"{ours[0]['dataset']}: {metric.title} on test"
-        panels = (("k", "test", "k", test), ("k", "seconds", "k", epoch), ("seconds", "test", epoch, test))
+        panels = (
+            ("k", "test", "k", test),
+            ("k", "seconds", "k", epoch),
+            ("seconds", "test", epoch, test),
+        )
         for axes, (x, y, xlabel, ylabel) in zip(across, panels, strict=True):
             for number, name in enumerate(names):
                 if rows := [row for row in (*ours, *paper) if row["curve"] == name]:

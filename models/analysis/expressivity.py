@@ -20,7 +20,9 @@ from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ATTENTION, POSITIONAL, ModelConfig
 from kmip_data.models.network import build_model
 
-SAME = 1e-5  #: values of an encoding that are no further apart count as one: they are float32 on disk
+SAME = (
+    1e-5  #: values of an encoding that are no further apart count as one: they are float32 on disk
+)
 REFINED_WITH = ("rwse20", "rwse3", "lappe10")  #: encodings that S-SEG-WL is run with
 Pair = tuple[I64, I64]  #: two adjacency matrices (N, N)
 
@@ -33,11 +35,15 @@ def known_pairs() -> dict[str, Pair]:
         return nx.cycle_graph(2 * n), nx.disjoint_union(nx.cycle_graph(n), nx.cycle_graph(n))
 
     torus = [(a, b) for a in range(4) for b in range(4)]
-    cayley = [((a, b), ((a + i) % 4, (b + j) % 4)) for a, b in torus for i, j in ((0, 1), (1, 0), (1, 1))]
+    cayley = [
+        ((a, b), ((a + i) % 4, (b + j) % 4)) for a, b in torus for i, j in ((0, 1), (1, 0), (1, 1))
+    ]
     rook, shrikhande = nx.line_graph(nx.complete_bipartite_graph(4, 4)), nx.Graph(cayley)
     five, eight = rings(5), rings(8)
     for graph in (*five, *eight):
-        graph.add_edge(0, len(graph) // 2)  # two rings of n + 1 share it, or two of n are joined by it
+        graph.add_edge(
+            0, len(graph) // 2
+        )  # two rings of n + 1 share it, or two of n are joined by it
     leaves = (nx.Graph([*graph.edges, (next(iter(graph)), "leaf")]) for graph in (rook, shrikhande))
     pairs = {
         "P4, K1,3": (nx.path_graph(4), nx.star_graph(3)),
@@ -50,7 +56,10 @@ def known_pairs() -> dict[str, Pair]:
         "these, a leaf at a node": tuple(leaves),
     }
     matrix = nx.to_numpy_array
-    return {name: (matrix(a, dtype=np.int64), matrix(b, dtype=np.int64)) for name, (a, b) in pairs.items()}
+    return {
+        name: (matrix(a, dtype=np.int64), matrix(b, dtype=np.int64))
+        for name, (a, b) in pairs.items()
+    }
 
 
 class Refinement(NamedTuple):
@@ -61,7 +70,9 @@ class Refinement(NamedTuple):
     @property
     def separated(self) -> int | None:
         """The iteration in which the first two graphs have different multisets of colours; None: never."""
-        differ = (not np.array_equal(np.sort(one), np.sort(other)) for one, other, *_ in self.colours)
+        differ = (
+            not np.array_equal(np.sort(one), np.sort(other)) for one, other, *_ in self.colours
+        )
         return next((iteration for iteration, differs in enumerate(differ) if differs), None)
 
 
@@ -80,7 +91,9 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
         for (a, b), relation in zip(pairwise(ptr), relations, strict=True):
             seen[a:b, : b - a] = np.sort(colour[a:b] * kinds + relation, axis=1)
         new = _numbered(seen)
-        if _numbered(np.stack([colour, new], 1)).max() == colour.max() == new.max():  # other names, no more
+        if (
+            _numbered(np.stack([colour, new], 1)).max() == colour.max() == new.max()
+        ):  # other names, no more
             break
         colour = new
     return Refinement(found)
@@ -103,7 +116,9 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
     columns = {} if encoding is None else encoded(graphs, encoding)
     columns.pop("node/lappe_vectors", None)
     sizes, rows = np.diff(graphs.node_ptr), [np.zeros((graphs.node_ptr[-1], 1))]
-    rows += [np.repeat(v, sizes, 0) if key.startswith("graph/") else v for key, v in columns.items()]
+    rows += [
+        np.repeat(v, sizes, 0) if key.startswith("graph/") else v for key, v in columns.items()
+    ]
     start = _numbered(np.nan_to_num(np.concatenate(rows, axis=1), nan=-1))
     return refine(start, [2 * matrix + np.eye(len(matrix), dtype=np.int64) for matrix in matrices])
 
@@ -120,7 +135,9 @@ def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, NDArray[Any]]:
     found = encoding.compute(graphs, lambda: None)
     for key, values in found.items():
         levels, place = np.unique(values, return_inverse=True)
-        first = np.flatnonzero(np.append(True, ~(np.diff(levels) <= SAME)))  # NaN is a level of its own
+        first = np.flatnonzero(
+            np.append(True, ~(np.diff(levels) <= SAME))
+        )  # NaN is a level of its own
         found[key] = levels[first][np.searchsorted(first, place, "right") - 1].reshape(values.shape)
     return found
 
@@ -172,7 +189,9 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
     edges, ptr = torch.from_numpy(graphs.joined()), torch.from_numpy(graphs.node_ptr)
     batch = Data(x=torch.ones(int(ptr[-1]), 1, dtype=torch.float64), edge_index=edges, ptr=ptr)
     # Pair by pair: of many graphs, different values of an encoding are near enough to be taken for one.
-    columns = functools.cache(lambda encoding: [encoded(as_graphs(four), encoding) for four in fours])
+    columns = functools.cache(
+        lambda encoding: [encoded(as_graphs(four), encoding) for four in fours]
+    )
     plain = [name for name, pair in pairs.items() if seg_wl(pair).separated is None]
     for positional in ENCODINGS:
         encoding = POSITIONAL[positional].encoding
@@ -184,8 +203,12 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
             for found in map(columns, config.encodings):
                 for key in found[0]:
                     column = torch.from_numpy(np.concatenate([of_pair[key] for of_pair in found]))
-                    batch[key.partition("/")[2]] = column.double() if column.is_floating_point() else column
-            outputs = _outputs(config, batch, range(seed, seed + draws)).reshape(draws, len(fours), 4, 3)
+                    batch[key.partition("/")[2]] = (
+                        column.double() if column.is_floating_point() else column
+                    )
+            outputs = _outputs(config, batch, range(seed, seed + draws)).reshape(
+                draws, len(fours), 4, 3
+            )
             apart = np.abs(outputs[:, :, 0] - outputs[:, :, 3]).max((0, 2)).tolist()
             gaps = dict(zip(pairs, apart, strict=True))
             relabelled = float(np.abs(outputs[:, :, :2] - outputs[:, :, 2:]).max())
@@ -202,7 +225,9 @@ def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             network = build_model(pooled, in_channels=1, num_classes=3).double().eval()
-            for weights in network.parameters():  # as they are begun with, differences would be small
+            for (
+                weights
+            ) in network.parameters():  # as they are begun with, differences would be small
                 weights.normal_(std=weights.shape[-1] ** -0.5 if weights.ndim > 1 else 1.0)
             found.append(network(batch).numpy())
     return np.stack(found)
@@ -237,7 +262,9 @@ class TransformerBlock(nn.Module):
         if self.full:
             parts = self.attention.project(rows)
             q, k, v = (part.view(len(part), *x.shape[:2], -1).transpose(0, 1) for part in parts)
-            attended = self.attention.output(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+            attended = self.attention.output(
+                scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+            )
         else:
             attended = self.attention(rows, range(0, len(rows) + 1, x.shape[1])).view_as(x)
         x = x + attended
@@ -256,7 +283,9 @@ def copied(k: int, seed: int = 0) -> tuple[float, float]:
     """L2 error, and largest, of k-MIP attention with the weights of the target, as :func:`fit` has them."""
     points = _points(2000, seed + 1)
     full, sparse = (transformer(TARGET, each, 2, seed)(points).detach() for each in (None, k))
-    return float((sparse - full).norm() / (full - points).norm()), float((sparse - full).abs().max())
+    return float((sparse - full).norm() / (full - points).norm()), float(
+        (sparse - full).abs().max()
+    )
 
 
 def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator[float]:
@@ -266,7 +295,10 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
     begins with the blocks that are there and new ones that change nothing, so a larger class begins where the
     smaller one ended; it is trained for ``steps`` batches of points drawn from U.
     """
-    target, unseen = transformer(TARGET, None, 2, seed).requires_grad_(False), _points(2000, seed + 1)
+    target, unseen = (
+        transformer(TARGET, None, 2, seed).requires_grad_(False),
+        _points(2000, seed + 1),
+    )
     network, wanted = nn.Sequential(), target(unseen)
     for depth in depths:
         network.extend(transformer(FITTED, k, depth - len(network), seed + depth))

@@ -60,12 +60,16 @@ class Projections:
         for graph, end in enumerate(np.cumsum(self.sizes)):
             rows = slice(end - self.sizes[graph], end)
             for layer in layers:
-                yield Sample(layer, graph, *(tensor[:, rows].float() for tensor in self.layers[layer]))
+                yield Sample(
+                    layer, graph, *(tensor[:, rows].float() for tensor in self.layers[layer])
+                )
 
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
     """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer and head."""
-    queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=torch.Generator().manual_seed(0))
+    queries, keys, values = torch.randn(
+        3, 1, graphs * n, d, generator=torch.Generator().manual_seed(0)
+    )
     about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
     return Projections(((queries, keys, values),), (n,) * graphs, about)
 
@@ -73,17 +77,23 @@ def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
 class Recorder:
     """Projections of every k-MIP layer of a model, of the graphs recorded so far, on the CPU."""
 
-    def __init__(self, layers: list[KMIPAttention], sizes: tuple[int, int | None] = (1, None)) -> None:
+    def __init__(
+        self, layers: list[KMIPAttention], sizes: tuple[int, int | None] = (1, None)
+    ) -> None:
         self.layers, self._range = layers, sizes
         self.calls: list[list[Layer]] = [[] for _ in layers]  #: of each layer, in order
         self.sizes: list[int] = []  #: nodes of each graph recorded
 
-    def hook(self, layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def hook(
+        self, layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
         """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
         given = dict(zip(("x", "ptr"), args, strict=False)) | options
         x, (least, most) = given["x"], self._range
         bounds = pairwise(pointers(given.get("ptr"), len(x)))
-        graphs = [(start, stop) for start, stop in bounds if least <= stop - start <= (most or len(x))]
+        graphs = [
+            (start, stop) for start, stop in bounds if least <= stop - start <= (most or len(x))
+        ]
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
             queries, keys, values = (tensor.detach().cpu()[:, rows] for tensor in module.project(x))
@@ -102,7 +112,9 @@ class Recorder:
             raise UsageError(f"There is no graph to record of {limits}.", next=step)
         sizes, layers = self.sizes[:graphs], list[Layer]()
         for calls in self.calls:
-            queries, keys, values = (torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True))
+            queries, keys, values = (
+                torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True)
+            )
             layers.append((queries, keys, values))
         return Projections(tuple(layers), tuple(sizes), about)
 
@@ -151,14 +163,20 @@ def record_run(
     data.check_part(split)
     with opened.applied("recording") as module, recording(module.model, sizes=sizes) as recorder:
         if not recorder.layers:
-            raise UsageError(f"{run} has no k-MIP attention to record.", next="a run of the model gps-kmip")
+            raise UsageError(
+                f"{run} has no k-MIP attention to record.", next="a run of the model gps-kmip"
+            )
         for _, batches in data.passes((split,)):
             for batch in batches:
                 module.model(batch.to(opened.device.kind))
                 if len(recorder.sizes) >= graphs:
                     break
     about = {"run": str(opened.folder), "model": opened.result.model, **data.build.card.identity}
-    about |= {"k": max(attention.k for attention in recorder.layers), "split": data.split_name, "part": split}
+    about |= {
+        "k": max(attention.k for attention in recorder.layers),
+        "split": data.split_name,
+        "part": split,
+    }
     return recorder.projections(graphs, **about, legacy_padding=recorder.layers[0].legacy_padding)
 
 
@@ -173,7 +191,9 @@ class Study:
     def summary(self, name: str) -> tuple[F64, F64]:
         """Return mean and standard deviation (ddof 0) over graphs of the mean over layers: (len(ks),)."""
         graphs = np.array([graph for _, graph, _ in self.samples])
-        means = np.stack([self.curves[name][graphs == graph].mean(0) for graph in np.unique(graphs)])
+        means = np.stack(
+            [self.curves[name][graphs == graph].mean(0) for graph in np.unique(graphs)]
+        )
         return means.mean(0), means.std(0)
 
     def to_csv(self) -> bytes:
@@ -205,7 +225,9 @@ def run_study(
     ks = tuple(ks) if ks is not None else paper_ks(max(sizes))
     samples, found = [], []
     generator = torch.Generator().manual_seed(0)
-    with Progress("layers of graphs", len(layers) * len(sizes), unit="layer", quiet=quiet) as progress:
+    with Progress(
+        "layers of graphs", len(layers) * len(sizes), unit="layer", quiet=quiet
+    ) as progress:
         for sample in projections.samples(layers):
             n = sample.keys.shape[1]
             if queries is not None and queries < n:
@@ -220,14 +242,20 @@ def run_study(
 
 def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the distance to full attention of k-MIP attention, and of normal outputs."""
-    error, random = approximation_error(sample.queries, sample.keys, sample.values, ks, seed=sample.graph)
+    error, random = approximation_error(
+        sample.queries, sample.keys, sample.values, ks, seed=sample.graph
+    )
     return {"k-MIP": error, "normal outputs": np.full(len(ks), random)}
 
 
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the cumulative attention weight of the sample, and of Gaussian data of its size."""
-    generator = torch.Generator().manual_seed(1_000_003 + sample.graph)  # not those of gaussian_projections
-    queries, keys = (torch.randn(of[:1].shape, generator=generator) for of in (sample.queries, sample.keys))
+    generator = torch.Generator().manual_seed(
+        1_000_003 + sample.graph
+    )  # not those of gaussian_projections
+    queries, keys = (
+        torch.randn(of[:1].shape, generator=generator) for of in (sample.queries, sample.keys)
+    )
     found = cumulative_weight(sample.queries, sample.keys, ks)
     return {"k-MIP": found, "Gaussian": cumulative_weight(queries, keys, ks)}
 

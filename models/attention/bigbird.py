@@ -120,7 +120,9 @@ class _BlockAttention(torch.autograd.Function):
             scores = queries[:, group.queries] @ _gather(keys, group.keys).transpose(2, 3)
             empty = ~plan.filled[group.keys].flatten(2)[:, :, None]
             # A block with a node is among those that it attends to, so no row is masked whole.
-            weights = (scores / math.sqrt(queries.shape[3])).masked_fill_(empty, -torch.inf).softmax(-1)
+            weights = (
+                (scores / math.sqrt(queries.shape[3])).masked_fill_(empty, -torch.inf).softmax(-1)
+            )
             out[:, group.queries] = weights @ _gather(values, group.keys)
             kept.append(weights)
         ctx.save_for_backward(queries, keys, values, *kept)
@@ -135,7 +137,11 @@ class _BlockAttention(torch.autograd.Function):
         for group, weights in zip(ctx.plan.groups, kept, strict=True):
             of_out = grad[:, group.queries]
             slopes = of_out @ _gather(values, group.keys).transpose(2, 3)
-            slopes = weights * (slopes - (slopes * weights).sum(-1, keepdim=True)) / math.sqrt(keys.shape[3])
+            slopes = (
+                weights
+                * (slopes - (slopes * weights).sum(-1, keepdim=True))
+                / math.sqrt(keys.shape[3])
+            )
             of_queries[:, group.queries] = slopes @ _gather(keys, group.keys)
             _add(of_keys, group.keys, slopes.transpose(2, 3) @ queries[:, group.queries])
             _add(of_values, group.keys, weights.transpose(2, 3) @ of_out)
@@ -164,7 +170,9 @@ def _flat(rows: Tensor, lists: Tensor) -> Tensor:
 
 
 WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
-SPARSE_FROM = 4  #: blocks of a graph; one with fewer is attended whole, where the published code fails
+SPARSE_FROM = (
+    4  #: blocks of a graph; one with fewer is attended whole, where the published code fails
+)
 
 
 @dataclass(frozen=True)
@@ -190,7 +198,9 @@ class BlockPlan(NamedTuple):
 
     rows: Tensor  #: (N,) int64, place of each node among the rows of all blocks, B · R
     filled: Tensor  #: (B, R) bool, where there is a node
-    groups: tuple[Group, ...]  #: what each block attends to; every block with a node is in one of them
+    groups: tuple[
+        Group, ...
+    ]  #: what each block attends to; every block with a node is in one of them
 
 
 def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPlan:
@@ -226,7 +236,13 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     blocks = (~whole).nonzero()[:, 0]
     if len(blocks):
         at, end = place[blocks], length[blocks]
-        window = [at * 0, torch.where(at > 1, at - 1, -1), at, torch.where(at < end - 2, at + 1, -1), end - 1]
+        window = [
+            at * 0,
+            torch.where(at > 1, at - 1, -1),
+            at,
+            torch.where(at < end - 2, at + 1, -1),
+            end - 1,
+        ]
         near = of_all(torch.stack(window, 1), blocks).expand(pattern.heads, -1, -1)
         far = torch.stack([of_all(drawn, blocks) for drawn in _random_places(at, end, pattern)])
         groups.append(Group(blocks, torch.cat([near, far], 2)))

@@ -49,7 +49,9 @@ class KMIPPart(MultiHead):
     value_dim: int | None = Field(
         default=None, ge=1, description="channels of a value of one head; none: hidden_dim / heads"
     )
-    output_projection: bool = Field(default=False, description="linear layer W_O after the heads (text)")
+    output_projection: bool = Field(
+        default=False, description="linear layer W_O after the heads (text)"
+    )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
     legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
     warm_start: bool | None = Field(
@@ -90,7 +92,9 @@ class KMIPPart(MultiHead):
 
         if self.search != "auto":
             get_backend(self.search)  # an unknown name fails now, not at the first batch
-        options = self.model_dump(exclude={"kind", "k", "search"}) | {"warm_start": bool(self.warm_start)}
+        options = self.model_dump(exclude={"kind", "k", "search"}) | {
+            "warm_start": bool(self.warm_start)
+        }
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
 
 
@@ -110,7 +114,9 @@ class TransformerPart(MultiHead):
 class PerformerPart(MultiHead):
     """Each node attends to all nodes of its graph, by random features."""
 
-    kind: Literal["performer"] = Field(default="performer", description="attention by random features")
+    kind: Literal["performer"] = Field(
+        default="performer", description="attention by random features"
+    )
     head_dim: int = Field(default=64, ge=2, description="channels of a head")
     features: int | None = Field(
         default=None, ge=1, description="random features; none: ⌊head_dim · ln head_dim⌋"
@@ -131,21 +137,29 @@ class BigBirdPart(MultiHead):
     kind: Literal["bigbird"] = Field(
         default="bigbird", description="BigBird: a whole encoder layer of block-sparse attention"
     )
-    block_size: int = Field(default=3, ge=1, description="nodes per block, in the order of the data")
+    block_size: int = Field(
+        default=3, ge=1, description="nodes per block, in the order of the data"
+    )
     random_blocks: int = Field(default=3, ge=0, description="random blocks per block and head")
     seed: int = Field(
-        default=0, ge=0, lt=2**32, description="seed of the random blocks, the same in all layers and steps"
+        default=0,
+        ge=0,
+        lt=2**32,
+        description="seed of the random blocks, the same in all layers and steps",
     )
     norm_eps: float = Field(default=1e-6, gt=0, description="epsilon of the layer norms")
     legacy_padding: bool = Field(
-        default=False, description="lay out blocks as for the longest graph of the batch, as upstream"
+        default=False,
+        description="lay out blocks as for the longest graph of the batch, as upstream",
     )
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
         from kmip_data.models.attention.bigbird import BigBirdAttention
 
-        return BigBirdAttention(place.dim, dropout=place.dropout, **self.model_dump(exclude={"kind"}))
+        return BigBirdAttention(
+            place.dim, dropout=place.dropout, **self.model_dump(exclude={"kind"})
+        )
 
 
 class ExphormerPart(MultiHead):
@@ -153,7 +167,9 @@ class ExphormerPart(MultiHead):
 
     reads: ClassVar[tuple[str, ...]] = ("expander",)
 
-    kind: Literal["exphormer"] = Field(default="exphormer", description="Exphormer's sparse attention")
+    kind: Literal["exphormer"] = Field(
+        default="exphormer", description="Exphormer's sparse attention"
+    )
     expander: int = Field(
         default=3,
         ge=0,
@@ -167,7 +183,9 @@ class ExphormerPart(MultiHead):
     real_edges: bool = Field(default=True, description="attend along the graph's edges")
     virtual_nodes: int = Field(default=3, ge=0, description="virtual nodes per graph")
     clamp: float = Field(default=5.0, gt=0, le=50, description="bound of the scores, both ways")
-    output_projection: bool = Field(default=False, description="linear layer W_O after the heads (text)")
+    output_projection: bool = Field(
+        default=False, description="linear layer W_O after the heads (text)"
+    )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
 
     @property

@@ -22,7 +22,9 @@ PAIRS_A_RANGE = 20_000  #: fewer are not worth handing to a thread
 _compiled = njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 
 
-def forward(values: Array, scores: Array, indices: Array, keep: Array, scale: float) -> tuple[Array, Array]:
+def forward(
+    values: Array, scores: Array, indices: Array, keep: Array, scale: float
+) -> tuple[Array, Array]:
     """Softmax of the scores and the weighted sum of the chosen values: (H, N, v), and the weights (H, N, k).
 
     Values are (H, M, v) float32 or float64, scores (H, N, k) of that dtype, indices int32 or int64 rows of
@@ -164,4 +166,6 @@ def _backward_keys(
                 if keep.shape[0] > 0 and not keep[head, row, slot]:
                     continue
                 for channel in range(grad.shape[2]):
-                    grad_values[head, key, channel] += weights[head, row, slot] * grad[head, row, channel]
+                    grad_values[head, key, channel] += (
+                        weights[head, row, slot] * grad[head, row, channel]
+                    )

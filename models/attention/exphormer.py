@@ -23,7 +23,9 @@ class Carried(NamedTuple):
 
     virtual: Tensor  #: (V, G, d) states of each graph's V virtual nodes
     kinds: Tensor  #: (1 + 2V, d) features: of expander edges, of those into and those out of virtual nodes
-    edges: Tensor | None  #: features of the real edges as they were encoded; None: these are left out
+    edges: (
+        Tensor | None
+    )  #: features of the real edges as they were encoded; None: these are left out
     expander: Edges | None
 
 
@@ -61,7 +63,9 @@ class ExphormerEdges(nn.Module):
         # Without a use it stays, for the parameter counts of upstream, but takes no gradient.
         self.expander_edge.requires_grad_(expander or virtual_nodes > 0)
         if virtual_nodes:
-            self.virtual, self.edge_in, self.edge_out = (nn.Embedding(virtual_nodes, dim) for _ in range(3))
+            self.virtual, self.edge_in, self.edge_out = (
+                nn.Embedding(virtual_nodes, dim) for _ in range(3)
+            )
 
     def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[Carried]:
         """Encoded edge features, in the form of the edges or (1, d), to what the first layer is given."""
@@ -93,7 +97,9 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
         there = targets >= 0
         if not self_loops:
             there &= targets != batch.partition.nodes.rows[:, None]
-        return EdgeList(targets[there], nodes[there], len(targets), partition=batch.partition.everyone)
+        return EdgeList(
+            targets[there], nodes[there], len(targets), partition=batch.partition.everyone
+        )
     targets, sizes, device = targets.long(), batch.ptr.diff(), targets.device
     nodes = torch.arange(len(targets), device=device)[:, None].expand_as(targets)
     if bool(((targets < -1) | (targets >= sizes.to(device)[batch.graph, None])).any()):
@@ -106,7 +112,9 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     back = torch.full_like(links, -1).scatter_(0, links, nodes)
     small = (sizes <= COMPLETE) & (sizes > 1)
     if self_loops and not bool(small.any()) and bool((there & (back >= 0)).all()):
-        return NeighborTable(torch.cat([links, back], 1))  # permutations: each node is a target once
+        return NeighborTable(
+            torch.cat([links, back], 1)
+        )  # permutations: each node is a target once
     there = there if self_loops else there & (links != nodes)
     pairs = torch.stack([nodes[there], links[there]])
     pairs = torch.cat([pairs, pairs.flip(0), _complete(batch.ptr, small).to(device)], 1)
@@ -167,7 +175,9 @@ class ExphormerAttention(nn.Module):
         super().__init__()
         check_heads(dim, heads)
         self.heads, self.clamp, self.dropout = heads, clamp, dropout
-        self.query, self.key, self.value, self.edge = (nn.Linear(dim, dim, bias=False) for _ in range(4))
+        self.query, self.key, self.value, self.edge = (
+            nn.Linear(dim, dim, bias=False) for _ in range(4)
+        )
         self.output = nn.Linear(dim, dim) if output_projection else nn.Identity()
 
     def forward(self, x: Tensor, batch: GraphBatch, carried: Carried) -> tuple[Tensor, Carried]:

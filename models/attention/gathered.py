@@ -49,7 +49,12 @@ def backward(
 
 
 def differentiable(
-    queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor, keep: Tensor | None, scale: float
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    keep: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Attend as :func:`forward` does, in operations that PyTorch differentiates in any mode.
 

@@ -117,7 +117,11 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     def found() -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling() or context.keep is None:
             return search(*given, *ptrs, backend, hint, trusted)  # type: ignore[no-any-return]
-        options: dict[str, Any] = {"narrow": keys.shape[1] < 2**31, "trusted": trusted, "keep": context.keep}
+        options: dict[str, Any] = {
+            "narrow": keys.shape[1] < 2**31,
+            "trusted": trusted,
+            "keep": context.keep,
+        }
         return ranked(problem.check_problem(*given, *ptrs, hint, **options), backend)
 
     scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
@@ -140,10 +144,13 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values with their lazy signs applied; the search checks the first two further."""
     queries, keys = (
-        problem.check_rows(name, rows, meta=True) for name, rows in (("queries", queries), ("keys", keys))
+        problem.check_rows(name, rows, meta=True)
+        for name, rows in (("queries", queries), ("keys", keys))
     )
     values = problem.strided("values", values, meta=True)
-    fits = values.ndim == 3 and values.shape[:2] == keys.shape[:2] and values.dtype in problem.FLOATS
+    fits = (
+        values.ndim == 3 and values.shape[:2] == keys.shape[:2] and values.dtype in problem.FLOATS
+    )
     if not fits or not queries.device == keys.device == values.device:
         heads, rows = keys.shape[:2]
         found = f"{values.dtype} of shape {tuple(values.shape)} on {values.device}"
@@ -159,7 +166,9 @@ def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Fill missing slots with the graph's first key and its score."""
-    missing = indices < 0  # the graph has fewer than k keys, so all are there: the first is the lowest index
+    missing = (
+        indices < 0
+    )  # the graph has fewer than k keys, so all are there: the first is the lowest index
     lowest = indices.masked_fill(missing, torch.iinfo(indices.dtype).max).amin(-1, keepdim=True)
     score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
     lowest = lowest.masked_fill(missing.all(-1, keepdim=True), -1)
@@ -254,7 +263,12 @@ class KMIPAttention(nn.Module):
             if part is None:  # one graph alone is the longest
                 rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
             options["repeat_first_key"] = True
-        if self.warm_start and last is not None and last.shape[1] == len(x) and last.device == x.device:
+        if (
+            self.warm_start
+            and last is not None
+            and last.shape[1] == len(x)
+            and last.device == x.device
+        ):
             options["hint"] = context.kept(last)
         options |= {"dropout": self.dropout if self.training else 0.0, "context": context}
         k = self.k if self.training_k is None or not self.training else self.training_k
@@ -269,8 +283,14 @@ class KMIPAttention(nn.Module):
     def _padded(self, x: Tensor, mask: Any) -> Tensor:
         mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != x.shape[:2]:
-            found = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-            raise UsageError(f"mask is {found}, not bool {tuple(x.shape[:2])}, one for each row of x")
+            found = (
+                f"{mask.dtype} {tuple(mask.shape)}"
+                if isinstance(mask, Tensor)
+                else type(mask).__name__
+            )
+            raise UsageError(
+                f"mask is {found}, not bool {tuple(x.shape[:2])}, one for each row of x"
+            )
         rows: Tensor = self(x[mask], nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu())
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 
@@ -279,7 +299,9 @@ class KMIPAttention(nn.Module):
         last = self._last
         if last is not None and last.shape == indices.shape and last.device == indices.device:
             last.copy_(indices)
-        elif self.training or last is None:  # an evaluation with another k leaves a recorded step its memory
+        elif (
+            self.training or last is None
+        ):  # an evaluation with another k leaves a recorded step its memory
             with torch.inference_mode(False):  # training may write to it
                 self._last = indices.clone()
 
@@ -290,7 +312,9 @@ class KMIPAttention(nn.Module):
             projected = mapped(x, maps)
         else:
             projected = [of(each) for of, each in zip(maps, (x, rows, rows), strict=True)]
-        queries, keys, values = (each.unflatten(1, (self.heads, -1)).transpose(0, 1) for each in projected)
+        queries, keys, values = (
+            each.unflatten(1, (self.heads, -1)).transpose(0, 1) for each in projected
+        )
         return queries, keys, values
 
     def extra_repr(self) -> str:
@@ -309,7 +333,9 @@ def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
     """``[linear(x) for linear in maps]``, on a GPU by one matrix product, and one for each gradient."""
     if x.device.type == "cpu":  # one after the other, as weights of today were trained
         return [linear(x) for linear in maps]
-    weight, bias = (torch.cat(each) for each in zip(*((of.weight, of.bias) for of in maps), strict=True))
+    weight, bias = (
+        torch.cat(each) for each in zip(*((of.weight, of.bias) for of in maps), strict=True)
+    )
     return torch.split(nn.functional.linear(x, weight, bias), [of.out_features for of in maps], 1)
 
 

@@ -89,7 +89,9 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             A mask of another kind, or shapes that do not go together.
         """
         if attn_mask is not None or is_causal:
-            raise UsageError("k-MIP attention takes key_padding_mask, but no attn_mask and no is_causal=True")
+            raise UsageError(
+                "k-MIP attention takes key_padding_mask, but no attn_mask and no is_causal=True"
+            )
         same = query is key
         given = {"query": query, "key": key, "value": value}
         query, key, value = (strided(name, rows) for name, rows in given.items())
@@ -107,9 +109,12 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         rows = (query[asked], key[present], value[present])
-        projected = [nn.functional.linear(*each) for each in zip(rows, weights, biases, strict=True)]
+        projected = [
+            nn.functional.linear(*each) for each in zip(rows, weights, biases, strict=True)
+        ]
         queries, keys, values = (
-            each.view(len(each), self.num_heads, self.head_dim).transpose(0, 1) for each in projected
+            each.view(len(each), self.num_heads, self.head_dim).transpose(0, 1)
+            for each in projected
         )
         attended = attend_to_best(
             queries,
@@ -144,13 +149,17 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         )
         lowered = torch.is_autocast_enabled(weight.device.type)
         alike = all(
-            rows.device == weight.device and rows.dtype in FLOATS and (rows.dtype == weight.dtype or lowered)
+            rows.device == weight.device
+            and rows.dtype in FLOATS
+            and (rows.dtype == weight.dtype or lowered)
             for rows in given
         )
         if not fits or not alike:
             shape = "batch, rows" if self.batch_first else "rows, batch"
             expected = ", ".join(f"({shape}, {width})" for width in widths)
-            found = ", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given)
+            found = ", ".join(
+                f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given
+            )
             raise UsageError(
                 f"query, key and value do not go together: they are {found}",
                 expected=f"{expected} of {weight.dtype} on {weight.device}, or without batch",
@@ -164,7 +173,9 @@ def _present(mask: Tensor | None, key: Tensor) -> Tensor:
     mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
     mask = mask[None] if mask.ndim == 1 else mask
     padding = mask if mask.dtype == torch.bool else mask == -torch.inf
-    if mask.shape != key.shape[:2] or (mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())):
+    if mask.shape != key.shape[:2] or (
+        mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())
+    ):
         raise UsageError(
             f"key_padding_mask is {mask.dtype} of shape {tuple(mask.shape)}, not"
             f" bool of shape {tuple(key.shape[:2])}, or floats that are 0 or -inf"

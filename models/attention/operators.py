@@ -46,7 +46,9 @@ def search(
 def _(queries: Tensor, keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=_working(queries.dtype))
-    return scores, queries.new_empty(shape, dtype=torch.int32 if keys.shape[1] < 2**31 else torch.int64)
+    return scores, queries.new_empty(
+        shape, dtype=torch.int32 if keys.shape[1] < 2**31 else torch.int64
+    )
 
 
 @torch.library.custom_op("kmip_data::attend", mutates_args=())
@@ -99,13 +101,21 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     """Gradients of :func:`attend` in queries, keys and values, each in the dtype of its tensor."""
     grad = grad if keep is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
-    of_queries, of_keys, of_values = _run("backward", values, indices, (*rows, indices, weights, keep, scale))
+    of_queries, of_keys, of_values = _run(
+        "backward", values, indices, (*rows, indices, weights, keep, scale)
+    )
     return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
 
 
 @attend_backward.register_fake
-def _(_grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return queries.new_empty(queries.shape), keys.new_empty(keys.shape), values.new_empty(values.shape)
+def _(
+    _grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        queries.new_empty(queries.shape),
+        keys.new_empty(keys.shape),
+        values.new_empty(values.shape),
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

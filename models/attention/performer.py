@@ -81,7 +81,9 @@ class PerformerAttention(nn.Module):
         self.heads, self.legacy_mask = heads, legacy_mask
         features = features or max(1, int(head_dim * math.log(head_dim)))
         self.fast_attention: Any = nn.Module()  # named as published
-        self.fast_attention.register_buffer("projection_matrix", orthogonal_directions(features, head_dim))
+        self.fast_attention.register_buffer(
+            "projection_matrix", orthogonal_directions(features, head_dim)
+        )
         self.to_q, self.to_k, self.to_v = (nn.Linear(dim, inner, bias=False) for _ in range(3))
         self.to_out = nn.Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
@@ -92,7 +94,9 @@ class PerformerAttention(nn.Module):
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = check_nodes(x, self.to_q.weight)
-        projected = [to(x).unflatten(1, (self.heads, -1)) for to in (self.to_q, self.to_k, self.to_v)]
+        projected = [
+            to(x).unflatten(1, (self.heads, -1)) for to in (self.to_q, self.to_k, self.to_v)
+        ]
         attended = self._attend(projected, self.fast_attention.projection_matrix, ptr)
         out: Tensor = self.dropout(self.to_out(attended.flatten(1).to(projected[0].dtype)))
         return out
@@ -102,7 +106,9 @@ class PerformerAttention(nn.Module):
         """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
         # Features are exponentials: in float32 at least, under autocast too.
         dtype = torch.promote_types(projected[0].dtype, torch.float32)
-        queries, keys, values, directions = (tensor.to(dtype) for tensor in (*projected, directions))
+        queries, keys, values, directions = (
+            tensor.to(dtype) for tensor in (*projected, directions)
+        )
         starts, device = pointers(ptr, queries.shape[0]), queries.device
         most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
         groups = context_of(ptr).kept(tiles_of(starts, most, values.shape[2] + 1, device))
@@ -166,7 +172,9 @@ def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -
     sizes, groups, members = np.diff(ptr), list[Group](), list[int]()
     for graph in np.argsort(-sizes, kind="stable").tolist():
         largest = sizes[members[0]] if members else 0
-        if members and (sizes[graph] < ALIKE * largest or (len(members) + 1) * (largest + each) > most):
+        if members and (
+            sizes[graph] < ALIKE * largest or (len(members) + 1) * (largest + each) > most
+        ):
             groups.append(_group(members, ptr, most, device))
             members = []
         if sizes[graph]:
@@ -213,21 +221,27 @@ class _Favor(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         queries, keys, values, projection, padding, out, *tops = ctx.saved_tensors
         kernel = _Kernel(keys, values, projection, padding)
-        grad_queries, grad_keys, grad_values = (torch.empty_like(t) for t in (queries, keys, values))
+        grad_queries, grad_keys, grad_values = (
+            torch.empty_like(t) for t in (queries, keys, values)
+        )
         for group, top in zip(ctx.groups, tops, strict=True):
             sums, _ = kernel.sums(group, top)
             grad_sums = torch.zeros_like(sums)
             for tile in group.tiles:
                 rows, features = kernel.features(queries, tile)
                 grad_out = tile.clear(tile.take(grad))
-                grad_found = torch.cat([grad_out, -(grad_out * tile.take(out)).sum(-1, keepdim=True)], -1)
+                grad_found = torch.cat(
+                    [grad_out, -(grad_out * tile.take(out)).sum(-1, keepdim=True)], -1
+                )
                 grad_found /= _times(features, sums[..., -1:])
                 grad_sums += _times(features.mT, grad_found)
                 tile.put(grad_queries, kernel.back(rows, features, grad_found @ sums.mT))
             for tile in group.tiles:
                 rows, features = kernel.features(keys, tile, top)
                 tile.put(grad_values, _times(features, grad_sums[..., :-1]))
-                tile.put(grad_keys, kernel.back(rows, features, tile.with_one(values) @ grad_sums.mT))
+                tile.put(
+                    grad_keys, kernel.back(rows, features, tile.with_one(values) @ grad_sums.mT)
+                )
         return grad_queries, grad_keys, grad_values, None, None, None
 
 
@@ -237,12 +251,16 @@ class _Kernel:
     The published factor m^-½ of every feature cancels in the result.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, projection: Tensor, padding: Tensor | None) -> None:
+    def __init__(
+        self, keys: Tensor, values: Tensor, projection: Tensor, padding: Tensor | None
+    ) -> None:
         self.keys, self.values, self.padding = keys, values, padding
         self.scale: float = keys.shape[2] ** -0.25
         self.directions = projection * self.scale  # (m, d)
 
-    def features(self, rows: Tensor, tile: Tile, top: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def features(
+        self, rows: Tensor, tile: Tile, top: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Queries or keys of a tile (B, H, W, d) and their features (B, H, W, m).
 
         ``top`` are the largest exponents of the keys (B, H, 1, 1); None: each row's own, for queries.

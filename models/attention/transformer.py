@@ -14,7 +14,9 @@ from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 KEPT = 8  #: orders that are remembered: all layers ask for the same one, recorded steps for that of a batch
-WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more
+WEIGHTS = (
+    2**23
+)  #: attention weights of one call, where dropout needs them all, unless one graph has more
 
 
 class EqualSizes(NamedTuple):
@@ -36,7 +38,9 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     if (by_size[1:] > by_size[:-1]).all():
         return EqualSizes(None, None, groups)
     starts = np.asarray(ptr)[by_size]
-    rows = [np.arange(start, start + size) for start, size in zip(starts, sizes[by_size], strict=True)]
+    rows = [
+        np.arange(start, start + size) for start, size in zip(starts, sizes[by_size], strict=True)
+    ]
     order = torch.from_numpy(np.concatenate(rows))
     return EqualSizes(order.to(device), order.argsort().to(device), groups)
 
@@ -89,7 +93,9 @@ class TransformerAttention(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
-        plan = context_of(ptr).kept(equal_sizes(pointers(ptr, projected.shape[0]), projected.device))
+        plan = context_of(ptr).kept(
+            equal_sizes(pointers(ptr, projected.shape[0]), projected.device)
+        )
         dropout, start = self.dropout if self.training else 0.0, 0
         done = [projected[:0, : projected.shape[1] // 3]]
         projected = projected if plan.order is None else projected.index_select(0, plan.order)

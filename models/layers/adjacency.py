@@ -31,11 +31,18 @@ class Bags(NamedTuple):
     def sum(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """Sum the rows of each node's bag: (N, d), weights (E,) of the edges → (N, d)."""
         if self.node.numel() == 0:
-            return x * 0 if weight is None else x * weight.sum()  # for its gradient, of which there is none
+            return (
+                x * 0 if weight is None else x * weight.sum()
+            )  # for its gradient, of which there is none
         if weight is not None and self.edge is not None:
             weight = weight[self.edge]
         return embedding_bag(
-            self.node, x, self.start, mode="sum", include_last_offset=True, per_sample_weights=weight
+            self.node,
+            x,
+            self.start,
+            mode="sum",
+            include_last_offset=True,
+            per_sample_weights=weight,
         )
 
 
@@ -53,7 +60,9 @@ def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tenso
     cuts = start
     if tiled := len(rows) > LONG * (len(start) - 1):
         # Every list is cut where a multiple of TILE falls into it; no number of cuts depends on values.
-        cuts = torch.cat([start, torch.arange(0, len(rows), TILE, device=start.device)]).sort().values
+        cuts = (
+            torch.cat([start, torch.arange(0, len(rows), TILE, device=start.device)]).sort().values
+        )
     order = torch.arange(len(rows), device=rows.device) if order is None else order
     sums = embedding_bag(order, rows, cuts, mode="sum", include_last_offset=True)
     return sum_lists(sums, torch.searchsorted(cuts, start)) if tiled else sums

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen, Partition
 
 PARTS: Final = 16  #: of a neighbour table, for as many threads
-PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each has a sum for every node
+PARTS_OF_ONE_GRAPH: Final = (
+    4  #: of one whose nodes have sources anywhere: each has a sum for every node
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,9 @@ class NeighborTable:
                 break
         low, high = min(part.low for part in found), max(part.high for part in found)
         if low < 0 or high > len(table):
-            raise UsageError(f"the neighbour table names nodes {low} to {high - 1} of 0 to {len(table) - 1}")
+            raise UsageError(
+                f"the neighbour table names nodes {low} to {high - 1} of 0 to {len(table) - 1}"
+            )
         return found
 
 
@@ -128,7 +132,9 @@ class BatchSize:
         """Count what a batch holds, with edges as a table or as pairs."""
         neighbor = getattr(batch, "neighbor", None)
         index = getattr(batch, "edge_index", None)
-        edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
+        edges = (
+            neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
+        )
         return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), int(edges))
 
     def __str__(self) -> str:
@@ -143,9 +149,15 @@ COUNTED = "counted"
 class Rows(NamedTuple):
     """Rows that a batch norm computes its statistics from."""
 
-    first: Tensor | None = None  #: (1,) int64 on their device: only so many, the first ones; None: all
-    repeated: bool = False  #: True in the second pass of a recomputed layer: running statistics stay
-    among: Chosen | None = None  #: which rows of a graph on several processes they are; None: all there are
+    first: Tensor | None = (
+        None  #: (1,) int64 on their device: only so many, the first ones; None: all
+    )
+    repeated: bool = (
+        False  #: True in the second pass of a recomputed layer: running statistics stay
+    )
+    among: Chosen | None = (
+        None  #: which rows of a graph on several processes they are; None: all there are
+    )
 
 
 ALL = Rows()
@@ -163,13 +175,19 @@ class GraphBatch:
     #: it is on the batch's device, and the host does not read it.
     ptr: Tensor
     graph: Tensor  #: (N,) int64, the graph of each node
-    added: Mapping[str, Tensor] = field(default_factory=dict)  #: further columns of the nodes, as encodings
+    added: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  #: further columns of the nodes, as encodings
     #: (2,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
     #: None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
     counted: Tensor | None = None
     context: ForwardContext = PLAIN  #: settings and records of the forward pass
-    plans: dict[Any, Any] = field(default_factory=dict)  #: what the layers share, such as BigBird's blocks
-    partition: Partition | None = None  #: of one graph on several processes: which of its nodes these are
+    plans: dict[Any, Any] = field(
+        default_factory=dict
+    )  #: what the layers share, such as BigBird's blocks
+    partition: Partition | None = (
+        None  #: of one graph on several processes: which of its nodes these are
+    )
 
     @property
     def num_graphs(self) -> int:
@@ -180,7 +198,9 @@ class GraphBatch:
     def members(self) -> EdgeList:
         """Each node as an edge into its graph: sums over graphs, and values of graphs at their nodes."""
         kind = EdgeList if self.partition is None else SharedMembers
-        return kind(self.graph, self.graph, self.num_graphs, by_target=True, partition=self.partition)
+        return kind(
+            self.graph, self.graph, self.num_graphs, by_target=True, partition=self.partition
+        )
 
     @functools.cached_property
     def sizes(self) -> Tensor:
@@ -194,13 +214,17 @@ class GraphBatch:
     def node_rows(self) -> Rows:
         """Nodes that a batch norm counts, and dropout draws for."""
         among = None if self.partition is None else self.partition.nodes
-        return Rows(None if self.counted is None else self.counted[:1], self.context.repeated, among)
+        return Rows(
+            None if self.counted is None else self.counted[:1], self.context.repeated, among
+        )
 
     @property
     def edge_rows(self) -> Rows:
         """Edges that a batch norm counts, and dropout draws for."""
         among = None if self.partition is None else self.partition.edges
-        return Rows(None if self.counted is None else self.counted[1:], self.context.repeated, among)
+        return Rows(
+            None if self.counted is None else self.counted[1:], self.context.repeated, among
+        )
 
     @property
     def search_options(self) -> dict[str, Any]:
@@ -226,7 +250,9 @@ def context_of(batch: Any) -> ForwardContext:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values; nothing to gain
-def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = PLAIN) -> GraphBatch:
+def read_batch(
+    batch: Any, added: Sequence[str] = (), context: ForwardContext = PLAIN
+) -> GraphBatch:
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
@@ -241,11 +267,16 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
         contradicts ``ptr``.
     """
     x = strided(
-        "the batch's x", getattr(batch, "x", None), "node features x of shape (N, channels)", meta=True
+        "the batch's x",
+        getattr(batch, "x", None),
+        "node features x of shape (N, channels)",
+        meta=True,
     )
     if x.ndim != 2:
         raise UsageError(f"the batch's x has shape {tuple(x.shape)}, not (N, channels)")
-    neighbor, edge_attr, counted = (getattr(batch, of, None) for of in ("neighbor", "edge_attr", COUNTED))
+    neighbor, edge_attr, counted = (
+        getattr(batch, of, None) for of in ("neighbor", "edge_attr", COUNTED)
+    )
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
     ptr, graph = read_graphs(batch, x) if counted is None else (batch.ptr, batch.batch)
@@ -261,13 +292,17 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
         index = _whole_numbers(batch.edge_index, "edge_index", 2)
         edges = EdgeList(index[0], index[1], len(x), partition=partition)
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
-    return GraphBatch(x, edges, edge_attr, ptr, graph, columns, counted, context, partition=partition)
+    return GraphBatch(
+        x, edges, edge_attr, ptr, graph, columns, counted, context, partition=partition
+    )
 
 
 _SIGNED = (torch.int32, torch.int64)
 
 
-def _whole_numbers(given: Any, name: str, rows: int, dtypes: tuple[torch.dtype, ...] = _SIGNED) -> Tensor:
+def _whole_numbers(
+    given: Any, name: str, rows: int, dtypes: tuple[torch.dtype, ...] = _SIGNED
+) -> Tensor:
     """Return a matrix of so many ``rows`` of such numbers; ``UsageError`` for anything else."""
     index = strided(f"the batch's {name}", given, meta=True)
     if index.ndim != 2 or len(index) != rows or index.dtype not in dtypes:
@@ -287,7 +322,12 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     given = getattr(batch, "batch", None)
     kept = None if device.type == "cpu" else pointers_on_cpu(batch, count)
     usual = given is not None and given.dtype == torch.int64 and given.shape == (count,)
-    if kept is not None and given is not None and usual and given.device == batch.ptr.device == device:
+    if (
+        kept is not None
+        and given is not None
+        and usual
+        and given.device == batch.ptr.device == device
+    ):
         fits = (given.diff() >= 0).all() & (pointers_of(given, len(kept) - 1) == batch.ptr).all()
         torch._assert_async(fits, "batch and ptr contradict each other")  # noqa: SLF001 -- nothing waits
         return torch.tensor(check_ptr("ptr", kept, count)), given
@@ -300,7 +340,9 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     sizes = ptr.diff().to(device)
     graph = torch.arange(len(sizes), device=device).repeat_interleave(sizes, output_size=count)
     if given is not None and not torch.equal(given.to(graph), graph):
-        raise UsageError("batch and ptr contradict each other: nodes ptr[g] to ptr[g + 1] are graph g's")
+        raise UsageError(
+            "batch and ptr contradict each other: nodes ptr[g] to ptr[g + 1] are graph g's"
+        )
     return ptr, graph
 
 

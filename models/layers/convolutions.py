@@ -27,13 +27,20 @@ class Convolution(nn.Module):
     """
 
     def __init__(
-        self, dim: int, *, dropout: float = 0.0, stack: Stack = "lrgb", activation: Activation = "relu"
+        self,
+        dim: int,
+        *,
+        dropout: float = 0.0,
+        stack: Stack = "lrgb",
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         self.dropout, self.stack, self.activation = dropout, stack, activation
         self.norm = BatchNorm(dim) if stack == "graphgym" else None
 
-    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, x: Tensor, e: Tensor | None, batch: GraphBatch
+    ) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, d) to the same; the edge features ``e`` are given back."""
         rows = batch.node_rows
         return self.after(self.convolve(x, e, batch.edges, rows), rows), e

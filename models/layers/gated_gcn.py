@@ -61,7 +61,9 @@ class GatedGCN(nn.Module):
         self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
         self.closeness: nn.Module | None = None
         if by_distance:
-            self.closeness = nn.Sequential(nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, 1), nn.Sigmoid())
+            self.closeness = nn.Sequential(
+                nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, 1), nn.Sigmoid()
+            )
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
@@ -86,8 +88,13 @@ class GatedGCN(nn.Module):
                 table = isinstance(batch.edges, NeighborTable)
                 shared = e.ndim == 2 if table else len(e) == 1 < _count(batch.edges)
             at_target = self.D(x) + (self.C(e) if shared else self.C.bias)
-            weight, norm = None if shared else self.C.weight, self.norm_e if self.update_edges else None
-            gathered, given = fused(batch, at_target, self.E(x), self.B(x), e, weight, norm, dropout)
+            weight, norm = (
+                None if shared else self.C.weight,
+                self.norm_e if self.update_edges else None,
+            )
+            gathered, given = fused(
+                batch, at_target, self.E(x), self.B(x), e, weight, norm, dropout
+            )
             new = e if given is None else given
             # A compiled layer hands tensors on: what follows it was traced for them.
             new = new if self.defer_edges and not torch.compiler.is_compiling() else formed(new)
@@ -133,7 +140,11 @@ def _fused(
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]
-    mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16 and weight.dtype == torch.float32
+    mixed = (
+        lowered
+        and torch.get_autocast_dtype(kind) == torch.bfloat16
+        and weight.dtype == torch.float32
+    )
     if kind == "cuda" and (plain or mixed) and "edges" not in LEFT_OUT and triton_runs(x.device):
         from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 

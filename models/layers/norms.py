@@ -60,7 +60,9 @@ class BatchNorm(nn.BatchNorm1d):
     def _by_running(self, x: Tensor, by_batch: bool = False) -> Tensor:
         """Normalise by running statistics, or by those of the batch; neither moves the running ones."""
         statistics = self.running_mean, self.running_var
-        return nn.functional.batch_norm(x, *statistics, self.weight, self.bias, by_batch, 0.0, self.eps)
+        return nn.functional.batch_norm(
+            x, *statistics, self.weight, self.bias, by_batch, 0.0, self.eps
+        )
 
     def uses_batch(self, rows: int) -> bool:
         """True if this many rows are normalised by their own statistics, not by the running ones."""
@@ -102,7 +104,9 @@ class BatchNorm(nn.BatchNorm1d):
             return
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        if isinstance(rows, Tensor):  # a padded batch: counted in the dtype of the statistics, not in float32
+        if isinstance(
+            rows, Tensor
+        ):  # a padded batch: counted in the dtype of the statistics, not in float32
             rows = rows.to(variance.dtype)
         unbiased = variance * (rows / (rows - 1))
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
@@ -129,7 +133,13 @@ class _Together(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, deviation: Tensor, share: float
+        ctx: Any,
+        x: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        mean: Tensor,
+        deviation: Tensor,
+        share: float,
     ) -> Tensor:
         ctx.save_for_backward(x, scale, mean, deviation)
         ctx.share = share
@@ -213,14 +223,19 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": BatchNorm,  # point clouds
     "graph-layer": GraphLayerNorm,  # LRGB and cities
-    "layer": partial(LayerNorm, mode="node"),  # one mean and variance per node: what the paper's word means
+    "layer": partial(
+        LayerNorm, mode="node"
+    ),  # one mean and variance per node: what the paper's word means
     "graph": GraphNorm,  # the thesis and Exphormer
     "none": nn.Identity,  # stacks of message passing
 }
 
 
 Activation = Literal["relu", "gelu"]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": nn.functional.relu,
+    "gelu": nn.functional.gelu,
+}
 
 
 def normed(
@@ -240,7 +255,12 @@ def normed(
     training; ``norm`` is one of :data:`~.norms.NORMS`, and rows are the nodes of ``batch`` (None: one graph).
     """
     counted = ALL if batch is None else batch.node_rows
-    if activation != "gelu" and type(norm) is BatchNorm and norm.uses_batch(len(rows)) and not norm.together:
+    if (
+        activation != "gelu"
+        and type(norm) is BatchNorm
+        and norm.uses_batch(len(rows))
+        and not norm.together
+    ):
         kernels = _kernels(rows, more, residual)
         if kernels is not None:
             relu = activation is not None
@@ -261,7 +281,10 @@ def _kernels(*tensors: Tensor | None) -> Any:
     given = [tensor for tensor in tensors if tensor is not None]
     if torch.compiler.is_compiling() or "norms" in LEFT_OUT or not triton_runs(given[0].device):
         return None
-    if any(tensor.dtype not in {torch.float32, torch.bfloat16} for tensor in given) or not given[0].numel():
+    if (
+        any(tensor.dtype not in {torch.float32, torch.bfloat16} for tensor in given)
+        or not given[0].numel()
+    ):
         return None
     return importlib.import_module("kmip_data.models.layers.gpu.norms")
 
@@ -294,7 +317,9 @@ def relu_dropout(x: Tensor, p: float, training: bool, rows: Rows = ALL) -> Tenso
     """
     if not training or p == 0:
         return nn.functional.relu(x)
-    if torch.compiler.is_compiling():  # fuses torch's own, and could not follow what draws the numbers here
+    if (
+        torch.compiler.is_compiling()
+    ):  # fuses torch's own, and could not follow what draws the numbers here
         return nn.functional.dropout(nn.functional.relu(x), p)
     return _ReLUDropout.apply(x, round(p * 2**16), rows.among)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -304,9 +329,13 @@ class _ReLUDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, dropped: int, among: Chosen | None) -> Tensor:
         shape = x.shape if among is None else (among.total, *x.shape[1:])
         count = math.prod(shape)
-        drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=x.device).random_(
+            -(2**63), None
+        )
         numbers = drawn.view(torch.int16)[:count].view(shape)
-        mask = (numbers if among is None else numbers.index_select(0, among.rows)) >= dropped - 2**15
+        mask = (
+            numbers if among is None else numbers.index_select(0, among.rows)
+        ) >= dropped - 2**15
         mask &= x > 0
         ctx.save_for_backward(mask)
         ctx.scale = 2**16 / max(1, 2**16 - dropped)

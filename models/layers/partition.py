@@ -92,7 +92,9 @@ class AllNodes:
         return self.partition.gathered(x)
 
 
-def divided(edge_index: Tensor, num_nodes: int, rank: int, processes: int) -> tuple[Partition, Tensor]:
+def divided(
+    edge_index: Tensor, num_nodes: int, rank: int, processes: int
+) -> tuple[Partition, Tensor]:
     """Return the share of process ``rank``, and its edges (2, e) by rows here, the halo behind own nodes.
 
     Every process computes this from the whole graph (2, E), without asking another. Nodes are dealt in
@@ -136,7 +138,9 @@ def share_of(graph: Data, rank: int, processes: int) -> Data:
     """Return own nodes of a graph, its edges into them and all their columns, with the ``partition``."""
     partition, edge_index = divided(graph.edge_index, int(graph.num_nodes), rank, processes)
     own = Data(edge_index=edge_index, partition=partition)
-    if "expander" in graph:  # sources of both directions, by their numbers: nearly every node is read
+    if (
+        "expander" in graph
+    ):  # sources of both directions, by their numbers: nearly every node is read
         links = graph.expander.long()
         nodes = torch.arange(len(links))[:, None].expand_as(links)
         graph = copy.copy(graph)
@@ -160,7 +164,9 @@ def owners(edge_index: Tensor, num_nodes: int, processes: int) -> Tensor:
 
     ends = edge_index.numpy()
     both = np.concatenate([ends, ends[::-1]], axis=1)
-    matrix = coo_array((np.ones(both.shape[1], np.int8), tuple(both)), shape=(num_nodes, num_nodes)).tocsr()
+    matrix = coo_array(
+        (np.ones(both.shape[1], np.int8), tuple(both)), shape=(num_nodes, num_nodes)
+    ).tocsr()
     order = torch.from_numpy(reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64))
     bounds = [num_nodes * i // processes for i in range(processes + 1)]
     owner = torch.empty(num_nodes, dtype=torch.int64)
@@ -207,7 +213,9 @@ class _Gathered(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         part, width = ctx.part, max(ctx.part.sizes)
-        sent = grad.new_zeros(len(part.sizes) * width, *grad.shape[1:]).index_copy_(0, part.place, grad)
+        sent = grad.new_zeros(len(part.sizes) * width, *grad.shape[1:]).index_copy_(
+            0, part.place, grad
+        )
         mine = grad.new_empty(width, *grad.shape[1:])
         _reduce_scatter(mine, sent)
         return mine[: len(part.nodes.rows)], None

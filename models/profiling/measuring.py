@@ -60,7 +60,9 @@ class Measurement:
     @property
     def totals(self) -> list[float]:
         """Forward and backward together, run by run."""
-        return list(map(sum, zip(self.forward, self.backward or [0.0] * len(self.forward), strict=True)))
+        return list(
+            map(sum, zip(self.forward, self.backward or [0.0] * len(self.forward), strict=True))
+        )
 
     @property
     def seconds(self) -> float | None:
@@ -71,10 +73,16 @@ class Measurement:
         """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
         parts = {"forward": self.forward, "backward": self.backward}
         return {
-            **{name: getattr(self, name) for name in ("method", "setting", "n", "status", "seconds")},
+            **{
+                name: getattr(self, name)
+                for name in ("method", "setting", "n", "status", "seconds")
+            },
             "least": min(self.totals, default=None),
             "most": max(self.totals, default=None),
-            **{name: statistics.median(values) if values else None for name, values in parts.items()},
+            **{
+                name: statistics.median(values) if values else None
+                for name, values in parts.items()
+            },
             "runs": len(self.forward),
             "peak_bytes": self.peak_bytes,
             "note": self.note,
@@ -114,9 +122,13 @@ def draw_sweep(
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
         timed = quantity == "seconds"
         key, scale, what, unit = (
-            ("milliseconds", 1e-3, "time", "s") if timed else ("megabytes", 2**20, "peak memory", "B")
+            ("milliseconds", 1e-3, "time", "s")
+            if timed
+            else ("megabytes", 2**20, "peak memory", "B")
         )
-        of_paper = [curve for curve in (paper or {"curve": ()})["curve"] if curve["setting"] == setting]
+        of_paper = [
+            curve for curve in (paper or {"curve": ()})["curve"] if curve["setting"] == setting
+        ]
         for number, curve in enumerate(of_paper):
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
@@ -130,7 +142,9 @@ def draw_sweep(
                 axes.plot(*zip(*points, strict=True), "o-", label=f"{name}, here", **style)
                 for cell in [cell for cell in of_it if cell.status in {"oom", "time"}][:1]:
                     axes.plot(cell.n, points[-1][1], "x", color=style["color"])
-        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=what, title=f"{setting}: {what}")
+        axes.set(
+            xscale="log", yscale="log", xlabel="nodes", ylabel=what, title=f"{setting}: {what}"
+        )
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.yaxis.set_major_formatter(EngFormatter(unit))
         axes.grid()
@@ -141,7 +155,9 @@ def draw_sweep(
 
 T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
-LONG = 5.0  #: seconds of a run from which memory is measured in a counted run, not in one of its own
+LONG = (
+    5.0  #: seconds of a run from which memory is measured in a counted run, not in one of its own
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,20 +180,28 @@ class Measurer:
     def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
         """Run ``method`` on n nodes; errors, also of memory, are left to the caller."""
         protocol, training, peak = self.protocol, setting == "training", Peak(self.device)
-        first = sum(self._run(method, n, 0, training=training))  # compiles, fills caches; not counted
+        first = sum(
+            self._run(method, n, 0, training=training)
+        )  # compiles, fills caches; not counted
         repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, first))))
         last = repeats + (first < LONG)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
         forward, backward = zip(*runs[:repeats], strict=True)
         measured = partial(Measurement, method=method.name, setting=setting, n=n, status="ok")
-        return measured(forward=forward, backward=backward if training else (), peak_bytes=peak.bytes)
+        return measured(
+            forward=forward, backward=backward if training else (), peak_bytes=peak.bytes
+        )
 
     def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
-        work = draw(self.shape, n, seed=hash((n, number)) & 0x7FFF_FFFF, device=self.protocol.device)
+        work = draw(
+            self.shape, n, seed=hash((n, number)) & 0x7FFF_FFFF, device=self.protocol.device
+        )
         work = pad(work) if method.padded else work
-        queries, keys, values = (tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors)
+        queries, keys, values = (
+            tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors
+        )
         return replace(work, queries=queries, keys=keys, values=values)
 
     def _run(
@@ -198,7 +222,9 @@ class Measurer:
 
     def timed(self, function: Callable[[], T]) -> tuple[float, T]:
         """Return the seconds until the device has finished ``function``, and its result."""
-        wait: Callable[[], None] = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        wait: Callable[[], None] = (
+            torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        )
         wait()
         gc.disable()  # no run pays for the garbage of others
         try:
@@ -224,9 +250,13 @@ class Peak:
             return
         gc.collect()
         if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-            trim(0)  # free memory goes back to the system, so that allocating it again raises the peak
+            trim(
+                0
+            )  # free memory goes back to the system, so that allocating it again raises the peak
         try:
-            Path("/proc/self/clear_refs").write_text("5", "ascii")  # Linux: the peak is now the resident set
+            Path("/proc/self/clear_refs").write_text(
+                "5", "ascii"
+            )  # Linux: the peak is now the resident set
         except OSError:
             return
         self._base = psutil.Process().memory_info().rss - sum(tensor.nbytes for tensor in inputs)
@@ -271,7 +301,9 @@ def measure(
                 if why_not is not None:
                     cell = not_run(status="unavailable", note=why_not)
                 elif last := ended.get(setting):
-                    cell = not_run(status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes")
+                    cell = not_run(
+                        status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes"
+                    )
                 else:
                     cell = worker.ask(name, setting, n)
                     if cell.status in {"oom", "time"}:
@@ -303,8 +335,12 @@ class _Worker:
             self.close(patience=0)
             return too_long
         except (EOFError, OSError):
-            code = self.close(patience=START)  # it may still be about to exit, with a code of its own
-            return cell(status="oom" if code in MEMORY else "failed", note=f"ended with exit code {code}")
+            code = self.close(
+                patience=START
+            )  # it may still be about to exit, with a code of its own
+            return cell(
+                status="oom" if code in MEMORY else "failed", note=f"ended with exit code {code}"
+            )
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:

@@ -26,8 +26,12 @@ class Shape:
     heads: int = 1
     d: int = 10  #: length of queries, keys and values
     k: int = 10  #: keys that a query attends to
-    data: str = "gaussian"  #: queries and keys: ``gaussian`` (standard normal) or ``sphere`` (of length 1)
-    graph_sizes: tuple[int, ...] | None = None  #: sizes of the graphs of a ragged batch; None: one graph
+    data: str = (
+        "gaussian"  #: queries and keys: ``gaussian`` (standard normal) or ``sphere`` (of length 1)
+    )
+    graph_sizes: tuple[int, ...] | None = (
+        None  #: sizes of the graphs of a ragged batch; None: one graph
+    )
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ def pad(work: Workload) -> Workload:
 def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:
     """Return inputs of n nodes on a device; with ``graph_sizes``, n is their sum."""
     generator = torch.Generator().manual_seed(seed)
-    queries, keys, values = (torch.randn(shape.heads, n, shape.d, generator=generator) for _ in range(3))
+    queries, keys, values = (
+        torch.randn(shape.heads, n, shape.d, generator=generator) for _ in range(3)
+    )
     if shape.data == "sphere":
         queries, keys = functional.normalize(queries, dim=-1), functional.normalize(keys, dim=-1)
     ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
@@ -120,7 +126,9 @@ def get_method(name: str) -> Method:
     if name in backend_names():
         return _ours(name)
     if name not in _OTHERS:
-        raise unknown_name("method", name, method_names(), command="kmip-data bench attention --help")
+        raise unknown_name(
+            "method", name, method_names(), command="kmip-data bench attention --help"
+        )
     return _OTHERS[name]
 
 
@@ -136,7 +144,9 @@ def _ours(backend: str) -> Method:
 
     def search(work: Workload, _chunk: int) -> Tensor:
         queries, keys, _ = work.tensors
-        found: Tensor = topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)[1]
+        found: Tensor = topk_inner_product(
+            queries, keys, work.k, query_ptr=work.ptr, backend=backend
+        )[1]
         return found
 
     return Method(
@@ -144,7 +154,9 @@ def _ours(backend: str) -> Method:
         search=search,
         fused=attend,
         padded=False,
-        unusable=lambda device: None if backend == "auto" else get_backend(backend).unusable(device),
+        unusable=lambda device: (
+            None if backend == "auto" else get_backend(backend).unusable(device)
+        ),
     )
 
 
@@ -192,8 +204,12 @@ def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
         bytes_a_row = 4 * math.prod(indices.shape[:-2]) * indices.shape[-1] * 2 * values.shape[-1]
         step = max(1, chunk // bytes_a_row)
     parts = []
-    for rows, which in zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True):
-        near, theirs = (_chosen(tensor, which) for tensor in (keys, values))  # (…, k, d) and (…, k, v)
+    for rows, which in zip(
+        torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True
+    ):
+        near, theirs = (
+            _chosen(tensor, which) for tensor in (keys, values)
+        )  # (…, k, d) and (…, k, v)
         weights = ((rows.unsqueeze(-2) * near).sum(-1) / math.sqrt(queries.shape[-1])).softmax(-1)
         parts.append((weights.unsqueeze(-1) * theirs).sum(-2))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)

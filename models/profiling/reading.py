@@ -49,7 +49,9 @@ def compare_reading(graphs: int, repeats: int = REPEATS) -> list[Compared]:
         memory = in_memory(list(dataset))
         for compact in (False, True):
             # Nothing is made ahead: this thread alone reads on both sides.
-            loader = GraphLoader(dataset, BATCH, shuffle=True, compact=compact, num_threads=1, prefetch=0)
+            loader = GraphLoader(
+                dataset, BATCH, shuffle=True, compact=compact, num_threads=1, prefetch=0
+            )
             what = f"shuffled batch of {BATCH}{', compact' * compact}"
             found.append(batches(loader, memory, what, repeats))
     return found
@@ -88,7 +90,10 @@ class _OnDisk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyp
 def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compared:
     """Read every graph in a random order, one by one; theirs is a dataset on disk."""
     schema = {
-        name: {"dtype": value.dtype, "size": (2, -1) if name == "edge_index" else (-1, *value.shape[1:])}
+        name: {
+            "dtype": value.dtype,
+            "size": (2, -1) if name == "edge_index" else (-1, *value.shape[1:]),
+        }
         for name, value in dataset[0].items()
     }
     stored = _OnDisk(str(folder / "sqlite"), backend="sqlite", schema=schema)

@@ -31,9 +31,13 @@ class Pace:
     """Speed of one network; seconds are of one batch, medians over all counted batches."""
 
     name: str
-    seconds: float | None = None  #: from the end of a batch to the end of the next; None: see ``note``
+    seconds: float | None = (
+        None  #: from the end of a batch to the end of the next; None: see ``note``
+    )
     graphs: float = 0.0  #: in a batch
-    peak: int | None = None  #: bytes beyond the weights: growth of the process, or allocated on the GPU
+    peak: int | None = (
+        None  #: bytes beyond the weights: growth of the process, or allocated on the GPU
+    )
     ratio: float | None = None  #: time over that of the first network
     spread: tuple[float, float] | None = None  #: smallest and largest ratio over the rounds
     hours: float | None = None  #: for the epochs of the configuration, without evaluations
@@ -79,7 +83,9 @@ class Contestant:
         self.config, self.data, self.device = data.pinned(config), data, torch.device(device.kind)
         recompute = plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
-        self.module = TrainingModule(data.with_hints(self.config, device.kind), data, recompute=recompute)
+        self.module = TrainingModule(
+            data.with_hints(self.config, device.kind), data, recompute=recompute
+        )
         self.pace = Pace(name=name)
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 
@@ -141,9 +147,13 @@ def compare_training(
             made = make(name)
             warm = made.run(1)[-1][0]
         except Exception as error:
-            if not isinstance(error, KmipDataError | NotImplementedError) and not is_out_of_memory(error):
+            if not isinstance(error, KmipDataError | NotImplementedError) and not is_out_of_memory(
+                error
+            ):
                 raise
-            paces.append(Pace(name=name, note=(str(error).splitlines() or [type(error).__name__])[0]))
+            paces.append(
+                Pace(name=name, note=(str(error).splitlines() or [type(error).__name__])[0])
+            )
             continue
         paces.append(made.pace)
         ready[made] = max(1, min(most, int(seconds / rounds / max(warm, 1e-9))))

@@ -79,7 +79,9 @@ def our_rows() -> dict[str, Ours]:
 def our_row(name: str) -> Ours:
     """Return a row by ``FILE/NAME``; raise ``UsageError``, with the nearest name, where there is none."""
     if name not in (rows := our_rows()):
-        raise unknown_name("row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL")
+        raise unknown_name(
+            "row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL"
+        )
     return rows[name]
 
 
@@ -103,7 +105,10 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     far = 3 * (row.std or 0)
     before = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        now, machine = result.metrics["test"][row.metric], (result.hardware, result.versions["torch"])
+        now, machine = (
+            result.metrics["test"][row.metric],
+            (result.hardware, result.versions["torch"]),
+        )
         found = now, sha256_file(folder / WEIGHTS)[0], json_digest(result.split.digests)[:12]
         then = before.get(result.seed)
         exact = then is not None and machine == (row.hardware, row.torch)
@@ -111,18 +116,29 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
         alike &= same_data and (found == then if exact else abs(now - row.mean) <= far)
         same = "other data" if not same_data else "equal, weights too" if found == then else ""
         seeds.append(
-            {"seed": result.seed, "test": now, "row": then and then[0], "equal": same_data and found == then}
+            {
+                "seed": result.seed,
+                "test": now,
+                "row": then and then[0],
+                "equal": same_data and found == then,
+            }
         )
-        shown = f"{with_unit(row.metric, now)}, row {with_unit(row.metric, then[0]) if then else '–'}"
+        shown = (
+            f"{with_unit(row.metric, now)}, row {with_unit(row.metric, then[0]) if then else '–'}"
+        )
         lines.append(f"seed {result.seed}: {shown}{same and f': {same}'}")
     lines.append(f"row: {row.text()}, {row.hardware}, torch {row.torch}")
-    lines.append(f"here: {summary.results[0].hardware}, torch {summary.results[0].versions['torch']}")
+    lines.append(
+        f"here: {summary.results[0].hardware}, torch {summary.results[0].versions['torch']}"
+    )
     text = "\n".join(lines)
     if not alike:
         what = f"{row.dataset}/{row.name} is not reproduced."
         advice = "compare build, split, machine and version of torch"
         if row.std is None:
-            advice += "; a row of one seed has no deviation, so that only equal figures reproduce it"
+            advice += (
+                "; a row of one seed has no deviation, so that only equal figures reproduce it"
+            )
         raise NotReproduced(what, found=f"\n{text}", next=advice)
     shared = {"mean": row.mean, "std": row.std, "hardware": row.hardware, "torch": row.torch}
     return {"row": f"{row.dataset}/{row.name}", **shared, "seeds": seeds}, text
@@ -132,8 +148,12 @@ class Leaderboard(Strict):
     """One file: the leaderboards of one benchmark, whose metric is the lower the better."""
 
     source: str
-    metrics: tuple[str, ...] = Field(description="metrics of ours that its figures are compared with")
-    models: dict[str, str] = Field(description="model of ours -> name of the same network on the leaderboard")
+    metrics: tuple[str, ...] = Field(
+        description="metrics of ours that its figures are compared with"
+    )
+    models: dict[str, str] = Field(
+        description="model of ours -> name of the same network on the leaderboard"
+    )
     entries: dict[str, dict[str, tuple[float, float]]] = Field(
         description="dataset -> entry -> mean and standard deviation on test"
     )
@@ -152,7 +172,9 @@ class Entry(NamedTuple):
 def leaderboards() -> list[Leaderboard]:
     """Return every shipped leaderboard."""
     folder = "results.leaderboards"
-    return [Leaderboard.model_validate(read_shipped(folder, name)) for name in shipped_names(folder)]
+    return [
+        Leaderboard.model_validate(read_shipped(folder, name)) for name in shipped_names(folder)
+    ]
 
 
 def entry_for(dataset: str, model: str, metric: str) -> Entry | None:

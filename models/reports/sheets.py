@@ -11,7 +11,15 @@ from functools import partial
 from html import escape
 
 from kmip_data.drawing.page import asset, filled
-from kmip_data.drawing.style import KINDS, STYLES, class_colors, look, new_figure, on_grounds, styled
+from kmip_data.drawing.style import (
+    KINDS,
+    STYLES,
+    class_colors,
+    look,
+    new_figure,
+    on_grounds,
+    styled,
+)
 from kmip_data.models.reports.tables import MOST, Row, Run, Table
 from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of, value_text
 from kmip_data.wording import rough_time
@@ -46,7 +54,8 @@ class Sheet:
                 row[at] = marks[place - 1].format(row[at])
         # A column of numbers is aligned to the right.
         numbers = [
-            any(map(_NUMBER.match, cells)) and all(cell == "–" or _NUMBER.match(cell) for cell in cells)
+            any(map(_NUMBER.match, cells))
+            and all(cell == "–" or _NUMBER.match(cell) for cell in cells)
             for cells in zip(*self.cells, strict=True)
         ]
         return write(quoted(self.title), rows, numbers, quoted(self.notes))
@@ -68,7 +77,9 @@ def _latex(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -
 
 def _html(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
     tags = ['<td class="number">' if number else "<td>" for number in numbers]
-    cells = ["".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True)) for row in rows]
+    cells = [
+        "".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True)) for row in rows
+    ]
     lines = "\n".join(f"<tr>{row}</tr>" for row in cells)
     return f'<h2>{title}</h2><div class="wide"><table>\n{lines}\n</table></div><p>{notes}</p>'
 
@@ -88,16 +99,26 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     """
     first, rows = table.rows[0], [_shown(row, table.reference) for row in table.rows]
     share = "" if first["share"] in {"", "all"} else f" ({first['share']})"
-    split = first["split"] if "," in first["split"] else f"{first['split']} ({first['split_digest']})"
+    split = (
+        first["split"] if "," in first["split"] else f"{first['split']} ({first['split_digest']})"
+    )
     title = f"{first['dataset']}{share}: {title_of(first['metric'])} on test; build {first['build']}, split"
     if narrow:
         named = table.reference not in {"", "the best"}
-        against = "Δ paper" if any(row["Δ paper"] for row in rows) and not named else f"Δ {table.reference}"
+        against = (
+            "Δ paper"
+            if any(row["Δ paper"] for row in rows) and not named
+            else f"Δ {table.reference}"
+        )
         both = zip(map(short_name, table.rows), rows, strict=True)
         rows = [{"model": name, "test": row["test"], against: row[against]} for name, row in both]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
-    notes = [f"{FEW} of fewer runs than the paper's."] if any(FEW in row["test"] for row in rows) else []
+    notes = (
+        [f"{FEW} of fewer runs than the paper's."]
+        if any(FEW in row["test"] for row in rows)
+        else []
+    )
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard is of the complete published data, and these rows are not.")
     if pairs := sorted({row["pairs"] for row in table.rows if row["pairs"]}):
@@ -151,7 +172,9 @@ def _difference(row: Row, name: str) -> str:
     return "" if row[name] is None else f"{scale * row[name]:+.{digits}f}".replace("-", "−")
 
 
-def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
+def page_of(
+    title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]
+) -> str:
     """Return the page: each sheet, and below it the learning curves of its table."""
     parts = list[str]()
     for sheet, table in zip(sheets, tables, strict=True):
@@ -164,9 +187,16 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
         parts += [sheet.written("html"), svg[svg.index("<svg") :]]
     parts += [f"<p>{escape(notice)}</p>" for notice in notices]
     colors = {
-        f"{name}_{of}": getattr(STYLES[name], of) for name in ("light", "dark") for of in ("ink", "ground")
+        f"{name}_{of}": getattr(STYLES[name], of)
+        for name in ("light", "dark")
+        for of in ("ink", "ground")
     }
-    fields = {"title": escape(title), "body": "\n".join(parts), "script": asset("report.js"), **colors}
+    fields = {
+        "title": escape(title),
+        "body": "\n".join(parts),
+        "script": asset("report.js"),
+        **colors,
+    }
     return filled("report.html", fields) + "\n"
 
 
@@ -180,7 +210,13 @@ def draw_curves(table: Table, file: io.StringIO) -> None:
     axes = figure.subplots()
     for row, runs, color in zip(table.rows, table.runs, class_colors(len(table.rows)), strict=True):
         epochs, mean, spread = _over_seeds(runs, f"val_{metric}", 100 if is_share(metric) else 1)
-        axes.plot(epochs, mean, color=color, label=short_name(row), marker="o" if len(epochs) == 1 else None)
+        axes.plot(
+            epochs,
+            mean,
+            color=color,
+            label=short_name(row),
+            marker="o" if len(epochs) == 1 else None,
+        )
         low, high = ([m + side * s for m, s in zip(mean, spread, strict=True)] for side in (-1, 1))
         axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
@@ -191,7 +227,9 @@ def draw_curves(table: Table, file: io.StringIO) -> None:
         figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
 
 
-def _over_seeds(runs: Sequence[Run], column: str, scale: float) -> tuple[list[int], list[float], list[float]]:
+def _over_seeds(
+    runs: Sequence[Run], column: str, scale: float
+) -> tuple[list[int], list[float], list[float]]:
     """Return epochs, from 1, and mean and deviation over the seeds that have a value there."""
     found: dict[int, list[float]] = {}
     for run in runs:

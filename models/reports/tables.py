@@ -80,7 +80,10 @@ def _read(folder: Path) -> Run:
     with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
         dataset, _, model = config.preset.partition("/")
         base, preset = load_preset(dataset, model, config.variant), read_preset(dataset, model)
-        same = (dataset, model) == (result.dataset, result.model) and config.variant not in preset.ours
+        same = (dataset, model) == (
+            result.dataset,
+            result.model,
+        ) and config.variant not in preset.ours
         if same and result.complete and not result.sample and preset.paper:
             paper = preset.paper if preset.paper.metric == result.metric else None
     changes = tuple(_changes(config, base, result))
@@ -92,7 +95,9 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
     """Yield the differences from ``base``, except for keys that were filled in from the data."""
     usual, found = dict(_flat(base.model_dump())), dict(_flat(config.model_dump()))
     if config.plugins:
-        found["plugins"] = ", ".join(f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins)
+        found["plugins"] = ", ".join(
+            f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins
+        )
     if free := base.model.parameter_budget:
         width, count = found.pop("model.hidden_dim"), result.num_parameters
         found["model.parameter_budget"] = free
@@ -117,7 +122,9 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
     for key in dict.fromkeys([*usual, *found]):
         values = found.get(key), usual.get(key)
         if values[0] != values[1] and not _APART.fullmatch(key):
-            yield "{}={} ({})".format(key, *("none" if value is None else value for value in values))
+            yield "{}={} ({})".format(
+                key, *("none" if value is None else value for value in values)
+            )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -156,9 +163,13 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     for run in sorted(runs, key=lambda run: (run.result.dataset, run.result.model, run.changes)):
         same = groups.setdefault(_data(run), {}).setdefault(configuration_of(run), {})
         if other := same.get(run.result.seed):
-            notices.append(f"{other.folder} is left out: {run.folder} has its configuration and seed, too.")
+            notices.append(
+                f"{other.folder} is left out: {run.folder} has its configuration and seed, too."
+            )
         same[run.result.seed] = run
-    tables = [[[of[seed] for seed in sorted(of)] for of in rows.values()] for rows in groups.values()]
+    tables = [
+        [[of[seed] for seed in sorted(of)] for of in rows.values()] for rows in groups.values()
+    ]
     return [_table(rows, against) for rows in tables], notices
 
 
@@ -168,7 +179,9 @@ def _data(run: Run) -> str:
     # If each seed draws its own split: how it is drawn.
     drawn = [split.rule, {**split.parameters, "split_seed": None}]
     own = drawn if run.config.data.split_seed_follows_run else split.digests
-    return json_digest([result.dataset, result.sample, result.complete, result.build_key, result.metric, own])
+    return json_digest(
+        [result.dataset, result.sample, result.complete, result.build_key, result.metric, own]
+    )
 
 
 def configuration_of(run: Run | OpenedRun) -> str:
@@ -210,7 +223,8 @@ def _row(runs: Sequence[Run]) -> Row:
     ours = row_of_result(first) if same else None
     return {
         "dataset": first.dataset,
-        "share": remark(first.sample, first.complete).strip(" ()") or ("all" if first.complete else ""),
+        "share": remark(first.sample, first.complete).strip(" ()")
+        or ("all" if first.complete else ""),
         **{name: getattr(first, name) for name in ("model", "preset", "variant")},
         "changes": "; ".join(run.changes),
         "metric": first.metric,
@@ -256,10 +270,14 @@ def published_over_k(dataset: str, metric: str) -> list[Row]:
     paper = read_shipped("results", "influence-of-k")
     for curve in paper["dataset"]:
         if (curve["name"], curve["metric"]) == (dataset, metric):
-            tests = ([value / 100 for value in curve[name]] for name in ("mean", "std"))  # all are shares
+            tests = (
+                [value / 100 for value in curve[name]] for name in ("mean", "std")
+            )  # all are shares
             columns = zip(paper["k"], *tests, curve["seconds"], curve["seconds_std"], strict=True)
             names = ("k", *OVER_K)
-            return [dict(zip(names, each, strict=True)) | {"runs": paper["runs"]} for each in columns]
+            return [
+                dict(zip(names, each, strict=True)) | {"runs": paper["runs"]} for each in columns
+            ]
     return []
 
 
@@ -279,13 +297,21 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
         if not isinstance(k, int):  # no k, or one a layer
             continue
         variant = [] if row["variant"] == "code" else [f"({row['variant']})"]
-        others = [change for change in runs[0].changes if not change.startswith("model.attention.k=")]
+        others = [
+            change for change in runs[0].changes if not change.startswith("model.attention.k=")
+        ]
         name = " ".join([f"{row['dataset']}{share},", row["model"], *variant, *others])
         columns = ("dataset", "metric", "runs", "seeds", "device", "test", "test_std")
         of_k = {"curve": name, "k": k, **{column: row[column] for column in columns}}
         seconds = [run.result.seconds.train_epoch for run in runs]
         of_k |= {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
-        of_k |= {f"paper_{column}": published.get(k, {}).get(column) for column in ("runs", *OVER_K)}
+        of_k |= {
+            f"paper_{column}": published.get(k, {}).get(column) for column in ("runs", *OVER_K)
+        }
         curves.setdefault(name, []).append(of_k)
-    of_several = (sorted(rows, key=lambda row: row["k"]) for rows in curves.values() if len(rows) > 1)
-    return [*chain(*of_several)], [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]
+    of_several = (
+        sorted(rows, key=lambda row: row["k"]) for rows in curves.values() if len(rows) > 1
+    )
+    return [*chain(*of_several)], [
+        {"curve": f"{first['dataset']}, the paper's", **row} for row in paper
+    ]

@@ -21,7 +21,12 @@ class NotFinite(UsageError):
     """Queries or keys hold NaN or infinity."""
 
 
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  #: dtypes of queries, keys and values
+FLOATS = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)  #: dtypes of queries, keys and values
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,11 +155,15 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     starts = _as_array(name, ptr)
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
         found = f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries"
-        raise UsageError(f"{name} does not cover the rows: {found}, not first entry 0, last entry {rows}")
+        raise UsageError(
+            f"{name} does not cover the rows: {found}, not first entry 0, last entry {rows}"
+        )
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if len(falls):
         at = int(falls[0])
-        raise UsageError(f"{name} falls: {name}[{at}] = {starts[at]}, {name}[{at + 1}] = {starts[at + 1]}")
+        raise UsageError(
+            f"{name} falls: {name}[{at}] = {starts[at]}, {name}[{at + 1}] = {starts[at + 1]}"
+        )
     return tuple(starts.tolist())
 
 
@@ -171,7 +180,9 @@ def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResource
     )
 
 
-def strided(name: str, value: Any, expected: str = "a torch.Tensor", *, meta: bool = False) -> Tensor:
+def strided(
+    name: str, value: Any, expected: str = "a torch.Tensor", *, meta: bool = False
+) -> Tensor:
     """Return ``value`` if it is a tensor in strided memory, with a lazy sign or conjugation applied.
 
     Sparse, nested and quantised tensors, those without values (unless ``meta``) and what is no tensor raise
@@ -180,7 +191,9 @@ def strided(name: str, value: Any, expected: str = "a torch.Tensor", *, meta: bo
     if not isinstance(value, Tensor):
         found = type(value).__name__
     elif value.is_nested or value.is_quantized or value.layout != torch.strided:
-        found = "a nested tensor" if value.is_nested else f"{value.dtype} in the layout {value.layout}"
+        found = (
+            "a nested tensor" if value.is_nested else f"{value.dtype} in the layout {value.layout}"
+        )
     elif value.device.type == "meta" and not meta:
         found = "a tensor on the device meta, which has no values"
     else:
@@ -229,7 +242,12 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
     """Return nodes (N, c) that ``weight`` (…, c) can be applied to; :class:`UsageError` for others."""
     expected = f"(N, {weight.shape[1]}), {weight.dtype} on {weight.device}"
     x = strided("x", x, expected, meta=weight.device.type == "meta")
-    fits = x.ndim == 2 and x.shape[1] == weight.shape[1] and x.device == weight.device and x.dtype in FLOATS
+    fits = (
+        x.ndim == 2
+        and x.shape[1] == weight.shape[1]
+        and x.device == weight.device
+        and x.dtype in FLOATS
+    )
     if not fits or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
         raise UsageError(f"the nodes x do not fit the layer: they are {_kind(x)}, not {expected}")
     return x

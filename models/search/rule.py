@@ -24,7 +24,9 @@ _LOW = 0xFFFFFFFF
 
 def score_block(queries: Tensor, keys: Tensor) -> Tensor:
     """Scores of all pairs by the rule: (B, R, d) × (B, M, d) → (B, R, M)."""
-    total = torch.zeros((*queries.shape[:2], keys.shape[1]), dtype=torch.float64, device=queries.device)
+    total = torch.zeros(
+        (*queries.shape[:2], keys.shape[1]), dtype=torch.float64, device=queries.device
+    )
     wide_queries, wide_keys = queries.double(), keys.double()
     for c in range(queries.shape[2]):
         total.addcmul_(wide_queries[:, :, None, c], wide_keys[:, None, :, c])
@@ -53,7 +55,9 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
     # Float64 scores fill all 64 bits: a stable sort keeps equal ones in index order.
     if scores.dtype == torch.float64:
         best, places = scores.sort(dim=-1, descending=True, stable=True)
-        return best[..., :k], places[..., :k] if index is None else index.gather(-1, places[..., :k])
+        return best[..., :k], places[..., :k] if index is None else index.gather(
+            -1, places[..., :k]
+        )
     if index is None:
         index = torch.arange(scores.shape[-1], device=scores.device).expand(scores.shape)
     # torch.topk breaks ties arbitrarily, so it is given numbers without ties: one int64 per pair.
@@ -68,7 +72,9 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
 
 SPARE = 6  #: candidates beyond k that make a proof likely
 PAIRS = 2**21  #: scored whole at a time
-RANKED = 2**26  #: pairs that a filter on the CPU ranks before an interrupt takes effect, 0.1 to 0.5 s
+RANKED = (
+    2**26
+)  #: pairs that a filter on the CPU ranks before an interrupt takes effect, 0.1 to 0.5 s
 _OVERFLOW = 1e38  # below this bound on |q| |k| no partial sum leaves the float32 range
 
 
@@ -145,21 +151,29 @@ def search_by_graph(
     """
     scores, indices = result
     for graph in graphs:
-        (start, stop), (low, high) = problem.query_rows[graph].tolist(), problem.key_rows[graph].tolist()
+        (start, stop), (low, high) = (
+            problem.query_rows[graph].tolist(),
+            problem.key_rows[graph].tolist(),
+        )
         if start == stop or low == high:
             continue
         keys = problem.keys[:, low:high].contiguous()
         k, wanted = min(problem.k, high - low), problem.k + SPARE
         filtered = problem.dtype == torch.float32 and wanted < high - low
         at_once = ranked if filtered else pairs  # all pairs of a small graph are few
-        step = stop - start if at_once is None else max(1, at_once // (problem.heads * (high - low)))
+        step = (
+            stop - start if at_once is None else max(1, at_once // (problem.heads * (high - low)))
+        )
         for first in range(start, stop, step):
             rows = slice(first, min(first + step, stop))
             queries = problem.queries[:, rows].contiguous()
             if filtered:
                 candidates, bound = find(queries, keys, wanted), error(queries, keys)
                 lost = (candidates < 0).any(-1)
-                candidates[lost], bound[lost] = torch.arange(wanted, device=problem.device), torch.inf
+                candidates[lost], bound[lost] = (
+                    torch.arange(wanted, device=problem.device),
+                    torch.inf,
+                )
                 best, places = settle(queries, keys, candidates, k, bound, pairs=pairs)
             else:
                 best, places = largest(score_block(queries, keys), k)

@@ -27,7 +27,13 @@ from torch import Tensor
 from kmip_data.errors import UsageError
 from kmip_data.manifest import modules_in, unknown_name
 from kmip_data.models.search import backends
-from kmip_data.models.search.problem import NotFinite, SearchProblem, check_finite, check_problem, check_ptr
+from kmip_data.models.search.problem import (
+    NotFinite,
+    SearchProblem,
+    check_finite,
+    check_problem,
+    check_ptr,
+)
 from kmip_data.models.search.problem import out_of_memory as memory_error
 from kmip_data.runtime.memory import is_out_of_memory
 
@@ -175,7 +181,9 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
 def get_backend(name: str) -> Any:
     """The backend of that name; an unknown one is an error that names the nearest."""
     if not isinstance(name, str) or name not in all_backends():
-        raise unknown_name("search backend", str(name), list(backend_names()), command="kmip-data doctor")
+        raise unknown_name(
+            "search backend", str(name), list(backend_names()), command="kmip-data doctor"
+        )
     return all_backends()[name]
 
 
@@ -218,4 +226,6 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
                 _warn(chosen, "".join(reasons))
             return module
         reasons.append(f"; not {module.NAME}: {reason}")
-    raise UsageError(f"no search backend can search on {device}{''.join(reasons)}", next="kmip-data doctor")
+    raise UsageError(
+        f"no search backend can search on {device}{''.join(reasons)}", next="kmip-data doctor"
+    )

@@ -64,13 +64,21 @@ class Plan(Strict):
     about: str
     datasets: Names
     models: Names
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(min_length=1)  #: in the file also "0..4"
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        min_length=1
+    )  #: in the file also "0..4"
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(default="code", description="variant of the presets")
     set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
-    set_of: dict[str, tuple[str, ...]] = Field(default={}, description="KEY=VALUE by dataset or model")
-    changes: tuple[Change, ...] = Field(default=(), description="one run each; none: the presets unchanged")
-    choose: Literal["validation"] | None = Field(default=None, description="mark the change best on val")
+    set_of: dict[str, tuple[str, ...]] = Field(
+        default={}, description="KEY=VALUE by dataset or model"
+    )
+    changes: tuple[Change, ...] = Field(
+        default=(), description="one run each; none: the presets unchanged"
+    )
+    choose: Literal["validation"] | None = Field(
+        default=None, description="mark the change best on val"
+    )
     then: Literal["best-of-each"] | None = Field(
         default=None, description="one more change: the best value on val of every changed key"
     )
@@ -78,7 +86,9 @@ class Plan(Strict):
     @property
     def most_runs(self) -> int:
         """Number of runs if every change applied to all models and datasets."""
-        return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * len({*self.seeds})
+        return (
+            len(self.datasets) * len(self.models) * max(1, len(self.changes)) * len({*self.seeds})
+        )
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -87,24 +97,36 @@ class Plan(Strict):
         if not dots:
             return value
         if (count := int(last) - int(first) + 1) > MOST_RUNS:
-            raise ValueError(f"{count:,} seeds, which is more than the {MOST_RUNS:,} runs of a sweep")
+            raise ValueError(
+                f"{count:,} seeds, which is more than the {MOST_RUNS:,} runs of a sweep"
+            )
         return tuple(range(int(first), int(last) + 1))
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
         if self.most_runs > MOST_RUNS:
-            raise ValueError(f"{self.most_runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep")
+            raise ValueError(
+                f"{self.most_runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep"
+            )
         if other := {*self.set_of} - {*self.models, *self.datasets}:
             raise ValueError(f"set_of has {', '.join(sorted(other))}, which the plan has not")
         runs = set[tuple[str, str, str]]()
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
-                raise ValueError(f"{change.name} is for {', '.join(sorted(other))}, which the plan has not")
-            own = {*product([change.name], change.models or self.models, change.datasets or self.datasets)}
+                raise ValueError(
+                    f"{change.name} is for {', '.join(sorted(other))}, which the plan has not"
+                )
+            own = {
+                *product(
+                    [change.name], change.models or self.models, change.datasets or self.datasets
+                )
+            }
             if runs & own:
                 raise ValueError("two changes have one name")
             if self.then and (change.variant or change.name == self.then):
-                raise ValueError(f"then takes changes of keys alone, none of them called {self.then}")
+                raise ValueError(
+                    f"then takes changes of keys alone, none of them called {self.then}"
+                )
             runs |= own
         return self
 
@@ -126,10 +148,14 @@ def read_plan(name: str | None) -> Plan:
     Raises ``UsageError`` if there is no such plan or file, or a key or value of it is wrong.
     """
     if name is None:
-        return Plan.model_construct(name=UNNAMED, about="", datasets=(), models=("gps-kmip",), seeds=(0,))
+        return Plan.model_construct(
+            name=UNNAMED, about="", datasets=(), models=("gps-kmip",), seeds=(0,)
+        )
     if not name.endswith(".toml"):
         if name not in sweep_names():
-            raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
+            raise unknown_name(
+                "sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml"
+            )
         return Plan.model_validate({**read_shipped("sweeps", name), "name": name})
     try:
         values = tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
@@ -171,14 +197,20 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     has no run or more than ``MOST_RUNS``.
     """
     if plan.most_runs > MOST_RUNS:  # counted before anything is expanded
-        raise UsageError(f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MOST_RUNS:,}")
-    axes = product(dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,))
+        raise UsageError(
+            f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MOST_RUNS:,}"
+        )
+    axes = product(
+        dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,)
+    )
     cells = list[Cell]()
     for dataset, model, change in axes:
         if change.applies(dataset, model):
             cells += _cells(plan, dataset, model, change, home)
     if not cells:
-        raise UsageError(f"The sweep {plan.name} has no run.", next="kmip-data sweep NAME, or --dataset NAME")
+        raise UsageError(
+            f"The sweep {plan.name} has no run.", next="kmip-data sweep NAME, or --dataset NAME"
+        )
     return cells
 
 
@@ -192,13 +224,19 @@ def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> 
     config = apply_overrides(config, settings).with_plugins()
     parent = home.runs / _label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
-    options = ["--as", variant, *(["--epochs", str(plan.epochs)] if plan.epochs is not None else [])]
+    options = [
+        "--as",
+        variant,
+        *(["--epochs", str(plan.epochs)] if plan.epochs is not None else []),
+    ]
     options += [word for item in settings for word in ("--set", item)]
     for seed in dict.fromkeys(plan.seeds):
         name = f"{stem}-seed{seed}"
         own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
         command = ("train", "--dataset", target, "--model", model, *options, *own)
-        yield Cell(dataset, model, change.name, seed, config.with_seed(seed), parent / name, command)
+        yield Cell(
+            dataset, model, change.name, seed, config.with_seed(seed), parent / name, command
+        )
 
 
 def digest(config: RunConfig) -> str:
@@ -206,11 +244,16 @@ def digest(config: RunConfig) -> str:
 
     Defaults are left out so that a later version with more keys finds the runs of this one.
     """
-    if getattr(config.model.attention, "warm_start", None) is False:  # speed of the search, not its result
+    if (
+        getattr(config.model.attention, "warm_start", None) is False
+    ):  # speed of the search, not its result
         config = apply_overrides(config, ["model.attention.warm_start=none"])
     out = {"preset", "variant", "version", "plugins"}
     values = config.model_dump(mode="json", exclude_defaults=True, exclude=out)
-    kinds = [config.model.attention.kind, config.model.local.kind]  # kinds have defaults of their own
+    kinds = [
+        config.model.attention.kind,
+        config.model.local.kind,
+    ]  # kinds have defaults of their own
     code = [plugin.sha256 for plugin in config.plugins or ()]  # wherever its file lies
     return json_digest([values, kinds, *code])[:8]
 
@@ -247,12 +290,18 @@ def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
             continue
         winners = set()
         for axis in {change.keys for change in changes.values()}:
-            rivals = [name for name, change in changes.items() if change.keys in {axis, frozenset()}]
+            rivals = [
+                name for name, change in changes.items() if change.keys in {axis, frozenset()}
+            ]
             winners.add(_winner({name: means[dataset, model, name] for name in rivals}))
         gained = [change for name, change in changes.items() if change.set and name in winners]
         if len(gained) > 1:
-            both = Change(name=str(plan.then), set=tuple(item for change in gained for item in change.set))
-            one = plan.model_copy(update={"datasets": (dataset,), "models": (model,), "changes": (both,)})
+            both = Change(
+                name=str(plan.then), set=tuple(item for change in gained for item in change.set)
+            )
+            one = plan.model_copy(
+                update={"datasets": (dataset,), "models": (model,), "changes": (both,)}
+            )
             found += cells_of(one, home)
     return found
 

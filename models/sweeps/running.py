@@ -35,7 +35,15 @@ from kmip_data.wording import rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
 #: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
-_WRONG = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
+_WRONG = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
 
 
 class State(NamedTuple):
@@ -57,7 +65,9 @@ def state_of(run: Path, home: Home) -> State:
     done = len(seconds)
     if (run / RESULT_NAME).is_file():
         return State("done", done, epochs)
-    with contextlib.suppress(ArithmeticError, ValueError):  # no epoch yet, or absurd figures in the file
+    with contextlib.suppress(
+        ArithmeticError, ValueError
+    ):  # no epoch yet, or absurd figures in the file
         left = rough_time(sum(seconds) / done * max(0, (epochs or 0) - done))
     log = next(home.root.glob(f"sweeps/*/{glob.escape('.'.join(run.parts[-3:]))}.log"), None)
     # In this order: a sweep that starts a run holds the first lock and must find the second one free.
@@ -92,7 +102,9 @@ def failure(log: Path) -> str:
             lines = file.read(MAX_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
+    return next(
+        (line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), ""
+    )
 
 
 def folders_of(names: Sequence[str], home: Home) -> list[Path]:
@@ -145,7 +157,14 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
         elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"
         resume = f"kmip-data train --resume {shlex.quote('/'.join(run.values()))}{elsewhere}"
     kind, epoch, epochs, left, reason = state
-    found = {"path": folder, **run, "state": kind, "epoch": epoch, "epochs": epochs, "metric": metric}
+    found = {
+        "path": folder,
+        **run,
+        "state": kind,
+        "epoch": epoch,
+        "epochs": epochs,
+        "metric": metric,
+    }
     return {**found, "test": test, "left": left, "reason": reason, "resume": resume}
 
 
@@ -172,7 +191,9 @@ def run_cells(
     """
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
-    with build_lock(folder / "data", quiet=quiet):  # a second sweep at the same time finds them built
+    with build_lock(
+        folder / "data", quiet=quiet
+    ):  # a second sweep at the same time finds them built
         waiting = with_data([cell for cell in cells if not cell.done], home, folder, options)
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     share = 1 if gpus else jobs
@@ -213,18 +234,25 @@ def make_folders(cells: Sequence[Cell], home: Home, folder: Path, *more: Path) -
         refuse_link(log_of(cell, folder))
 
 
-def with_data(cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
+def with_data(
+    cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments
+) -> list[Cell]:
     """Build missing data, once each; return the cells with data, and log the reason for others."""
     faults: dict[str, str] = {}
     ready = []
     for cell in cells:
-        data, encodings = cell.config.data, [encoding.name for encoding in cell.config.model.encodings]
+        data, encodings = (
+            cell.config.data,
+            [encoding.name for encoding in cell.config.model.encodings],
+        )
         key = canonical_json([data.model_dump(mode="json"), encodings])
         if key not in faults:
             faults[key] = ""
             try:
                 target, sample = data.dataset, data.sample
-                build = obtain(target, data.parameters, data.split, home=home, sample=sample, **options)
+                build = obtain(
+                    target, data.parameters, data.split, home=home, sample=sample, **options
+                )
                 obtain_columns(build, encodings, **options)
             except KmipDataError as error:
                 faults[key] = str(error)
@@ -252,7 +280,9 @@ def _ending(*, quiet: bool) -> Iterator[Running]:
             held.close()
 
 
-def _start(cell: Cell, running: Running, folder: Path, slots: list[dict[str, str]], share: int) -> bool:
+def _start(
+    cell: Cell, running: Running, folder: Path, slots: list[dict[str, str]], share: int
+) -> bool:
     """Start the process of a cell, or resume its run; return False if another process has it."""
     log = log_of(cell, folder)
     with ExitStack() as held:
@@ -267,7 +297,9 @@ def _start(cell: Cell, running: Running, folder: Path, slots: list[dict[str, str
         begun = (cell.folder / CONFIG_NAME).is_file()
         write_file(log, b"")  # a new file: what a hard link elsewhere leads to keeps its bytes
         with log.open("ab") as file:
-            process = begin_process(resumed if begun else cell.command, file, share=share, **slots[0])
+            process = begin_process(
+                resumed if begun else cell.command, file, share=share, **slots[0]
+            )
         held.callback(slots.append, slots.pop(0))
         running[cell.folder] = cell, process, held.pop_all()
     return True

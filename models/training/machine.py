@@ -45,7 +45,9 @@ class Device:
 def processor() -> str:
     """Return the model of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text() if cpuinfo.is_file() else "")
+    names = re.findall(
+        r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text() if cpuinfo.is_file() else ""
+    )
     return names[0].strip() if names else platform.processor()
 
 
@@ -75,7 +77,8 @@ def check_precision(precision: str, device: Device) -> None:
     """Raise UsageError where the device has no such arithmetic."""
     if precision in ("tf32", "bf16x3", "16-mixed") and device.kind == "cpu":
         raise UsageError(
-            f"A CPU cannot train in {precision}.", next="--precision 32 or bf16-mixed, or --device cuda"
+            f"A CPU cannot train in {precision}.",
+            next="--precision 32 or bf16-mixed, or --device cuda",
         )
 
 
@@ -140,7 +143,9 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
     """End this process when another one fails: an exchange may wait for it until its time limit."""
     while not any(process.poll() for process in others):
         time.sleep(LOOK)
-    time.sleep(GRACE)  # most often an exchange fails meanwhile, or this process meets the same error
+    time.sleep(
+        GRACE
+    )  # most often an exchange fails meanwhile, or this process meets the same error
     say(f"Error: {lost()}")
     _end(others)
     os._exit(OutOfResources.exit_code)
@@ -224,5 +229,7 @@ def build_logger(config: RunConfig, folder: Path | None, project: str) -> Logger
         return to_tensorboard
     import wandb
 
-    run = wandb.init(dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json"))
+    run = wandb.init(
+        dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json")
+    )
     return lambda values, epoch: run.log({**values, "epoch": epoch})

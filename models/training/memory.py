@@ -72,7 +72,12 @@ def plan_evaluation(
     ``training.eval_neighbors``.
     """
     training = config.training
-    if data.unit != "nodes" or not training.neighbors or training.eval_neighbors or device.kind == "cuda":
+    if (
+        data.unit != "nodes"
+        or not training.neighbors
+        or training.eval_neighbors
+        or device.kind == "cuda"
+    ):
         return config
     counts, free = data.build.card.counts, free_host_memory()
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
@@ -90,13 +95,17 @@ def plan_evaluation(
     return config.model_copy(update={"training": training})
 
 
-def step_bytes(config: RunConfig, data: RunData, *, recompute: bool, whole: BatchSize | None = None) -> int:
+def step_bytes(
+    config: RunConfig, data: RunData, *, recompute: bool, whole: BatchSize | None = None
+) -> int:
     """Measure the bytes of a step on the largest batch, beyond those of the process.
 
     With the size of the ``whole`` graph, those of a forward pass over it.
     """
     # Nothing reads the edges of a last layer, which is lighter: both networks have another one.
-    two, three = (_on_a_cut(config, data, layers, recompute=recompute, whole=whole) for layers in (2, 3))
+    two, three = (
+        _on_a_cut(config, data, layers, recompute=recompute, whole=whole) for layers in (2, 3)
+    )
     layers = config.model.layers - 2
     both = sum(less + layers * max(0.0, more - less) for less, more in zip(two, three, strict=True))
     copies = COPIES + (2 if config.training.ema is not None else 0)
@@ -106,7 +115,12 @@ def step_bytes(config: RunConfig, data: RunData, *, recompute: bool, whole: Batc
 
 
 def _on_a_cut(
-    config: RunConfig, data: RunData, layers: int, *, recompute: bool, whole: BatchSize | None = None
+    config: RunConfig,
+    data: RunData,
+    layers: int,
+    *,
+    recompute: bool,
+    whole: BatchSize | None = None,
 ) -> tuple[float, float]:
     """Peaks of a network of few layers on a cut, scaled to a batch: bytes by nodes, and by pairs of nodes."""
     size = whole or data.largest_batch
@@ -147,7 +161,9 @@ def _cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
         columns = (rows[:, None] * neighbor.shape[1] + torch.arange(neighbor.shape[1])).flatten()
     else:
         count = batch.edge_index.shape[1]
-        columns = torch.arange(round(n * size.edges / max(1, size.nodes)) if count else 0) % max(1, count)
+        columns = torch.arange(round(n * size.edges / max(1, size.nodes)) if count else 0) % max(
+            1, count
+        )
     for name, value in batch.to_dict().items():
         if not isinstance(value, Tensor) or not value.ndim or name in {"ptr", "batch", "y"}:
             continue
@@ -171,9 +187,13 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in given:  # there already: not counted
             self._known[tensor.untyped_storage()] = True
 
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         out = operator(*args, **(kwargs or {}))
-        for leaf in tree_leaves((args, kwargs, out)):  # arguments too: kernels make tensors of NumPy's arrays
+        for leaf in tree_leaves(
+            (args, kwargs, out)
+        ):  # arguments too: kernels make tensors of NumPy's arrays
             if isinstance(leaf, Tensor):
                 self.note(leaf)
         return out
@@ -198,9 +218,13 @@ def ways_out(config: RunConfig, data: RunData) -> str:
     training, tips = config.training, ["one or more of"]
     if data.unit != "nodes" and training.batch_size > 1:
         size = -(-training.batch_size // 2)
-        tips.append(f"--set training.batch_size={size} --set training.accumulate={2 * training.accumulate}")
+        tips.append(
+            f"--set training.batch_size={size} --set training.accumulate={2 * training.accumulate}"
+        )
     elif data.unit == "nodes" and not training.neighbors:
-        tips.append("--neighbor-sampling 10,10 --set training.batch_size=1024 (parts of the graph at a time)")
+        tips.append(
+            "--neighbor-sampling 10,10 --set training.batch_size=1024 (parts of the graph at a time)"
+        )
     elif data.unit == "nodes" and not training.eval_neighbors:
         tips.append("--set training.eval_neighbors=10,10 (parts of the graph in evaluations, too)")
     if not config.model.checkpoint_layers:

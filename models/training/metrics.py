@@ -120,7 +120,9 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     ranks = []
     for among in (kinds != NO_PAIR, kinds == APART, (kinds == APART) & other):
         upto = pad((among & ~nan).gather(1, order).cumsum(1), (1, 0))
-        ranks.append(1 + upto[:, -1:] - (upto.gather(1, first) + upto.gather(1, behind)).double() / 2)
+        ranks.append(
+            1 + upto[:, -1:] - (upto.gather(1, first) + upto.gather(1, behind)).double() / 2
+        )
     ranks[0] -= 0.5  # the link itself, which is as good as itself
     values = [*(1 / rank for rank in ranks), *((ranks[0] <= most).double() for most in HITS)]
     each = torch.stack(values, 2).masked_fill(nan.gather(1, j)[:, :, None], torch.nan)
@@ -158,11 +160,15 @@ class Metric:
     better: Literal["higher", "lower"]
     title: str
     kind: Kind
-    accumulator: Callable[[Task], Accumulator] | None = None  #: of a plugin's metric; none: that of its kind
+    accumulator: Callable[[Task], Accumulator] | None = (
+        None  #: of a plugin's metric; none: that of its kind
+    )
 
     def __post_init__(self) -> None:
         if self.better not in {"higher", "lower"}:
-            raise ValueError(f"the better end of {self.title} is higher or lower, not {self.better!r}")
+            raise ValueError(
+                f"the better end of {self.title} is higher or lower, not {self.better!r}"
+            )
 
 
 METRICS: dict[str, Metric] = {
@@ -330,7 +336,9 @@ class SplitMetrics(nn.Module):
             for name, metric in self.of.items()
         }
         self.reset()
-        loss = total / known.clamp_min(1)  # a part without a known target has loss 0, as a batch has
+        loss = total / known.clamp_min(
+            1
+        )  # a part without a known target has loss 0, as a batch has
         return {name: float(value) for name, value in {"loss": loss, **found}.items()}
 
     def state(self) -> dict[str, Any]:

@@ -43,7 +43,10 @@ from kmip_data.models.training.tasks import PADDING
 log = logging.getLogger(__name__)
 
 OK = "ok"
-BUSY = ("out of memory", "busy or unavailable")  #: of another process: they say nothing about kernels
+BUSY = (
+    "out of memory",
+    "busy or unavailable",
+)  #: of another process: they say nothing about kernels
 LIMIT = 60.0  #: seconds of all parts together, with compiling
 CHILD = ("-m", "kmip_data.models.training.self_check")  #: arguments of Python that begin a child
 KERNELS = "14 Triton kernels and 4 search programs"
@@ -66,10 +69,14 @@ def before_run(model: Any, device: Device) -> None:
     if os.environ.get("KMIP_DATA_SELF_CHECK", "").lower() == "off":
         return
     found = found_on(sizes_of(model)).items()
-    failed = {part: why for part, why in found if why != OK and not any(map(why.__contains__, BUSY))}
+    failed = {
+        part: why for part, why in found if why != OK and not any(map(why.__contains__, BUSY))
+    }
     if not failed.items() <= LEFT_OUT.items():
         LEFT_OUT.update(failed)
-        parts = "; ".join(f"{part} ({why}), instead {INSTEAD[part]}" for part, why in failed.items())
+        parts = "; ".join(
+            f"{part} ({why}), instead {INSTEAD[part]}" for part, why in failed.items()
+        )
         advice = "The run continues, slower. Please report it with the output of `kmip-data doctor --json`."
         log.warning("the self-check of %s leaves out: %s. %s", device.name, parts, advice)
 
@@ -106,7 +113,9 @@ def _key(sizes: dict[str, int]) -> str:
     return key.hexdigest()
 
 
-def check(device: str, sizes: dict[str, int], parts: Sequence[str] = tuple(INSTEAD)) -> dict[str, str]:
+def check(
+    device: str, sizes: dict[str, int], parts: Sequence[str] = tuple(INSTEAD)
+) -> dict[str, str]:
     """Return ``ok`` or the reason of each part, checked by child processes that begin all at once."""
     commands = [(*CHILD, part, device, json.dumps(sizes)) for part in parts]
     with ThreadPoolExecutor(len(parts)) as pool:
@@ -124,7 +133,9 @@ NODES = 100  #: least number of a batch of networks
 def search(device: torch.device, sizes: dict[str, int]) -> None:
     """Check the CUDA search against ``dense``: the same bits, twice, and in a CUDA graph."""
 
-    def pair(heads: int, rows: int, change: Callable[[Tensor], Tensor] = torch.clone) -> list[Tensor]:
+    def pair(
+        heads: int, rows: int, change: Callable[[Tensor], Tensor] = torch.clone
+    ) -> list[Tensor]:
         return [change(torch.randn(heads, rows, dim)).to(device) for _ in "qk"]
 
     def run(rows: list[Tensor], k: int, ptr: list[int], backend: str, hint: Any = None) -> Any:
@@ -190,7 +201,9 @@ def capture(device: torch.device, sizes: dict[str, int]) -> None:
         def step(batch: Any, *_: Any, keep: list[Any] | None = None, **__: Any) -> graphs.Learned:
             optimiser.zero_grad(set_to_none=False)
             logits = model(batch, ForwardContext(keep=keep))
-            loss = torch.nn.functional.cross_entropy(logits, batch.y, ignore_index=PADDING, reduction="sum")
+            loss = torch.nn.functional.cross_entropy(
+                logits, batch.y, ignore_index=PADDING, reduction="sum"
+            )
             (loss / 100).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             return graphs.Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
@@ -205,11 +218,20 @@ def capture(device: torch.device, sizes: dict[str, int]) -> None:
     _near("captured steps", found, expected, expected, 1e-3)
 
 
-def _network(sizes: dict[str, int], device: torch.device, dropout: float = 0, search: str = "dense") -> Any:
+def _network(
+    sizes: dict[str, int], device: torch.device, dropout: float = 0, search: str = "dense"
+) -> Any:
     """Two layers with weights that bfloat16 holds, and norms far from ReLU's corner, where gradients jump."""
-    attention: dict[str, Any] = {**sizes, "kind": "k-mip", "output_projection": True, "search": search}
+    attention: dict[str, Any] = {
+        **sizes,
+        "kind": "k-mip",
+        "output_projection": True,
+        "search": search,
+    }
     dim, attention["dropout"] = attention.pop("hidden_dim"), dropout
-    if search == "auto" and cuda.unusable(device.type) is not None:  # another search waits for the GPU
+    if (
+        search == "auto" and cuda.unusable(device.type) is not None
+    ):  # another search waits for the GPU
         attention = {"kind": "none"}
     given = {"layers": 2, "hidden_dim": dim, "dropout": dropout, "attention": attention}
     torch.manual_seed(0)
@@ -217,7 +239,9 @@ def _network(sizes: dict[str, int], device: torch.device, dropout: float = 0, se
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if any(layer in name for layer in ("norm", "linear_in", "hidden")):  # what ReLU follows
-                weight.copy_(6.0 - 12 * (torch.arange(len(weight)) % 2) if "bias" in name else weight / 6)
+                weight.copy_(
+                    6.0 - 12 * (torch.arange(len(weight)) % 2) if "bias" in name else weight / 6
+                )
             weight.copy_(weight.bfloat16())
     return model
 
@@ -230,7 +254,9 @@ def _batch(k: int, device: torch.device, *, table: bool, seed: int = 0) -> Any:
         sources, targets = torch.randint(0, nodes, (2, nodes, 4))
         pairs = torch.stack([sources.flatten(), targets.flatten()])
         ends = {"neighbor": sources.to(torch.uint16)} if table else {"edge_index": pairs}
-        found.append(Data(x=torch.randn(nodes, 6), y=torch.arange(nodes) % 4, num_nodes=nodes, **ends))
+        found.append(
+            Data(x=torch.randn(nodes, 6), y=torch.arange(nodes) % 4, num_nodes=nodes, **ends)
+        )
     return Batch.from_data_list(found).to(device)
 
 
@@ -250,7 +276,9 @@ def _near(name: str, found: Any, exact: Any, own: Any, tolerance: float) -> None
     for number, (one, other, usual) in enumerate(zip(found, exact, own, strict=True)):
         away = size(one - other)
         # A gradient that is zero but for rounding, as of a bias before a norm, has no scale of its own.
-        if not away <= tolerance * (size(other) + most / 50) + 4 * size(usual - other):  # NaN is not
+        if not away <= tolerance * (size(other) + most / 50) + 4 * size(
+            usual - other
+        ):  # NaN is not
             sys.exit(f"{name}: result {number} is {away / most:.1e} away from float64")
 
 

@@ -21,7 +21,9 @@ def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
     result = read_result(run)
     read_config(run / CONFIG_NAME)
     read_weights(run / WEIGHTS)
-    content: dict[str, Path | bytes] = {name: run / name for name in RUN_FILES[1:] if (run / name).is_file()}
+    content: dict[str, Path | bytes] = {
+        name: run / name for name in RUN_FILES[1:] if (run / name).is_file()
+    }
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS)[0][:12]
     return push(address, "run", run, key, content, quiet=quiet)
@@ -33,7 +35,11 @@ def run_page(result: RunResult) -> str:
     measured = result.metrics.get("test", {})
     task = {"type": "graph-ml"}
     metrics = [{"type": name, "value": value} for name, value in measured.items()]
-    found = {"task": task, "dataset": {"name": result.dataset, "type": result.dataset}, "metrics": metrics}
+    found = {
+        "task": task,
+        "dataset": {"name": result.dataset, "type": result.dataset},
+        "metrics": metrics,
+    }
     fields: dict[str, Any] = {
         "library_name": "kmip-data",
         "pipeline_tag": "graph-ml",
@@ -54,6 +60,8 @@ def run_page(result: RunResult) -> str:
         code_block("text", "\n".join(facts)),
         code_block("text", metrics_table([result.metrics])),
         "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all figures.",
-        code_block("bash", f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET"),
+        code_block(
+            "bash", f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET"
+        ),
     ]
     return "\n\n".join(parts) + "\n"

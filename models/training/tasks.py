@@ -31,7 +31,9 @@ def link_targets(batch: Any) -> Tensor:
     ptr, graph = read_graphs(batch, bits)
     width = max(ptr.diff().tolist())
     if width > 8 * bits.shape[1]:
-        raise DamagedInput(f"A graph has {width:,} nodes, its rows of links {8 * bits.shape[1]:,} bits.")
+        raise DamagedInput(
+            f"A graph has {width:,} nodes, its rows of links {8 * bits.shape[1]:,} bits."
+        )
     column = torch.arange(width, device=bits.device)
     found = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1
     there = column < pointers_of(graph, len(ptr) - 1).diff()[graph, None]
@@ -54,9 +56,7 @@ class Task:
     level: Level  #: unit that a prediction belongs to
     kind: Kind
     outputs: int  #: columns of the network's output
-    log10: bool = (
-        False  #: True if targets are decimal logarithms, whose metrics are of the numbers themselves
-    )
+    log10: bool = False  #: True if targets are decimal logarithms, whose metrics are of the numbers themselves
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
@@ -173,7 +173,9 @@ def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     gradient, and the same for every evaluation. Both arguments are (G, W, W); without any link the loss is 0.
     """
     logits, link, weight = logits.float(), target == LINK, link_weights(target)
-    return (weight * F.softplus(torch.where(link, -logits, logits))).sum() / weight.sum().clamp_min(1)
+    return (weight * F.softplus(torch.where(link, -logits, logits))).sum() / weight.sum().clamp_min(
+        1
+    )
 
 
 def link_weights(target: Tensor) -> Tensor:
@@ -209,7 +211,9 @@ class Loss:
     kind: Kind
     weight: Callable[..., Tensor]  #: of the targets: the sum of the weights
     by_class: bool = False  #: True if both also take the number of rows of each class in the batch
-    of_mean: Callable[[Tensor], Tensor] | None = None  #: function of the mean over all rows of a batch
+    of_mean: Callable[[Tensor], Tensor] | None = (
+        None  #: function of the mean over all rows of a batch
+    )
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Scalar float32."""
@@ -260,5 +264,7 @@ LOSSES: dict[str, Loss] = {
     "l1": Loss(l1, "regression", _known_targets),
     "mse": Loss(squared_error, "regression", _known_targets),
     "log10_mse": Loss(squared_error_or_one, "regression", _known_targets, of_mean=log10_of),
-    "link_cross_entropy": Loss(link_cross_entropy, "links", lambda target: link_weights(target).sum()),
+    "link_cross_entropy": Loss(
+        link_cross_entropy, "links", lambda target: link_weights(target).sum()
+    ),
 }

@@ -35,7 +35,9 @@ FEATURES: Final = (
     "reversed False", "reversed True", "reversed [False, True]", *map("highway_{}".format, range(9)),
 )  # fmt: skip
 _ROWS: Final = 2**20  #: streets that are averaged at a time
-NODE_FEATURES: Final = 12  #: the first columns are the node's own; the others are means over its streets
+NODE_FEATURES: Final = (
+    12  #: the first columns are the node's own; the others are means over its streets
+)
 
 
 class CityParams(Params):
@@ -46,20 +48,28 @@ class CityParams(Params):
     limit: int | None = Field(
         default=None, ge=1, description="with --sample: intersections of the generated city"
     )
-    hops: int = Field(default=16, le=1_000, description="radius in hops of the eccentricity, from 1")
-    classes: int = Field(default=10, ge=2, le=255, description="quantile chunks of the eccentricity")
+    hops: int = Field(
+        default=16, le=1_000, description="radius in hops of the eccentricity, from 1"
+    )
+    classes: int = Field(
+        default=10, ge=2, le=255, description="quantile chunks of the eccentricity"
+    )
     weight: Literal["length", "travel_time"] = Field(
         default="length",
         description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
         "speed of each street",
     )
-    bands: int = Field(default=8, ge=1, le=24, description="frequencies per coordinate of the encoding")
+    bands: int = Field(
+        default=8, ge=1, le=24, description="frequencies per coordinate of the encoding"
+    )
 
     @field_validator("hops")
     @classmethod
     def _some_hop(cls, value: int) -> int:
         if value < 1:
-            raise ValueError("without a hop every eccentricity is 0: labels would follow the file's order")
+            raise ValueError(
+                "without a hop every eccentricity is 0: labels would follow the file's order"
+            )
         return value
 
 
@@ -68,14 +78,20 @@ class CityTensors:
     """A city as a reader hands it over."""
 
     features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
-    edge_index: I32 | I64  #: (2, E), every street in both directions, as :func:`symmetrise` gives it
+    edge_index: (
+        I32 | I64
+    )  #: (2, E), every street in both directions, as :func:`symmetrise` gives it
     edge_length: F32  #: (E,) metres; the same in both directions
     edge_speed: F32 | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
     node_ids: I64 | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
     eccentricity: F32 | None = None  #: (N,) as published
     labels: NDArray[Any] | None = None  #: (N,) integers, as published
-    facts: Mapping[str, Any] = field(default_factory=dict)  #: JSON, for ``statistics.city`` of the card
-    warnings: tuple[str, ...] = ()  #: sentences for the notes of the card, shown when the city is built
+    facts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  #: JSON, for ``statistics.city`` of the card
+    warnings: tuple[
+        str, ...
+    ] = ()  #: sentences for the notes of the card, shown when the city is built
 
 
 class Streets(NamedTuple):
@@ -170,7 +186,9 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
         raise DamagedInput(f"{where}: there are no streets.")
     ends = int(tensors.edge_index.min()), int(tensors.edge_index.max())
     if ends[0] < 0 or ends[1] >= n:
-        raise DamagedInput(f"{where}: an edge leads nowhere: {ends[0]} to {ends[1]}, of {n} intersections.")
+        raise DamagedInput(
+            f"{where}: an edge leads nowhere: {ends[0]} to {ends[1]}, of {n} intersections."
+        )
     most = np.finfo(np.float32).max
     for values, low, high, what in (
         *((column, -most, most, "a feature is not finite") for column in features.T),
@@ -203,7 +221,15 @@ def street_weights(tensors: CityTensors, weight: str) -> F32:
 
 P = TypeVar("P", bound=CityParams)
 
-_ARRAYS: Final = ("features", "edge_index", "edge_length", "edge_speed", "node_ids", "eccentricity", "labels")
+_ARRAYS: Final = (
+    "features",
+    "edge_index",
+    "edge_length",
+    "edge_speed",
+    "node_ids",
+    "eccentricity",
+    "labels",
+)
 
 
 def _file(workdir: Path, name: str) -> Path:
@@ -226,10 +252,14 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     version = 1
     one_unit = True
-    small_bytes = 64 * 2**20  # of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s
+    small_bytes = (
+        64 * 2**20
+    )  # of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s
     Params: ClassVar[type[CityParams]] = CityParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
-    node_ids: ClassVar[bool] = False  #: OpenStreetMap's numbers of the intersections are stored, too
+    node_ids: ClassVar[bool] = (
+        False  #: OpenStreetMap's numbers of the intersections are stored, too
+    )
 
     def schema(self, params: P) -> Schema:
         """Features, sinusoids, eccentricity and its chunk; of cities from OpenStreetMap its numbers."""
@@ -295,7 +325,9 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
             "edge/length": city.edge_length,
         }
         if self.node_ids:  # published tensors do not have them
-            columns["node/osm_id"] = np.full(n, -1, np.int64) if city.node_ids is None else city.node_ids
+            columns["node/osm_id"] = (
+                np.full(n, -1, np.int64) if city.node_ids is None else city.node_ids
+            )
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
         edge_index = city.edge_index.astype(self.schema(params).index_dtype, copy=False)
         yield GraphRecord(key=key, num_nodes=n, columns=columns, edge_index=edge_index)

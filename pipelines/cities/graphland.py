@@ -38,7 +38,11 @@ from kmip_data.pipelines.shared.records import feature_column
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS: Final = ("numerical", "fraction", "categorical")  #: of features, in the order of the columns of x
+KINDS: Final = (
+    "numerical",
+    "fraction",
+    "categorical",
+)  #: of features, in the order of the columns of x
 QUANTILES: Final = 1_000
 MOST_CATEGORIES: Final = 4_096  #: of one column, each a column of x
 MOST_NUMBERS: Final = 2**30  #: in x, 4 GB; the published tables give 2**25
@@ -52,7 +56,9 @@ class GraphLandParams(Params):
 
     of_samples: ClassVar[tuple[str, ...]] = ("limit",)
 
-    limit: int | None = Field(default=None, ge=1, description="with --sample: streets of the generated city")
+    limit: int | None = Field(
+        default=None, ge=1, description="with --sample: streets of the generated city"
+    )
     target_scaling: Literal["RL", "RH", "none"] = Field(
         default="RL",
         description="standardise the target by mean and deviation of the train streets of this split; "
@@ -111,31 +117,49 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
         found = read_features(raw.path)
         y = _column(read_table(raw.path / "targets.csv"), found.target, "targets.csv")
         edges = read_edges(raw.path / "edgelist.csv", len(found.x))
-        facts: dict[str, Any] = {"edges_found": edges.shape[1], "unknown_targets": int(np.isnan(y).sum())}
+        facts: dict[str, Any] = {
+            "edges_found": edges.shape[1],
+            "unknown_targets": int(np.isnan(y).sum()),
+        }
         if len(y) != len(found.x):
             raise DamagedInput(f"targets.csv has {len(y):,} rows, features.csv {len(found.x):,}.")
         if params.target_scaling != "none":
-            train = y[(read_masks(raw.path, params.target_scaling, len(y)) == 0) & ~np.isnan(y)].astype(float)
+            train = y[
+                (read_masks(raw.path, params.target_scaling, len(y)) == 0) & ~np.isnan(y)
+            ].astype(float)
             if not len(train) or not np.ptp(train):
-                raise DamagedInput(f"The target of {len(train)} known train streets cannot be standardised.")
+                raise DamagedInput(
+                    f"The target of {len(train)} known train streets cannot be standardised."
+                )
             mean, deviation = train.mean(), train.std()
             y = (y - np.float32(mean)) / np.float32(deviation)
-            facts["target_scaling"] = {"target": found.target, "mean": float(mean), "std": float(deviation)}
+            facts["target_scaling"] = {
+                "target": found.target,
+                "mean": float(mean),
+                "std": float(deviation),
+            }
         both = np.concatenate([edges, edges[::-1]], axis=1)
         pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
         kinds = np.array([[kind == each for each in found.kinds] for kind in KINDS])
-        np.savez(workdir / _FILE, x=found.x, y=y, edges=np.stack(np.divmod(pair, len(y))), kinds=kinds)
+        np.savez(
+            workdir / _FILE, x=found.x, y=y, edges=np.stack(np.divmod(pair, len(y))), kinds=kinds
+        )
         return Prepared(workdir, facts)
 
     def units(self, prepared: Prepared, params: GraphLandParams) -> list[Unit]:
         """One city, one shard."""
         return [Unit(0, self.manifest.name, {})]
 
-    def records(self, prepared: Prepared, unit: Unit, params: GraphLandParams) -> Iterator[GraphRecord]:
+    def records(
+        self, prepared: Prepared, unit: Unit, params: GraphLandParams
+    ) -> Iterator[GraphRecord]:
         """Yield the city."""
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
             x, y, edges, kinds = (stored[name] for name in ("x", "y", "edges", "kinds"))
-        masks = {f"graph/x_{kind}_mask": row.astype(np.uint8) for kind, row in zip(KINDS, kinds, strict=True)}
+        masks = {
+            f"graph/x_{kind}_mask": row.astype(np.uint8)
+            for kind, row in zip(KINDS, kinds, strict=True)
+        }
         columns: dict[str, NDArray[Any]] = {"node/x": x, "node/y": y, **masks}
         edge_index = edges.astype(self.schema(params).index_dtype)
         yield GraphRecord(key=unit.name, num_nodes=len(x), columns=columns, edge_index=edge_index)
@@ -231,12 +255,17 @@ def to_normal(values: F32) -> F32:
     marks = np.nanpercentile(values, 100 * shares)
     values = filled(values)
     # From below and from above: equal values get the middle of the shares that they take.
-    upwards, downwards = np.interp(values, marks, shares), np.interp(-values, -marks[::-1], -shares[::-1])
+    upwards, downwards = (
+        np.interp(values, marks, shares),
+        np.interp(-values, -marks[::-1], -shares[::-1]),
+    )
     share = (0.5 * (upwards - downwards)).astype(np.float32)
     share[values + NEAR > marks[-1]] = 1
     share[values - NEAR < marks[0]] = 0
     least = NEAR - np.spacing(1)
-    normal: F32 = np.clip(ndtri(share.astype(float)), ndtri(least), ndtri(1 - least)).astype(np.float32)
+    normal: F32 = np.clip(ndtri(share.astype(float)), ndtri(least), ndtri(1 - least)).astype(
+        np.float32
+    )
     return normal
 
 
@@ -251,7 +280,10 @@ def read_info(path: Path) -> dict[str, Any]:
         raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
     info = info if isinstance(info, dict) else {}
     lists = [info.get(f"{kind}_features_names") for kind in KINDS]
-    named = [*(name for names in lists if isinstance(names, list) for name in names), info.get("target_name")]
+    named = [
+        *(name for names in lists if isinstance(names, list) for name in names),
+        info.get("target_name"),
+    ]
     sound = all(isinstance(names, list) for names in lists)
     if not sound or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in named):
         expected = ", ".join([*(f"{kind}_features_names" for kind in KINDS), "target_name"])
@@ -272,7 +304,9 @@ def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
 def _column(table: pd.DataFrame, name: str, file: str) -> F32:
     """Return the finite numbers of a column, float32 (N,), NaN where there is none."""
     if name not in table:
-        raise DamagedInput(f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500])
+        raise DamagedInput(
+            f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500]
+        )
     try:
         with np.errstate(over="ignore"):
             values: F32 = table[name].to_numpy().astype(np.float32)

@@ -18,7 +18,16 @@ from kmip_data.pipelines.base import Records, Split, SplitParams
 from kmip_data.wording import counted
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
-BLOCK_SIZES: Final = (1_000, 500, 250, 150, 100, 50, 25, 10)  #: metres: what is chosen from, and proposed
+BLOCK_SIZES: Final = (
+    1_000,
+    500,
+    250,
+    150,
+    100,
+    50,
+    25,
+    10,
+)  #: metres: what is chosen from, and proposed
 METRES_A_DEGREE: Final = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
 
 
@@ -104,7 +113,9 @@ def drop_buffer(codes: U8, edge_index: NDArray[np.integer[Any]], hops: int) -> U
     return kept
 
 
-def _within(nodes: NDArray[np.bool_], edge_index: NDArray[np.integer[Any]], hops: int) -> NDArray[np.bool_]:
+def _within(
+    nodes: NDArray[np.bool_], edge_index: NDArray[np.integer[Any]], hops: int
+) -> NDArray[np.bool_]:
     """Return which nodes are within ``hops`` edges of one of ``nodes``, these included."""
     source, target = edge_index
     reached = nodes.copy()
@@ -121,7 +132,9 @@ def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
     degrees = lon_lat.astype(np.float64)
     scale = np.array([METRES_A_DEGREE * np.cos(np.radians(degrees[:, 1].mean())), METRES_A_DEGREE])
     cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
-    number = cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]  # sorts as the pairs do, in a tenth of the time
+    number = (
+        cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]
+    )  # sorts as the pairs do, in a tenth of the time
     _, block, sizes = np.unique(number, return_inverse=True, return_counts=True)
     return block.reshape(-1), sizes
 
@@ -144,7 +157,10 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
             f"of {size:g} m, {dropped} are too near to another part.",
             next="a larger block_size, or a smaller buffer",
         )
-    note, buffer = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow", ""
+    note, buffer = (
+        f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow",
+        "",
+    )
     if hops:
         note += f"; {dropped} intersections are in no part: within {counted(hops, 'hop')} of another part"
         buffer = f"-buffer{hops}"

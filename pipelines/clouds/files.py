@@ -58,7 +58,11 @@ def _named(rows: NDArray[Any], names: list[str] | None = None) -> Columns:
 def _npy(path: Path) -> Columns:
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if rows.dtype.names:
-        return {field: rows[field].reshape(-1) for field in rows.dtype.names if rows.dtype[field].shape == ()}
+        return {
+            field: rows[field].reshape(-1)
+            for field in rows.dtype.names
+            if rows.dtype[field].shape == ()
+        }
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise ValueError(f"{rows.ndim} axes of {rows.dtype} instead of numbers, one row per point")
     return _named(rows)
@@ -66,7 +70,12 @@ def _npy(path: Path) -> Columns:
 
 def _text(path: Path) -> Columns:
     """Numbers separated by commas, semicolons or blanks; the first line may have names, also after ``#``."""
-    data = path.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    data = (
+        path.read_bytes()
+        .removeprefix(codecs.BOM_UTF8)
+        .replace(b"\r\n", b"\n")
+        .replace(b"\r", b"\n")
+    )
     data = data.translate(bytes.maketrans(b",;\t", b"   "))
     head, _, rest = data.partition(b"\n")
     words = head.decode("utf-8", "replace").split()
@@ -104,13 +113,17 @@ def _ply(path: Path) -> Columns:
             # Of text at least a digit and a gap for each value.
             least = count * (dtype.itemsize if order else max(2 * len(properties), 1))
             if file.tell() + least > path.stat().st_size + 1:  # the last line may have no end
-                raise ValueError(f"{element}: {count} entries are declared, and the file ends before")
+                raise ValueError(
+                    f"{element}: {count} entries are declared, and the file ends before"
+                )
             if order:
                 table = np.frombuffer(file.read(least), dtype, count)
             else:
                 rows = [tuple(file.readline().split()) for _ in range(count)]
                 if any(len(row) != len(properties) for row in rows):
-                    raise ValueError(f"{element}: a line without {len(properties)} values, or too few lines")
+                    raise ValueError(
+                        f"{element}: a line without {len(properties)} values, or too few lines"
+                    )
                 table = np.array(rows, [(name, "f8") for name, _ in properties])
             if element == "vertex":
                 return {name: table[name].astype(str(kind)) for name, kind in properties}

@@ -54,13 +54,23 @@ class PointParams(Params):
 
 
 def knn_schema(
-    columns: tuple[Column, ...], params: PointParams, *, pos: int, max_nodes: int, key_length: int = 64
+    columns: tuple[Column, ...],
+    params: PointParams,
+    *,
+    pos: int,
+    max_nodes: int,
+    key_length: int = 64,
 ) -> Schema:
     """Return the schema of k-NN graphs; ``pos`` is the first of the three columns of ``x`` that are it."""
     views = (View(attribute="pos", source="node/x", start=pos, stop=pos + 3),)
     k = params.k if params.edges == "neighbor" else None
     return Schema(
-        columns=columns, views=views, edges=params.edges, k=k, max_nodes=max_nodes, key_length=key_length
+        columns=columns,
+        views=views,
+        edges=params.edges,
+        k=k,
+        max_nodes=max_nodes,
+        key_length=key_length,
     )
 
 
@@ -102,7 +112,9 @@ def block_rows(xy: F64, *, size: float, points: int, room: str, seed: int) -> li
     """
     order = np.argsort(xy[:, 0], kind="stable")
     along = xy[order]
-    rng = Generator(PCG64([seed, int.from_bytes(hashlib.sha256(room.encode()).digest()[:8], "little")]))
+    rng = Generator(
+        PCG64([seed, int.from_bytes(hashlib.sha256(room.encode()).digest()[:8], "little")])
+    )
     blocks = []
     for left, front in windows(xy.max(axis=0, initial=0).tolist(), size):
         first, last = np.searchsorted(along[:, 0], [left, left + size], side="left")

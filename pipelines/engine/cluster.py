@@ -33,12 +33,16 @@ class SharedView(NamedTuple):
     token: str  #: a file
     secret: str  #: its content, so that another folder at the same path does not pass
     folders: tuple[str, ...]  #: must be there; the first must take files
-    versions: tuple[tuple[str, str], ...]  #: of the packages that have a say in the bytes of a shard
+    versions: tuple[
+        tuple[str, str], ...
+    ]  #: of the packages that have a say in the bytes of a shard
 
 
 def own_versions() -> tuple[tuple[str, str], ...]:
     """Return the versions here of what has a say in the bytes."""
-    return tuple((name, version) for name, version in versions_of_bytes().items() if name != "python")
+    return tuple(
+        (name, version) for name, version in versions_of_bytes().items() if name != "python"
+    )
 
 
 def check_view(view: SharedView) -> str:
@@ -54,11 +58,15 @@ def check_view(view: SharedView) -> str:
     for name, version in view.versions:
         if here.get(name) != version:
             what = f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ."
-            raise UsageError(what, next="give every worker the same environment, then the same command")
+            raise UsageError(
+                what, next="give every worker the same environment, then the same command"
+            )
     return host
 
 
-_check_once = functools.lru_cache(maxsize=8)(check_view)  #: the result does not change while a worker lives
+_check_once = functools.lru_cache(maxsize=8)(
+    check_view
+)  #: the result does not change while a worker lives
 
 
 def call_here(view: SharedView, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
@@ -138,7 +146,12 @@ class DaskWorkers(Executor):
         return result
 
     def run_all(
-        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        jobs: int,
+        done: Callable[[R], None],
     ) -> tuple[list[T], list[T]]:
         """Run ``function`` on every task; the cluster says how many at a time (see :class:`Executor`)."""
         from distributed import as_completed
@@ -167,7 +180,9 @@ class DaskWorkers(Executor):
             local = LocalCluster(n_workers=jobs, threads_per_worker=1, silence_logs=quiet, **ports)
             where = {"address": stack.enter_context(local).scheduler_address}
         else:
-            where = {"scheduler_file" if Path(self._scheduler).is_file() else "address": self._scheduler}
+            where = {
+                "scheduler_file" if Path(self._scheduler).is_file() else "address": self._scheduler
+            }
         try:
             client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError

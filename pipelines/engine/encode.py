@@ -13,7 +13,13 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, read_columns, shards_digest
+from kmip_data.builds.columns import (
+    ColumnsCard,
+    columns_key,
+    columns_schema,
+    read_columns,
+    shards_digest,
+)
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError, require_extra, writing
@@ -60,7 +66,11 @@ class EncodeTask:
 
 
 def encode_build(
-    build: Build, encodings: Sequence[Encoding], *, again: bool = False, **options: Unpack[BuildArguments]
+    build: Build,
+    encodings: Sequence[Encoding],
+    *,
+    again: bool = False,
+    **options: Unpack[BuildArguments],
 ) -> list[ColumnsCard]:
     """Add missing columns to a build, and return the cards of all requested ones.
 
@@ -90,7 +100,9 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     jobs, counts = count_jobs(options.jobs), build.card.counts
     for encoding in missing if counts["graphs"] == 1 else ():  # before any work
         what = f"{encoding.name} of {counts['nodes']:,} nodes"
-        require_memory(counts["nodes"] * encoding.bytes_a_node, what, "free some, or add another encoding")
+        require_memory(
+            counts["nodes"] * encoding.bytes_a_node, what, "free some, or add another encoding"
+        )
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
     with writing(work):
@@ -104,14 +116,18 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     about: Any = {"name": f"encode {build.card.dataset}", "quiet": options.quiet}
     with Journal(work / JOURNAL, build.card.key) as journal, executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
-        units = run_units(executor, encode_shard_columns, tasks, journal, build.path, jobs=jobs, **about)
+        units = run_units(
+            executor, encode_shard_columns, tasks, journal, build.path, jobs=jobs, **about
+        )
     count = len(build.card.shards)
     for position, encoding in enumerate(missing):
         _write_card(build, encoding, units[position * count : (position + 1) * count])
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in (work, *folders):
         files.remove_partials(folder, root=build.path)
-    files.remove_files(build.path, [f"{COLUMNS}/{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)])
+    files.remove_files(
+        build.path, [f"{COLUMNS}/{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)]
+    )
 
 
 def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
@@ -119,7 +135,9 @@ def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -
     card = build.card
     count = max(1, jobs // max(1, len(card.shards) * len(encodings)))
     return [
-        EncodeTask(encoding, columns_key(encoding, card), build.path, card.dataset, shard, stop, count)
+        EncodeTask(
+            encoding, columns_key(encoding, card), build.path, card.dataset, shard, stop, count
+        )
         for encoding in encodings
         for shard in card.shards
     ]
@@ -132,7 +150,9 @@ def _is_there(build: Build, encoding: Encoding) -> bool:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
-    paths = [(folder / file, each.bytes) for entry in card.files for file, each in entry.files.items()]
+    paths = [
+        (folder / file, each.bytes) for entry in card.files for file, each in entry.files.items()
+    ]
     whole = all(path.is_file() and path.stat().st_size == size for path, size in paths)
     same = len(card.files) == len(build.card.shards)
     return whole and same and card.key == columns_key(encoding, build.card)
@@ -175,7 +195,10 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     from threadpoolctl import threadpool_limits
 
     threads.set_num_threads(task.threads)
-    with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
+    with (
+        explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
+        threadpool_limits(1),
+    ):
         shard = Shard(task.build / task.shard.file)
         check_edges(shard)
         graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard), shard.keys)
@@ -191,15 +214,22 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         def records() -> Iterator[GraphRecord]:
             for g, key in enumerate(shard.keys):
                 a, b = shard.node_ptr[g], shard.node_ptr[g + 1]
-                rows = {n: array[g] if levels[n] == "graph" else array[a:b] for n, array in arrays.items()}
+                rows = {
+                    n: array[g] if levels[n] == "graph" else array[a:b]
+                    for n, array in arrays.items()
+                }
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
         how: Any = {"dataset": task.dataset, "build_key": task.key}
-        facts = writer.write_shard(task.build / task.file, records(), schema, root=task.build, **how)
+        facts = writer.write_shard(
+            task.build / task.file, records(), schema, root=task.build, **how
+        )
     return UnitResult(name=task.name, file=task.file, statistics={}, **facts)
 
 
-def repair_build(path: Path, *, home: Home | None = None, **options: Unpack[BuildArguments]) -> list[str]:
+def repair_build(
+    path: Path, *, home: Home | None = None, **options: Unpack[BuildArguments]
+) -> list[str]:
     """Build again what ``verify`` finds broken: all of the build for a card, shard or split, else the column.
 
     Needs the raw files the build was made from. They give the same bytes, in the same folder, and only files
@@ -231,7 +261,8 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
     fields = pipeline.SplitParams.model_fields
     asked = [
-        {key: value for key, value in card.splits[name].parameters.items() if key in fields} for name in names
+        {key: value for key, value in card.splits[name].parameters.items() if key in fields}
+        for name in names
     ]
     splits = [_recorded_params(pipeline.SplitParams, one, path) for one in asked]
     require_extra(pipeline.extra, card.dataset)
@@ -241,14 +272,18 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         if plan.key != _stored_key(path, card):
             what = f"{path} was not built from the raw files in {raw.path} with the parameters on its card."
-            again = f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)"
+            again = (
+                f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)"
+            )
             raise CheckFailed(what, next=again)
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
             built = run_build(plan, splits, again=True)
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
-        say(f"{path} has other bytes than before: it was built with {versions}", quiet=options.quiet)
+        say(
+            f"{path} has other bytes than before: it was built with {versions}", quiet=options.quiet
+        )
 
 
 def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) -> M:

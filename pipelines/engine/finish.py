@@ -79,15 +79,28 @@ class BuildPlan:
 
     @classmethod
     def of(
-        cls, pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
+        cls,
+        pipeline: Pipeline[Any, Any],
+        params: Params,
+        raw: RawFolder,
+        home: Home,
+        options: BuildOptions,
     ) -> Self:
         """Return the plan with its key, and its folder below ``home`` unless the options name one.
 
         The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
         """
         key = build_key(pipeline, params, raw, options.compression)
-        parts = [pipeline.manifest.name, "sample" if raw.sample else "", *pipeline.name_parts(params)]
-        parts += [options.compression or "", f"limit{params.limit}" if params.limit is not None else "", key]
+        parts = [
+            pipeline.manifest.name,
+            "sample" if raw.sample else "",
+            *pipeline.name_parts(params),
+        ]
+        parts += [
+            options.compression or "",
+            f"limit{params.limit}" if params.limit is not None else "",
+            key,
+        ]
         folder = home.built / "-".join(filter(None, parts))
         if options.output is not None:
             folder = located(options.output, "output folder")
@@ -146,14 +159,22 @@ def write_split(
     again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit the graph.
     """
     sizes = np.stack([records.nodes, records.edges], axis=1)
-    about: Any = {"rule": split.rule, "parameters": {**asked, **split.parameters}, "note": split.note}
+    about: Any = {
+        "rule": split.rule,
+        "parameters": {**asked, **split.parameters},
+        "note": split.note,
+    }
     if split.node_code is None:
         parts = {name: np.asarray(rows, dtype=np.int64) for name, rows in split.parts.items()}
         entry = write_split_file(folder, split.name, parts, records.keys, sizes, **about)
-        return entry, {name: records.classes[rows].sum(axis=0).tolist() for name, rows in parts.items()}
+        return entry, {
+            name: records.classes[rows].sum(axis=0).tolist() for name, rows in parts.items()
+        }
     codes, nodes, labels = split.node_code, int(records.nodes.sum()), records.node_labels
     if len(codes) != nodes:
-        raise DamagedInput(f"The split {split.name!r} has {len(codes):,} codes for {nodes:,} nodes.")
+        raise DamagedInput(
+            f"The split {split.name!r} has {len(codes):,} codes for {nodes:,} nodes."
+        )
     classes = {
         name: [] if labels is None else count_classes(labels[0][codes == code], labels[1]).tolist()
         for name, code in NODE_PARTS.items()
@@ -181,11 +202,15 @@ def finish_build(
         split = apply_split(pipeline, records, asked, raw.path)
         if split.name in splits:
             continue
-        splits[split.name], split_classes[split.name] = write_split(folder, split, records, asked.asked())
+        splits[split.name], split_classes[split.name] = write_split(
+            folder, split, records, asked.asked()
+        )
     usual = params.model_dump() == type(params)().model_dump()
     known, differing = manifest.expected.graphs is not None, list[str]()
     if known and not raw.sample:
-        differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
+        differing = list(
+            differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual)
+        )
     finish(  # this function is long because a card has this many fields
         folder,
         schema,
@@ -208,7 +233,11 @@ def finish_build(
         content_digest=json_digest(raw.members),
         class_names=list(pipeline.class_names(params)),
         versions=versions_of_bytes(),
-        notes=[*manifest.notes, *about.notes, *_notes(raw.sample, statistics["graphs"], differing, skipped)],
+        notes=[
+            *manifest.notes,
+            *about.notes,
+            *_notes(raw.sample, statistics["graphs"], differing, skipped),
+        ],
     )
     return read_card(folder)
 
@@ -219,7 +248,9 @@ def _notes(
     """Return notes for a sample, a part of the set, and records that were skipped."""
     notes = []
     if sample:
-        notes.append(f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data.")
+        notes.append(
+            f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data."
+        )
     elif differing:
         notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
     if skipped:

@@ -51,7 +51,9 @@ class UnitResult:
     nodes: int
     edges: int
     statistics: dict[str, Any]
-    skipped: list[list[str]] = field(default_factory=list)  #: key and reason of each record left out
+    skipped: list[list[str]] = field(
+        default_factory=list
+    )  #: key and reason of each record left out
     members: list[dict[str, Any]] = field(default_factory=list)  #: of a shard that is cut
     index: int = -1  #: in journals of earlier versions
 
@@ -126,11 +128,17 @@ def is_torn(path: Path) -> bool:
 def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
     """Return a journal's bytes, those in whole lines, and these lines."""
     try:
-        text = read_small(path, MAX_JOURNAL_BYTES) if path.is_file() and not path.is_symlink() else b""
+        text = (
+            read_small(path, MAX_JOURNAL_BYTES) if path.is_file() and not path.is_symlink() else b""
+        )
     except OSError as error:
         raise _no_journal(path, str(error)) from error
     whole = text[: text.rfind(b"\n") + 1]
-    return text, whole, [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
+    return (
+        text,
+        whole,
+        [entry for line in whole.splitlines() if (entry := _parse(line)) is not None],
+    )
 
 
 def _no_journal(path: Path, found: str) -> UsageError:
@@ -143,8 +151,14 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         entry: dict[str, Any] = json.loads(line)
         units, prepared = entry.get("units", 0), entry.get("prepared", {})
-        texts = [prepared.get("folder", ""), prepared.get("inside") or "", *prepared.get("files", ())]
-        sound = isinstance(prepared.get("plan", {}), dict) and all(isinstance(text, str) for text in texts)
+        texts = [
+            prepared.get("folder", ""),
+            prepared.get("inside") or "",
+            *prepared.get("files", ()),
+        ]
+        sound = isinstance(prepared.get("plan", {}), dict) and all(
+            isinstance(text, str) for text in texts
+        )
     except (ValueError, RecursionError, AttributeError, TypeError):
         return None
     return entry if sound and type(units) is int and 0 <= units <= _MOST_UNITS else None
@@ -156,7 +170,9 @@ class UnfinishedBuild:
 
     path: Path
     finished: int  #: shards that are there
-    shards: int | None  #: shards that it will have; ``None`` where it was stopped before that was known
+    shards: (
+        int | None
+    )  #: shards that it will have; ``None`` where it was stopped before that was known
 
 
 def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
@@ -223,7 +239,9 @@ def _units(entries: Iterable[Mapping[str, Any]]) -> int | None:
 def _work_of(entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """Return the names of the files that a build keeps in its work folder, the journal last, and folders."""
     prepared = [entry["prepared"] for entry in entries if "folder" in entry.get("prepared", ())]
-    names = [f"{WORK}/{each['folder']}/{name}" for each in prepared for name in each.get("files", ())]
+    names = [
+        f"{WORK}/{each['folder']}/{name}" for each in prepared for name in each.get("files", ())
+    ]
     names += [f"{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)]
     return names, [f"{WORK}/{each['folder']}" for each in prepared]
 
@@ -254,7 +272,9 @@ def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | Non
     if entries is None or (folder / CARD_NAME).exists():
         return None
     units = _units(entries) or 0
-    numbers = [found for path in (folder / "shards").iterdir() if (found := _SHARD.fullmatch(path.name))]
+    numbers = [
+        found for path in (folder / "shards").iterdir() if (found := _SHARD.fullmatch(path.name))
+    ]
     shards = [f"shards/{found[0]}" for found in numbers if int(found[1]) < units]
     marks, killed = _begun(folder, entries)
     begun = [*(path for each in killed for path in each.rglob("*")), *marks]

@@ -94,7 +94,9 @@ def build_unit(task: BuildTask) -> UnitResult:
             build_key=task.key,
             compression=task.compression,
         )
-    return UnitResult(task.name, task.file, statistics=statistics.to_json(), skipped=skipped, **facts)
+    return UnitResult(
+        task.name, task.file, statistics=statistics.to_json(), skipped=skipped, **facts
+    )
 
 
 class _Location:
@@ -144,7 +146,9 @@ def explained(dataset: str, where: _Location | str, advice: str | None = None) -
         if memory or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if memory else "The disk is full"
             what = f"{full} at {where}: {str(error) or type(error).__name__}."
-            again = "free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again"
+            again = (
+                "free some (a worker needs about 1 GiB), fewer --jobs or more --memory; then again"
+            )
             raise OutOfResources(what, left=RESUMES, next=again) from error
         what = f"Building stopped at {where}: {type(error).__name__}: {error}"
         again = f"kmip-data info {dataset}; check the raw files, then build again"
@@ -187,7 +191,12 @@ class Executor(AbstractContextManager["Executor", None]):
 
     @abstractmethod
     def run_all(
-        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        jobs: int,
+        done: Callable[[R], None],
     ) -> tuple[list[T], list[T]]:
         """Run ``function`` on every task, ``jobs`` at a time unless a cluster decides that.
 
@@ -199,7 +208,9 @@ class Executor(AbstractContextManager["Executor", None]):
 def worker_died(where: str) -> OutOfResources:
     """Return the error for a unit that took its worker process down."""
     what = f"The worker process died on {where}: killed by the system (out of memory?) or crashed."
-    again = "free some memory and run the same command again; dmesg says whether the system killed it"
+    again = (
+        "free some memory and run the same command again; dmesg says whether the system killed it"
+    )
     return OutOfResources(
         what, expected="memory for one shard in each worker (about 1 GiB)", left=RESUMES, next=again
     )
@@ -284,7 +295,12 @@ class Workers(Executor):
             self._executor = None
 
     def run_all(
-        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        jobs: int,
+        done: Callable[[R], None],
     ) -> tuple[list[T], list[T]]:
         """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time (:class:`Executor`)."""
         waiting = deque(tasks)
@@ -330,7 +346,12 @@ class InProcess(Executor):
             return function(*arguments)
 
     def run_all(
-        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        jobs: int,
+        done: Callable[[R], None],
     ) -> tuple[list[T], list[T]]:
         """Run ``function`` on every task; none is ever lost (see :class:`Executor`)."""
         for task in tasks:

@@ -112,15 +112,21 @@ class _Run:
                 files.make_folder(place, root=folder)
             remove_half_done(folder, self.plan.key)
         options, pipeline, raw = self.plan.options, self.plan.pipeline, self.plan.raw
-        here = options.memory is None and pipeline.is_small(raw)  # only a worker's memory can be bounded
+        here = options.memory is None and pipeline.is_small(
+            raw
+        )  # only a worker's memory can be bounded
         if options.memory is None and pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
         try:
-            self.executor = open_executor(options, work, jobs=self.jobs, needs=[raw.path], here=here)
+            self.executor = open_executor(
+                options, work, jobs=self.jobs, needs=[raw.path], here=here
+            )
             with Journal(work / JOURNAL, self.plan.key) as self.journal, self.executor:
                 yield
         finally:
-            remove_half_done(folder, self.plan.key)  # of workers that died or were ended while they wrote
+            remove_half_done(
+                folder, self.plan.key
+            )  # of workers that died or were ended while they wrote
 
     def prepare(self) -> Prepared:
         """Run the pipeline's ``prepare``, once for all runs, in a worker."""
@@ -141,8 +147,17 @@ class _Run:
         arguments = pipeline, raw, self.plan.params, pieces, self.jobs
         prepared = self.executor.call(prepare, *arguments, expect=expect)
         inside = None if prepared.path == raw.path else prepared.path.relative_to(work).as_posix()
-        made = [path.relative_to(pieces).as_posix() for path in sorted(pieces.rglob("*")) if path.is_file()]
-        entry = {"inside": inside, "plan": dict(prepared.plan), "folder": pieces.name, "files": made}
+        made = [
+            path.relative_to(pieces).as_posix()
+            for path in sorted(pieces.rglob("*"))
+            if path.is_file()
+        ]
+        entry = {
+            "inside": inside,
+            "plan": dict(prepared.plan),
+            "folder": pieces.name,
+            "files": made,
+        }
         self.journal.append({"prepared": entry})
         files.remove_file(mark, root=folder)
         return prepared
@@ -163,7 +178,9 @@ class _Run:
         common = plan.folder, self.executor.stop, plan.key, plan.options.compression, threads
         tasks = [BuildTask(plan.pipeline, plan.params, prepared, unit, *common) for unit in units]
         about: Any = {"name": f"build {plan.pipeline.manifest.name}", "quiet": plan.options.quiet}
-        return run_units(self.executor, build_unit, tasks, self.journal, plan.folder, jobs=self.jobs, **about)
+        return run_units(
+            self.executor, build_unit, tasks, self.journal, plan.folder, jobs=self.jobs, **about
+        )
 
 
 def _finished_units(journal: Journal, folder: Path, tasks: Iterable[T]) -> dict[str, UnitResult]:
@@ -171,13 +188,17 @@ def _finished_units(journal: Journal, folder: Path, tasks: Iterable[T]) -> dict[
     names = {task.file: task.name for task in tasks}
     found = {}
     for entry in journal.entries:
-        with contextlib.suppress(KeyError, TypeError, ValueError):  # other lines, or somebody else's journal
+        with contextlib.suppress(
+            KeyError, TypeError, ValueError
+        ):  # other lines, or somebody else's journal
             result = UnitResult(**entry["unit"])
             path = folder / result.file
             files = FileEntry(file=path.name, **result.facts).files
             there = ((path.with_name(name), each.sha256) for name, each in files.items())
             known = names.get(result.file) == result.name
-            if known and all(file.is_file() and sha256_file(file)[0] == digest for file, digest in there):
+            if known and all(
+                file.is_file() and sha256_file(file)[0] == digest for file, digest in there
+            ):
                 found[result.file] = result
     return found
 
@@ -212,12 +233,16 @@ def run_units(
             while waiting:
                 lost, waiting = executor.run_all(function, waiting, jobs=jobs, done=done)
                 if lost:
-                    progress.message(f"a worker process died; trying its {len(lost)} shards one by one")
+                    progress.message(
+                        f"a worker process died; trying its {len(lost)} shards one by one"
+                    )
                 for task in lost:  # tried alone: that shows whose fault it was
                     if executor.run_all(function, [task], jobs=1, done=done)[0]:
                         raise worker_died(f"unit {task.name!r}, also when it ran alone")  # noqa: TRY301
         except BaseException as error:
-            state = f"{len(results)} of {total} shards are finished and stay; the same command resumes"
+            state = (
+                f"{len(results)} of {total} shards are finished and stay; the same command resumes"
+            )
             if isinstance(error, KmipDataError):
                 error.parts["on disk"] = state
             elif isinstance(error, KeyboardInterrupt | SystemExit):

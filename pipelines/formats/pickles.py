@@ -31,7 +31,15 @@ Persistent = Callable[[Any], Any] | None
 
 _VALUES: Final = frozenset(
     {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
-    | {"STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+    | {
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "UNICODE",
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE8",
+    }
     | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
 )
 _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
@@ -39,17 +47,31 @@ _EMPTY: Final[Allowed] = {"EMPTY_LIST": list, "EMPTY_DICT": dict}
 _LONG: Final = 64  #: bytes from which a byte string is a view
 _NAME: Final = 256  #: length below which text may be a name that later items refer back to
 _SHARED: Final = 1_000  #: how many names and types are kept
-_OF_ONE: Final = frozenset({tuple, list, dict, memoryview, np.ndarray})  #: never names, and most of a memo
+_OF_ONE: Final = frozenset(
+    {tuple, list, dict, memoryview, np.ndarray}
+)  #: never names, and most of a memo
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
 _INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE, _TUPLE = b"KM\x89()t"
 _REDUCE, _APPEND, _APPENDS, _STOP = b"Rae."
 _TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}  #: TUPLE1 to TUPLE3 and their lengths
-_LENGTHS: Final = dict(zip(b"CB\x8e\x96", (1, 4, 8, 8), strict=True))  #: bytes, and the width of their length
+_LENGTHS: Final = dict(
+    zip(b"CB\x8e\x96", (1, 4, 8, 8), strict=True)
+)  #: bytes, and the width of their length
 _OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
-MAX_STACK: Final = 2**17  #: values that wait for a container: a tuple's all at once, a list's in thousands
+MAX_STACK: Final = (
+    2**17
+)  #: values that wait for a container: a tuple's all at once, a list's in thousands
 _MARKER: Final = object()
-_BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
+_BROKEN: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    EOFError,
+    OverflowError,
+    struct.error,
+)
 
 
 class RefusedError(Exception):
@@ -198,7 +220,9 @@ class _Machine:
                 start = position + _LENGTHS[code]
                 position = start + int.from_bytes(view[position:start], "little")
                 if position > end:
-                    raise EOFError(f"a byte string ends {position - end} bytes behind the end of the file")
+                    raise EOFError(
+                        f"a byte string ends {position - end} bytes behind the end of the file"
+                    )
                 long = streamed and position - start >= _LONG
                 stack.append(view[start:position] if long else bytes(view[start:position]))
             elif code in (_APPEND, _APPENDS):
@@ -288,7 +312,9 @@ class _Machine:
         """Return the items, which neither the list nor the memo keeps."""
         memo = self._memo
         named = (
-            pair for pair in memo.items() if type(pair[1]) not in _OF_ONE and _is_shared(_ready(pair[1]))
+            pair
+            for pair in memo.items()
+            if type(pair[1]) not in _OF_ONE and _is_shared(_ready(pair[1]))
         )
         kept = list(itertools.islice(named, _SHARED))  # the earliest
         memo.clear()

@@ -45,7 +45,9 @@ STORAGES: Final[Mapping[str, str]] = {
     "torch.CharStorage": "i1", "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
 }  # fmt: skip
 _BEFORE_1_6: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  #: pickle of the magic number
-_REPEATED: Final = 1 << 20  #: elements of a tensor that repeats its storage: a stride of 0 makes any size
+_REPEATED: Final = (
+    1 << 20
+)  #: elements of a tensor that repeats its storage: a stride of 0 makes any size
 
 
 def read_torch_file(
@@ -70,7 +72,9 @@ def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
     One part of the list is in memory at a time, and arrays are views of the mapped file.
     """
     with _opened(path, streamed=True) as (pickled, resolve):
-        for items, _ in stream_list(pickled, {**_GLOBALS, **extra}, name=path.name, persistent=resolve):
+        for items, _ in stream_list(
+            pickled, {**_GLOBALS, **extra}, name=path.name, persistent=resolve
+        ):
             yield from items
 
 
@@ -81,7 +85,9 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArra
     or where the file holds something else.
     """
     found = read_torch_file(path)
-    wanted = f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
+    wanted = (
+        f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
+    )
     if not isinstance(found, np.ndarray):
         raise _damaged(path.name, f"a {type(found).__name__}", wanted)
     fits = len(found.shape) == len(shape)
@@ -91,7 +97,9 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArra
     return np.ascontiguousarray(found)
 
 
-def _damaged(name: str, found: str, expected: str = "a whole file written by torch.save") -> DamagedInput:
+def _damaged(
+    name: str, found: str, expected: str = "a whole file written by torch.save"
+) -> DamagedInput:
     return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=found)
 
 
@@ -173,22 +181,36 @@ def _resolver(make: Callable[[str, str], NDArray[Any]]) -> Callable[[Any], NDArr
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArray[Any]:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
-    if not isinstance(storage, np.ndarray) or not isinstance(size, tuple) or not isinstance(stride, tuple):
+    if (
+        not isinstance(storage, np.ndarray)
+        or not isinstance(size, tuple)
+        or not isinstance(stride, tuple)
+    ):
         raise RefusedError("something other than a tensor")
-    if len(size) != len(stride) or len(size) > 32 or not all(map(_is_count, (offset, *size, *stride))):
+    if (
+        len(size) != len(stride)
+        or len(size) > 32
+        or not all(map(_is_count, (offset, *size, *stride)))
+    ):
         raise RefusedError(f"a tensor of shape {reprlib.repr(size)}")
     if 0 in size:
         return np.empty(size, storage.dtype)
     without_gaps = tuple(math.prod(size[axis + 1 :]) for axis in range(len(size)))
     if stride == without_gaps and offset + math.prod(size) <= len(storage):
-        whole = storage[offset : offset + math.prod(size)].reshape(size)  # ten times faster than strides
+        whole = storage[offset : offset + math.prod(size)].reshape(
+            size
+        )  # ten times faster than strides
         whole.flags.writeable = False
         return whole
     if math.prod(size) > max(len(storage), _REPEATED):
-        raise RefusedError(f"a tensor of shape {size} that repeats its storage of {len(storage)} elements")
+        raise RefusedError(
+            f"a tensor of shape {size} that repeats its storage of {len(storage)} elements"
+        )
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= len(storage):
-        raise RefusedError(f"a tensor of shape {size} beyond its storage of {len(storage)} elements")
+        raise RefusedError(
+            f"a tensor of shape {size} beyond its storage of {len(storage)} elements"
+        )
     steps = tuple(step * storage.itemsize for step in stride)
     return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, writeable=False)
 
@@ -216,7 +238,9 @@ _HEADER: Final = re.compile(
     rb"\x80\x02]q\x00(?P=key)q\x01a\.(?P<count>.{8})",
     re.DOTALL,
 )
-_DTYPES: Final = {name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGES.items()}
+_DTYPES: Final = {
+    name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGES.items()
+}
 
 
 def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
@@ -288,7 +312,11 @@ def _of_bytes(data: Any, dtype: Any, shape: Any, order: Any = "C") -> NDArray[An
 
 def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
     """``_codecs.encode``: how protocols 0 to 2 write bytes."""
-    if not isinstance(text, str) or not isinstance(encoding, str) or encoding not in {"latin1", "latin-1"}:
+    if (
+        not isinstance(text, str)
+        or not isinstance(encoding, str)
+        or encoding not in {"latin1", "latin-1"}
+    ):
         raise RefusedError("a text in another encoding than latin-1")
     return text.encode("latin-1")
 
@@ -304,7 +332,9 @@ NUMPY: Final[Allowed] = {
     "numpy.ndarray": never_called("numpy.ndarray"),
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
-    **dict.fromkeys(("__builtin__.bytes", "builtins.bytes"), lambda: b""),  # protocol 2 writes no bytes so
+    **dict.fromkeys(
+        ("__builtin__.bytes", "builtins.bytes"), lambda: b""
+    ),  # protocol 2 writes no bytes so
     **{f"numpy.core.{name}": call for name, call in _CORE.items()},  # before numpy 2
     **{f"numpy._core.{name}": call for name, call in _CORE.items()},
 }
@@ -347,5 +377,7 @@ def stream_graphs(path: Path) -> Iterator[Mapping[str, Any]]:
     for number, graph in enumerate(stream_torch_list(path, {**NUMPY, **PYG})):
         mapping = graph.mapping if isinstance(graph, PickledData) else None
         if not isinstance(mapping, dict):
-            raise DamagedInput(f"{path.name}, item {number}: {type(graph).__name__} instead of a graph.")
+            raise DamagedInput(
+                f"{path.name}, item {number}: {type(graph).__name__} instead of a graph."
+            )
         yield mapping

@@ -129,7 +129,9 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
     digit = characters - np.uint8(ord("0")) < 10
     begins = np.flatnonzero(digit[1:] & ~digit[:-1]) + 1
     bad = np.bincount(line[begins], minlength=line[-1] + 1) != 2
-    other = ~digit & (characters != ord("\n")) & (characters != ord("\t")) & (characters != ord(" "))
+    other = (
+        ~digit & (characters != ord("\n")) & (characters != ord("\t")) & (characters != ord(" "))
+    )
     bad[line[other]] = True
     if not bad.any():
         edges = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
@@ -139,7 +141,9 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
     at = int(bad.argmax())
     what = f"{name}, line {len(header) + at + 1}: not an edge."
     expected = f"two node numbers below {MAX_ID:,}, such as 0\\t17"
-    raise DamagedInput(what, expected=expected, found=repr(text.split(b"\n")[at].decode("latin-1")[:80]))
+    raise DamagedInput(
+        what, expected=expected, found=repr(text.split(b"\n")[at].decode("latin-1")[:80])
+    )
 
 
 def write_rows(folder: Path, rows: Iterable[str]) -> int:

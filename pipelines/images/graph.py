@@ -25,7 +25,9 @@ SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".w
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID: Final = 255  #: a pixel that has no class
 MAX_CLASSES: Final = 255
-MAX_PIXELS: Final = 64_000_000  #: declared size of a picture; larger ones are refused before they are decoded
+MAX_PIXELS: Final = (
+    64_000_000  #: declared size of a picture; larger ones are refused before they are decoded
+)
 _DEEP: Final = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
 
 
@@ -40,7 +42,9 @@ def read_picture(path: Path, name: str) -> U8:
             grey = np.asarray(image)
             if grey.min() < 0 or grey.max() > 65_535:
                 found = f"{grey.min()} to {grey.max()}"
-                raise DamagedInput(f"{name}: the values of the picture are {found}, not of 8 or 16 bits.")
+                raise DamagedInput(
+                    f"{name}: the values of the picture are {found}, not of 8 or 16 bits."
+                )
             return np.repeat((grey.astype(np.uint16) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
         return np.array(image.convert("RGB"), np.uint8)
 
@@ -82,7 +86,9 @@ def voc_palette() -> U8:
 
 def _by_colour(pixels: U8, name: str) -> I64:
     """Return the class of each pixel of a colour mask."""
-    codes, known = (colours.astype(np.int64) @ (65_536, 256, 1) for colours in (pixels, voc_palette()))
+    codes, known = (
+        colours.astype(np.int64) @ (65_536, 256, 1) for colours in (pixels, voc_palette())
+    )
     order = np.argsort(known)
     rows: I64 = order[np.searchsorted(known, codes, sorter=order).clip(max=len(known) - 1)]
     wrong = known[rows] != codes
@@ -105,14 +111,20 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(path, formats=FORMATS)
-            fault = "" if math.prod(image.size) <= MAX_PIXELS else f"{image.size} pixels are too many"
+            fault = (
+                "" if math.prod(image.size) <= MAX_PIXELS else f"{image.size} pixels are too many"
+            )
             if not fault:
                 image.load()
     except MemoryError:
         raise
     except Exception as error:  # decoders raise what they like on damaged files
         foreign = isinstance(error, UnidentifiedImageError)
-        fault = f"not a picture in {', '.join(FORMATS)}" if foreign else f"{type(error).__name__}: {error}"
+        fault = (
+            f"not a picture in {', '.join(FORMATS)}"
+            if foreign
+            else f"{type(error).__name__}: {error}"
+        )
         raise DamagedInput(f"{name} cannot be read as a picture: {fault}") from error
     with image:
         if fault:
@@ -147,7 +159,9 @@ def superpixels(picture: U8, most: int) -> I64:
         before, grid = grid, regular_grid(shape, asked)  # type: ignore[no-untyped-call]
         if grid == before:
             continue
-        found = slic(image, n_segments=asked, compactness=COMPACTNESS, channel_axis=2, start_label=0)
+        found = slic(
+            image, n_segments=asked, compactness=COMPACTNESS, channel_axis=2, start_label=0
+        )
         names, numbers = np.unique(found, return_inverse=True)
         if len(names) <= most:
             return numbers.reshape(found.shape).astype(np.int64)
@@ -177,8 +191,12 @@ def features(picture: U8, segments: I64) -> F64:
     mean = np.add.reduceat(by_segment, starts) / count[:, None]
     square = np.add.reduceat(by_segment**2, starts) / count[:, None]
     deviation = np.sqrt(np.maximum(square - mean**2, 0))
-    largest, smallest = (extreme.reduceat(by_segment, starts) for extreme in (np.maximum, np.minimum))
-    return np.column_stack([np.column_stack([mean, deviation, largest, smallest]) / 255, centroids(segments)])
+    largest, smallest = (
+        extreme.reduceat(by_segment, starts) for extreme in (np.maximum, np.minimum)
+    )
+    return np.column_stack(
+        [np.column_stack([mean, deviation, largest, smallest]) / 255, centroids(segments)]
+    )
 
 
 def centroids(segments: I64) -> F64:
@@ -230,7 +248,9 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
 
     strength = sobel(rgb2gray(picture.astype(np.float32) / np.float32(255)))  # type: ignore[no-untyped-call]
     # A pixel lies on a boundary with the smallest and with the largest number around it.
-    smallest, largest = (extreme(segments, 3, mode="nearest") for extreme in (minimum_filter, maximum_filter))
+    smallest, largest = (
+        extreme(segments, 3, mode="nearest") for extreme in (minimum_filter, maximum_filter)
+    )
     below, above = smallest != segments, largest != segments
     small = np.concatenate([smallest[below], segments[above]])
     large = np.concatenate([segments[below], largest[above]])

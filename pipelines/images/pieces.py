@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import stream_list
-from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, PYG, PickledData, read_torch_file
+from kmip_data.pipelines.formats.tensors import (
+    NUMPY,
+    PICKLED_TENSORS,
+    PYG,
+    PickledData,
+    read_torch_file,
+)
 
 FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2
@@ -51,10 +57,14 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
     """
     with _Index(path, folder, max_nodes) as index:
         found = read_torch_file(path, PYG, mapping=index.mapping)
-        data, slices = found[:2] if isinstance(found, tuple) and len(found) in {2, 3} else (None, None)
+        data, slices = (
+            found[:2] if isinstance(found, tuple) and len(found) in {2, 3} else (None, None)
+        )
         data = data.mapping if isinstance(data, PickledData) else data
         if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
-            raise index.wrong(f"{type(found).__name__} instead of the joined graphs and where each begins")
+            raise index.wrong(
+                f"{type(found).__name__} instead of the joined graphs and where each begins"
+            )
         axes = {"x": 2, "edge_attr": 2, "edge_index": 2, "y": 1}
         arrays: list[Any] = [data.get(name) for name in axes]
         ends: list[Any] = [slices.get(name) for name in axes]
@@ -63,14 +73,19 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
             if not (
                 isinstance(array, np.ndarray)
                 and isinstance(end, np.ndarray)
-                and (array.ndim, end.ndim, end.dtype.kind, end.shape) == (count, 1, "i", ends[0].shape)
+                and (array.ndim, end.ndim, end.dtype.kind, end.shape)
+                == (count, 1, "i", ends[0].shape)
                 and end.size
                 and (end[0], end[-1]) == (0, array.shape[name == "edge_index"])
                 and (np.diff(end) >= 0).all()
             ):
-                raise index.wrong(f"{name} is no array of all graphs with slices that rise to its end")
+                raise index.wrong(
+                    f"{name} is no array of all graphs with slices that rise to its end"
+                )
         x, edge_attr, edge_index, y = arrays
-        for (x0, a0, e0, y0), (x1, a1, e1, y1) in itertools.pairwise(np.stack(ends, axis=1).tolist()):
+        for (x0, a0, e0, y0), (x1, a1, e1, y1) in itertools.pairwise(
+            np.stack(ends, axis=1).tolist()
+        ):
             index.add(x[x0:x1], edge_attr[a0:a1], edge_index[:, e0:e1], y[y0:y1])
         return index.count
 
@@ -130,7 +145,9 @@ class _Index:
                 np.save(file, np.concatenate(parts), allow_pickle=False)
 
     def wrong(self, found: str) -> DamagedInput:
-        return DamagedInput(f"{self.path.name}, graph {self.count}: not a graph of superpixels: {found}.")
+        return DamagedInput(
+            f"{self.path.name}, graph {self.count}: not a graph of superpixels: {found}."
+        )
 
     def add(self, x: Any, edge_attr: Any, edge_index: Any, y: Any) -> None:
         """Take the next graph: types and shapes are checked here, values by who reads them."""
@@ -140,8 +157,14 @@ class _Index:
             ("edge_index", edge_index, "iu", 2),
             ("y", y, "iu", 1),
         ):
-            if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds or array.ndim != axes:
-                found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
+            if (
+                not isinstance(array, np.ndarray)
+                or array.dtype.kind not in kinds
+                or array.ndim != axes
+            ):
+                found = (
+                    f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
+                )
                 kind = "floats" if kinds == "f" else "whole numbers"
                 raise self.wrong(f"{name} is {found}, not {kind} with {axes} axes")
         nodes, edges = len(x), edge_index.shape[1]
@@ -149,10 +172,17 @@ class _Index:
         expected = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
         if shapes != expected or not 1 <= nodes <= self.max_nodes:
             most = f"at most {self.max_nodes} nodes"
-            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected} of {most}")
+            raise self.wrong(
+                f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected} of {most}"
+            )
         arrays = (x, edge_attr, edge_index[0], edge_index[1], y)
         self._entries.append(
-            (nodes, edges, [self._place(array) for array in arrays], [array.dtype.str for array in arrays])
+            (
+                nodes,
+                edges,
+                [self._place(array) for array in arrays],
+                [array.dtype.str for array in arrays],
+            )
         )
         self.count += 1
         if len(self._entries) == _AT_ONCE:
@@ -162,7 +192,11 @@ class _Index:
     def _place(self, array: NDArray[Any]) -> int:
         """Return where the bytes of an array lie in the file, or put them next to the index."""
         address = array.__array_interface__["data"][0]
-        if self._first <= address and address + array.nbytes <= self._last and array.flags.c_contiguous:
+        if (
+            self._first <= address
+            and address + array.nbytes <= self._last
+            and array.flags.c_contiguous
+        ):
             return int(address - self._first)
         at = self._spilt.tell()
         self._spilt.write(array.tobytes())

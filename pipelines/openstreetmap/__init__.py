@@ -16,7 +16,11 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import CityPipeline, check_tensors, chunk_labels, store_city
-from kmip_data.pipelines.openstreetmap.parameters import CitySource, OpenStreetMapParams, check_source
+from kmip_data.pipelines.openstreetmap.parameters import (
+    CitySource,
+    OpenStreetMapParams,
+    check_source,
+)
 from kmip_data.pipelines.raw.copies import RawCopy
 from kmip_data.pipelines.raw.obtain import show_license
 
@@ -29,7 +33,13 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     Source: ClassVar[type[CitySource]] = CitySource
 
     def bring(
-        self, source: CitySource, params: OpenStreetMapParams, home: Home, *, offline: bool, quiet: bool
+        self,
+        source: CitySource,
+        params: OpenStreetMapParams,
+        home: Home,
+        *,
+        offline: bool,
+        quiet: bool,
     ) -> tuple[RawCopy, bool]:
         """Copy or download what a city is built from; return the copy and whether it is new."""
         from kmip_data.pipelines.openstreetmap.sources import obtain_city
@@ -38,7 +48,9 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         if not quiet:
             show_license(self.manifest)
         network = params.network_type
-        return obtain_city(self.manifest, source, home, network_type=network, offline=offline, quiet=quiet)
+        return obtain_city(
+            self.manifest, source, home, network_type=network, offline=offline, quiet=quiet
+        )
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a generated city as an extract."""
@@ -48,7 +60,9 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
 
     def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
         """Read the map and make the tensors of the city."""
-        from kmip_data.pipelines.openstreetmap.reading import read_city  # pyosmium only where it is needed
+        from kmip_data.pipelines.openstreetmap.reading import (
+            read_city,
+        )  # pyosmium only where it is needed
 
         tensors = read_city(raw, params, workdir)
         check_tensors(tensors, self.manifest.name)

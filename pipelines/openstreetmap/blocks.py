@@ -47,10 +47,13 @@ def read_blocks(path: Path, keys: Sequence[str]) -> Iterator[WayBlock]:
                 continue
             data = np.frombuffer(bytearray(content), np.uint8)
             block = _fields(data, *_first(_fields(data, 0, len(data)), _RAW))
-            groups = (_fields(data, *bounds) for number, *bounds in block.tolist() if number == _GROUP)
+            groups = (
+                _fields(data, *bounds) for number, *bounds in block.tolist() if number == _GROUP
+            )
             ways = np.concatenate([group[group[:, 0] == _WAYS, 1:] for group in groups])
             texts = [
-                content[start:stop] for _, start, stop in _fields(data, *_first(block, _STRINGS)).tolist()
+                content[start:stop]
+                for _, start, stop in _fields(data, *_first(block, _STRINGS)).tolist()
             ]
             column = np.array([wanted.get(text, -1) for text in texts], np.int32)
             if len(ways):
@@ -94,7 +97,9 @@ def _decode(data: U8, ways: I64, column: I32, keys: int) -> tuple[I64, I64, I64,
     """Decode ways between the given (W, 2) bounds; ``column`` is that of each text, -1 if it is no key."""
     number = np.empty(len(ways), np.int64)
     size = np.empty(len(ways), np.int64)
-    ref = np.empty(len(data), np.int64)  # at least one byte each; memory that is not written to is free
+    ref = np.empty(
+        len(data), np.int64
+    )  # at least one byte each; memory that is not written to is free
     tags = np.full((len(ways), keys), -1, np.int32)
     used = 0
     for way in range(len(ways)):

@@ -50,7 +50,9 @@ class Ways:
     node_id: I64  #: (n,) OpenStreetMap's numbers, ascending
     x: I32  #: (n,) longitude in 1e-7 degrees
     y: I32  #: (n,) latitude
-    direction: NDArray[np.int8]  #: (W,) of :func:`~kmip_data.pipelines.openstreetmap.streets.direction`
+    direction: NDArray[
+        np.int8
+    ]  #: (W,) of :func:`~kmip_data.pipelines.openstreetmap.streets.direction`
     tags: Mapping[str, I32]  #: (W,) position of the way's value in ``values``, -1 without one
     values: Mapping[str, list[Values]]  #: of each tag of :data:`VALUES`, sorted
 
@@ -79,7 +81,9 @@ class Ways:
 
     def nodes(self, kept: NDArray[np.bool_]) -> Ways:
         """Return the ways cut at all other nodes."""
-        number = np.append(np.where(kept, np.arange(len(kept), dtype=np.int32), np.int32(-1)), np.int32(-1))
+        number = np.append(
+            np.where(kept, np.arange(len(kept), dtype=np.int32), np.int32(-1)), np.int32(-1)
+        )
         return replace(self, node=number[self.node])
 
 
@@ -105,7 +109,9 @@ def file_format(path: Path) -> str:
     raise DamagedInput(what, expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)", next=again)
 
 
-def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | None = None) -> Extract:
+def read_extract(
+    path: Path, network_type: str, workdir: Path, *, name: str | None = None
+) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
     ``workdir`` takes temporary files; of a file with elements that come twice also a sorted copy.
@@ -126,7 +132,9 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
                 reader.apply(writer, simplify=True)
             found = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
             ways = found.ways()
-        return Extract(ways, assemble(found.closed, found.relations, found.member_rings(), found.open_areas))
+        return Extract(
+            ways, assemble(found.closed, found.relations, found.member_rings(), found.open_areas)
+        )
 
 
 class _Map:
@@ -134,7 +142,9 @@ class _Map:
 
     def __init__(self, path: Path, network_type: str, folder: Path, name: str) -> None:
         self.path, self.network_type, self.folder, self.name = path, network_type, folder, name
-        self.keys = sorted({*VALUES, "oneway", "junction", "landuse", "area", *LEFT_OUT[network_type]})
+        self.keys = sorted(
+            {*VALUES, "oneway", "junction", "landuse", "area", *LEFT_OUT[network_type]}
+        )
         self.closed: dict[int, tuple[str, F64]] = {}
         self.open_areas = 0
         self.relations: dict[int, tuple[str, list[int]]] = {}
@@ -162,10 +172,16 @@ class _Map:
             keep.apply_nodes_to_ways = False
             self.copy = self._copied(osmium.osm.NODE | kinds, keep, *filters)
             size = locations.used_memory() // 16
-            table = np.memmap(nodes, np.int32, "r", shape=(size, 4)) if size else np.empty((0, 4), np.int32)
+            table = (
+                np.memmap(nodes, np.int32, "r", shape=(size, 4))
+                if size
+                else np.empty((0, 4), np.int32)
+            )
             table = table.view(np.ndarray)
         if size >= 2**31:
-            raise UsageError(f"{self.name} has {size:,} nodes.", next="give an extract of a part of it")
+            raise UsageError(
+                f"{self.name} has {size:,} nodes.", next="give an extract of a part of it"
+            )
         # Each row: a number of 8 bytes, longitude, latitude.
         number, x, y = table.view(np.int64)[:, 0], table[:, 2], table[:, 3]
         if not (number[1:] > number[:-1]).all() or (x == _UNDEFINED).any():
@@ -182,7 +198,9 @@ class _Map:
         copy = self.folder / "copy.osm.pbf"
         with (
             osmium.SimpleWriter(osmium.io.File(str(copy), FORMAT), overwrite=True) as writer,
-            osmium.io.Reader(osmium.io.File(str(self.path), file_format(self.path)), kinds) as reader,
+            osmium.io.Reader(
+                osmium.io.File(str(self.path), file_format(self.path)), kinds
+            ) as reader,
         ):
             osmium.apply(reader, *handlers, writer)
         return copy
@@ -195,7 +213,9 @@ class _Map:
         for block in read_blocks(self.copy, self.keys):
             several, kind = block.size > 1, self._kinds(block)
             owner = np.repeat(np.arange(len(several)), block.size)
-            self._refuse(block.number[several].min(initial=1), block.ref[several[owner]].min(initial=1))
+            self._refuse(
+                block.number[several].min(initial=1), block.ref[several[owner]].min(initial=1)
+            )
             self._add_areas(block, kind, owner)
             street = several & np.frombuffer(self.street, np.bool_)[kind]
             new = street[owner]
@@ -213,7 +233,9 @@ class _Map:
             size, kind, first = size[order], kind[order], start[order]
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
-        node = np.where(node < 0, -1, np.cumsum(used, dtype=np.int32)[node] - 1).astype(np.int32, copy=False)
+        node = np.where(node < 0, -1, np.cumsum(used, dtype=np.int32)[node] - 1).astype(
+            np.int32, copy=False
+        )
         node_id, x, y = (mapped(each[used], self.folder) for each in (self.node_id, self.x, self.y))
         self._check_places(node_id, x, y)
         distinct, place = np.unique(kind, return_inverse=True)
@@ -226,7 +248,9 @@ class _Map:
             node_id=node_id,
             x=x,
             y=y,
-            direction=np.array([direction(found, self.network_type) for found in tags], np.int8)[place],
+            direction=np.array([direction(found, self.network_type) for found in tags], np.int8)[
+                place
+            ],
             tags={key: codes[place] for key, (codes, _) in of_tags.items()},
             values={key: [(value,) for value in values] for key, (_, values) in of_tags.items()},
         )
@@ -268,7 +292,9 @@ class _Map:
         area = np.isin(kind, [*use]) & (block.size > 1)
         ref = block.ref[area[owner]]
         lines, first = self._lines(ref), 0
-        for number, size, way in zip(block.number[area].tolist(), block.size[area], kind[area], strict=True):
+        for number, size, way in zip(
+            block.number[area].tolist(), block.size[area], kind[area], strict=True
+        ):
             last, tags = first + size - 1, use[way]
             if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
                 self.open_areas += 1
@@ -306,7 +332,9 @@ class _Map:
         """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
         at = positions(self.node_id, refs)
         line = np.full((len(refs), 2), np.nan)
-        line[at >= 0] = np.stack([self.x[at[at >= 0]], self.y[at[at >= 0]]], axis=1) / UNITS_A_DEGREE
+        line[at >= 0] = (
+            np.stack([self.x[at[at >= 0]], self.y[at[at >= 0]]], axis=1) / UNITS_A_DEGREE
+        )
         return line
 
 
@@ -326,4 +354,6 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
         again = "get the extract again; `osmium fileinfo -e FILE` checks that it is whole"
-        raise DamagedInput(f"{name} cannot be read to its end: {first_fault(error)}", next=again) from error
+        raise DamagedInput(
+            f"{name} cannot be read to its end: {first_fault(error)}", next=again
+        ) from error

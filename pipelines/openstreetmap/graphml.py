@@ -38,7 +38,14 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
         # Integers sort as OpenStreetMap's numbers do; parallel edges keep their order in the file.
         found = nx.read_graphml(path, node_type=int, force_multigraph=True)
         graph = largest_component(_street_graph(found))
-    except (ParseError, nx.NetworkXError, ValueError, LookupError, TypeError, OverflowError) as error:
+    except (
+        ParseError,
+        nx.NetworkXError,
+        ValueError,
+        LookupError,
+        TypeError,
+        OverflowError,
+    ) as error:
         what = f"{name} cannot be read as a street graph: {error or type(error).__name__}"
         raise DamagedInput(what, next=_NEXT) from error
     if str(found.graph.get("simplified")) not in {"True", "1"}:  # OSMnx marks a graph once it is
@@ -53,7 +60,8 @@ def _street_graph(graph: Any) -> StreetGraph:
     nodes = sorted(graph.nodes(data=True))
     ids = np.array([number for number, _ in nodes], np.int64)
     lon, lat = (
-        np.array([_real(data, axis, f"node {number}") for number, data in nodes], np.float64) for axis in "xy"
+        np.array([_real(data, axis, f"node {number}") for number, data in nodes], np.float64)
+        for axis in "xy"
     )
     outside = (np.abs(lon) > 180) | (np.abs(lat) > 90)
     if outside.any():
@@ -80,7 +88,9 @@ def _street_graph(graph: Any) -> StreetGraph:
         reversed=np.array([_flag(data.get("reversed")) for data in rows], np.int8),
         tags=tags,
         values=values,
-        street_count=np.array([int(text) for text in counts]) if all(map(str.isdecimal, counts)) else None,
+        street_count=np.array([int(text) for text in counts])
+        if all(map(str.isdecimal, counts))
+        else None,
     )
 
 

@@ -38,7 +38,9 @@ class LandUse:
 
         meets = shapely.intersects(self.area, polygon)
         value = [value for value, kept in zip(self.value, meets, strict=True) if kept]
-        return LandUse(value=value, area=self.area[meets], incomplete=self.incomplete, lines=self.lines)
+        return LandUse(
+            value=value, area=self.area[meets], incomplete=self.incomplete, lines=self.lines
+        )
 
 
 def assemble(
@@ -68,7 +70,10 @@ def assemble(
     areas = np.empty(len(complete), object)
     areas[:] = [area for _, area in complete]
     return LandUse(
-        value=[use for use, _ in complete], area=areas, incomplete=len(found) - len(complete), lines=open_ways
+        value=[use for use, _ in complete],
+        area=areas,
+        incomplete=len(found) - len(complete),
+        lines=open_ways,
     )
 
 
@@ -107,7 +112,16 @@ def read_land_use(path: Path) -> LandUse:
         value = [str(feature["properties"]["landuse"]) for feature in features]
         area = np.empty(len(features), object)
         area[:] = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        shapely.errors.ShapelyError,
+    ) as error:
         found = f"{type(error).__name__}: {str(error)[:200]}"
-        raise DamagedInput(f"{path.name} has no features with a property landuse: {found}") from error
+        raise DamagedInput(
+            f"{path.name} has no features with a property landuse: {found}"
+        ) from error
     return LandUse(value=value, area=area)

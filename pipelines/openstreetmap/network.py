@@ -47,7 +47,9 @@ class StreetGraph:
     oneway: NDArray[np.int8]  #: (E,) 0 no, 1 yes, :data:`BOTH`
     reversed: NDArray[np.int8]
     tags: Mapping[str, I32]  #: (E,) for each of ``VALUES``: position in ``values``, -1 without
-    values: Mapping[str, list[Values]]  #: distinct values of a tag; several on one street are a sorted tuple
+    values: Mapping[
+        str, list[Values]
+    ]  #: distinct values of a tag; several on one street are a sorted tuple
     street_count: I64 | None = None  #: (N,) once it is known
 
     @property
@@ -80,7 +82,9 @@ class StreetGraph:
         )
 
 
-Part = tuple[I32, I32, I32]  #: source, target, and ``2 * row + 1`` if it is a way backwards, else ``2 * row``
+Part = tuple[
+    I32, I32, I32
+]  #: source, target, and ``2 * row + 1`` if it is a way backwards, else ``2 * row``
 Network = TypeVar("Network", Ways, StreetGraph)
 
 
@@ -104,7 +108,9 @@ def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
 
 
 @njit_nogil()
-def _expand(start: I64, node: I32, direction: NDArray[np.int8], first: int, stop: int, edges: I32) -> int:
+def _expand(
+    start: I64, node: I32, direction: NDArray[np.int8], first: int, stop: int, edges: I32
+) -> int:
     size = 0
     for way in range(first, stop):
         for back in range(1 if direction[way] else 2):
@@ -171,7 +177,9 @@ def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     large: dict[str, Any] = {
         name: mapped(values, folder) for name, values in arrays if isinstance(values, np.ndarray)
     }
-    return replace(graph, tags={key: mapped(codes, folder) for key, codes in graph.tags.items()}, **large)
+    return replace(
+        graph, tags={key: mapped(codes, folder) for key, codes in graph.tags.items()}, **large
+    )
 
 
 def count_streets(graph: StreetGraph) -> I64:
@@ -204,10 +212,15 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     first = np.unique(source.astype(np.int64) * graph.num_nodes + target, return_index=True)[1]
     # 2. Follow them, a batch at a time.
     passed = np.zeros(graph.num_nodes, np.bool_)
-    known = {key: {value: code for code, value in enumerate(found)} for key, found in graph.values.items()}
+    known = {
+        key: {value: code for code, value in enumerate(found)}
+        for key, found in graph.values.items()
+    }
     streets = []
     for batch in np.array_split(first, len(first) // _STREETS_AT_ONCE + 1):
-        ptr, steps = follow_streets(source[batch], target[batch], edge[batch], near, onward, endpoint, passed)
+        ptr, steps = follow_streets(
+            source[batch], target[batch], edge[batch], near, onward, endpoint, passed
+        )
         if len(batch):
             streets.append(_join(_columns(graph, *steps), ptr, graph.values, known))
     del near, onward, source, target, edge, first
@@ -218,7 +231,9 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
         straight.append(_columns(graph, *(column[at] for column in part)))
     pieces = straight + streets
     del straight, streets
-    joined = {key: np.concatenate([piece.pop(key) for piece in pieces]) for key in (*_OF_EDGES, *VALUES)}
+    joined = {
+        key: np.concatenate([piece.pop(key) for piece in pieces]) for key in (*_OF_EDGES, *VALUES)
+    }
     # 4. Number the nodes that are left anew.
     kept = linked & ~passed
     lasting = kept[joined["source"]] & kept[joined["target"]]
@@ -257,7 +272,9 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], 
 
 
 @njit_nogil()
-def _note_neighbours(source: I32, target: I32, edge: I32, near: I32, onward: I32, out: U8, into: U8) -> None:
+def _note_neighbours(
+    source: I32, target: I32, edge: I32, near: I32, onward: I32, out: U8, into: U8
+) -> None:
     """Count edges, up to 5; as 5 out of a node counts all else that makes it an endpoint."""
     for i in range(len(source)):
         out[source[i]] = 5 if source[i] == target[i] else min(out[source[i]] + 1, 5)
@@ -273,7 +290,9 @@ def _note_neighbours(source: I32, target: I32, edge: I32, near: I32, onward: I32
                 out[here] = 5
 
 
-def _columns(graph: Ways | StreetGraph, source: I32, target: I32, edge: I32) -> dict[str, NDArray[Any]]:
+def _columns(
+    graph: Ways | StreetGraph, source: I32, target: I32, edge: I32
+) -> dict[str, NDArray[Any]]:
     """Return ends, length, flags and tags of edges."""
     row = edge >> 1
     tags = {key: codes[row] for key, codes in graph.tags.items()}
@@ -313,7 +332,9 @@ def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
     return np.where(low == high, low, np.int8(BOTH))
 
 
-def _collected(codes: I32, starts: I64, street: I64, values: list[Values], known: dict[Values, int]) -> I32:
+def _collected(
+    codes: I32, starts: I64, street: I64, values: list[Values], known: dict[Values, int]
+) -> I32:
     """Return one code a street: that of its value, or of the tuple of its sorted distinct values."""
     joined = np.maximum.reduceat(codes, starts)
     low = np.minimum.reduceat(np.where(codes < 0, np.int32(2**31 - 1), codes), starts)

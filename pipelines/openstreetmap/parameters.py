@@ -29,7 +29,9 @@ def parse_bbox(text: str) -> tuple[float, float, float, float]:
     degrees = [float(part) for part in text.split(",")]
     west, south, east, north = degrees if len(degrees) == 4 else [math.nan] * 4
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
-        raise ValueError("give west, south, east, north in degrees, such as 24.93,60.16,24.95,60.18")
+        raise ValueError(
+            "give west, south, east, north in degrees, such as 24.93,60.16,24.95,60.18"
+        )
     return west, south, east, north
 
 
@@ -47,7 +49,9 @@ class CitySource(Strict):
         default=None, description="name of a place, such as 'Oslo, Norway', downloaded by OSMnx"
     )
     archive: Path | None = Field(default=None, description="tensors in the layout of City-Networks")
-    polygon: Path | None = Field(default=None, description="GeoJSON file with the outline of the part meant")
+    polygon: Path | None = Field(
+        default=None, description="GeoJSON file with the outline of the part meant"
+    )
     vocabulary: str | None = Field(
         default=None,
         description="build whose categories the one-hot columns have, so that its models read this city",
@@ -69,7 +73,9 @@ class OpenStreetMapParams(CityParams):
     @field_validator("bbox")
     @classmethod
     def _box(cls, value: str | None) -> str | None:
-        return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
+        return (
+            None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
+        )
 
 
 def check_source(source: CitySource, parameters: Mapping[str, Any]) -> None:
@@ -83,9 +89,10 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> None:
             found=" and ".join(given) or "none",
             next="kmip-data build city --name NAME --archive FILE",
         )
-    idle = {"graphml": {"network_type"}, "archive": {"network_type", "bbox", "polygon", "vocabulary"}}.get(
-        given[0], set()
-    )
+    idle = {
+        "graphml": {"network_type"},
+        "archive": {"network_type", "bbox", "polygon", "vocabulary"},
+    }.get(given[0], set())
     for name, value in {**parameters, **source.model_dump()}.items():
         if name in idle and value is not None:
             made = "a finished street graph" if given[0] == "graphml" else "finished tensors"

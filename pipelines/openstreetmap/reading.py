@@ -38,7 +38,9 @@ from kmip_data.pipelines.openstreetmap.tensors import city_tensors, land_uses, r
 if TYPE_CHECKING:
     from shapely import Geometry
 
-MARGIN: Final = 500.0  #: metres around an area within which streets are counted and joined, as OSMnx does
+MARGIN: Final = (
+    500.0  #: metres around an area within which streets are counted and joined, as OSMnx does
+)
 _MAX_BYTES: Final = 50_000_000
 
 
@@ -47,9 +49,19 @@ def read_polygon(path: Path) -> Geometry:
     import shapely
 
     try:
-        found = [shapely.from_geojson(json.dumps(part)) for part in _polygons(read_json(path, _MAX_BYTES))]
+        found = [
+            shapely.from_geojson(json.dumps(part))
+            for part in _polygons(read_json(path, _MAX_BYTES))
+        ]
         area = shapely.union_all(found if all(map(shapely.is_valid, found)) else [])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        shapely.errors.ShapelyError,
+    ) as error:
         fault = f"{type(error).__name__}: {str(error)[:200]}"
     else:
         if not area.is_empty and shapely.box(-180, -90, 180, 90).covers(area):
@@ -69,7 +81,8 @@ def with_margin(area: Geometry) -> Geometry:
     zone = min(int(((west + east) / 2 + 180) // 6) + 1, 60)
     codes = "EPSG:4326", f"EPSG:{(32600 if south + north >= 0 else 32700) + zone}"
     there, back = (
-        pyproj.Transformer.from_crs(*pair, always_xy=True).transform for pair in (codes, codes[::-1])
+        pyproj.Transformer.from_crs(*pair, always_xy=True).transform
+        for pair in (codes, codes[::-1])
     )
     projected = shapely.transform(area, there, interleaved=False)
     margin = shapely.transform(projected.buffer(MARGIN), back, interleaved=False)
@@ -117,7 +130,9 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     del land_use  # of a country 0.3 GB
     vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
     cut, ways = facts.get("ways_cut"), facts.get("ways", 0)
-    warnings = (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
+    warnings = (
+        (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
+    )
     return city_tensors(graph, uses, workdir, vocabulary=vocabulary, facts=facts, warnings=warnings)
 
 

@@ -16,7 +16,13 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.openstreetmap.extract import file_format
-from kmip_data.pipelines.openstreetmap.parameters import GRAPHML, LAND_USE, POLYGON, VOCABULARY, CitySource
+from kmip_data.pipelines.openstreetmap.parameters import (
+    GRAPHML,
+    LAND_USE,
+    POLYGON,
+    VOCABULARY,
+    CitySource,
+)
 from kmip_data.pipelines.openstreetmap.tensors import Vocabulary
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
@@ -25,10 +31,19 @@ from kmip_data.pipelines.shared.own import given_file
 
 
 def obtain_city(
-    manifest: Manifest, source: CitySource, home: Home, *, network_type: str, offline: bool, quiet: bool
+    manifest: Manifest,
+    source: CitySource,
+    home: Home,
+    *,
+    network_type: str,
+    offline: bool,
+    quiet: bool,
 ) -> tuple[RawCopy, bool]:
     """Return the raw copy of a city, brought in where it is missing, and whether it is new."""
-    folder, origin = home.raw / manifest.name, f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
+    folder, origin = (
+        home.raw / manifest.name,
+        f"OpenStreetMap by OSMnx: {source.place} ({network_type})",
+    )
     words = None if source.vocabulary is None else _vocabulary(source.vocabulary, home)
     if source.place is not None and source.polygon is None and words is None:
         for copy in list_copies(folder):  # downloaded before
@@ -40,11 +55,15 @@ def obtain_city(
             plan = recognise(open_archive(source.archive), manifest.content)
             members = write_members(plan, target, quiet=quiet)
             (digest, size), name = plan.fingerprint(), source.archive.resolve().name
-            return members, [StoredSource(receipt=Receipt(name=name, origin=name, sha256=digest, bytes=size))]
+            return members, [
+                StoredSource(receipt=Receipt(name=name, origin=name, sha256=digest, bytes=size))
+            ]
         with writing(target):
             target.mkdir()
         if source.place is not None:
-            written = download(source.place, network_type, target, dataset=manifest.name, offline=offline)
+            written = download(
+                source.place, network_type, target, dataset=manifest.name, offline=offline
+            )
             receipts = [_receipt(path, origin) for path in written]
         elif source.graphml is not None:
             receipts = [_copy(given_file(source.graphml, "--archive"), target / GRAPHML)]
@@ -57,8 +76,12 @@ def obtain_city(
             write_json(target / VOCABULARY, words.model_dump(mode="json"))
             receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
         downloaded = source.place is not None
-        members = {receipt.name: receipt.sha256 for receipt in sorted(receipts, key=lambda one: one.name)}
-        return members, [StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts]
+        members = {
+            receipt.name: receipt.sha256 for receipt in sorted(receipts, key=lambda one: one.name)
+        }
+        return members, [
+            StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts
+        ]
 
     return store_own(folder, make, quiet=quiet)
 
@@ -79,13 +102,17 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
     build = build_in(target) or named_build(home, target)
     try:
-        return Vocabulary.model_validate_json(json.dumps(build.card.statistics["city"]["vocabulary"]))
+        return Vocabulary.model_validate_json(
+            json.dumps(build.card.statistics["city"]["vocabulary"])
+        )
     except (LookupError, TypeError, ValueError) as error:
         what = f"{build.path} has no vocabulary: only cities built from OpenStreetMap do."
         raise UsageError(what, next="another --set vocabulary=TARGET, or none") from error
 
 
-def download(place: str, network_type: str, folder: Path, *, dataset: str, offline: bool) -> list[Path]:
+def download(
+    place: str, network_type: str, folder: Path, *, dataset: str, offline: bool
+) -> list[Path]:
     """Write the simplified street graph of a place and its land use, where it has any, into ``folder``."""
     if offline:
         raise _unavailable(place, dataset, "offline nothing is downloaded")
@@ -148,7 +175,9 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
             fault = f"answers {response.status_code}"
         elif data.lstrip()[:1] not in (b"{", b"["):
             fault = "answers with no JSON"
-        elif b'"remark"' in data[-4096:] and "error" in (remark := str(response.json().get("remark", ""))):
+        elif b'"remark"' in data[-4096:] and "error" in (
+            remark := str(response.json().get("remark", ""))
+        ):
             fault = f"remarks: {remark}"
         if fault:
             raise _unavailable(place, dataset, f"{response.url} {fault}")
@@ -167,4 +196,6 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
 
 def _unavailable(place: str, dataset: str, found: str) -> SourceUnavailable:
     again = f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)"
-    return SourceUnavailable(f"The streets of {place} cannot be had from OpenStreetMap: {found}.", next=again)
+    return SourceUnavailable(
+        f"The streets of {place} cannot be had from OpenStreetMap: {found}.", next=again
+    )

@@ -27,18 +27,23 @@ _RULES: Final = read_shipped("tables", "streets")
 #: Network type -> key -> values, any of which leaves a way out.
 LEFT_OUT: Final[Mapping[str, Mapping[str, str]]] = _RULES["left_out"]
 _PATTERNS = {
-    kind: [(key, re.compile(values)) for key, values in rules.items()] for kind, rules in LEFT_OUT.items()
+    kind: [(key, re.compile(values)) for key, values in rules.items()]
+    for kind, rules in LEFT_OUT.items()
 }
 
 _ONE_WAY = frozenset({"yes", "true", "1", "-1", "reverse", "T", "F"})
-_AGAINST = frozenset({"-1", "reverse", "T"})  #: values of ``oneway`` for traffic against the order of nodes
+_AGAINST = frozenset(
+    {"-1", "reverse", "T"}
+)  #: values of ``oneway`` for traffic against the order of nodes
 
 
 def is_street(tags: Mapping[str, str], network_type: str) -> bool:
     """True if a way with these tags belongs to the network."""
     if "highway" not in tags:
         return False
-    return not any(key in tags and found.search(tags[key]) for key, found in _PATTERNS[network_type])
+    return not any(
+        key in tags and found.search(tags[key]) for key, found in _PATTERNS[network_type]
+    )
 
 
 def direction(tags: Mapping[str, str], network_type: str) -> int:
@@ -85,7 +90,10 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
 
     ``tags`` and ``values`` are those of a street graph.
     """
-    found = [[speed for speed in map(read_speed, texts) if speed is not None] for texts in values["maxspeed"]]
+    found = [
+        [speed for speed in map(read_speed, texts) if speed is not None]
+        for texts in values["maxspeed"]
+    ]
     known = [sum(speeds) / len(speeds) if speeds else np.nan for speeds in found]
     speed = np.array([*known, np.nan])[tags["maxspeed"]]  # the last one, -1, is: no tag
     firsts = [names[0] for names in values["highway"]]

@@ -119,7 +119,9 @@ def city_tensors(
     if vocabulary is None:
         landuse = by_frequency(uses.counts()) if uses else ()
         lanes = lanes_by_frequency(coded["lanes"].counts())
-        vocabulary = Vocabulary(landuse=landuse, lanes=lanes, highway=by_frequency(coded["highway"].counts()))
+        vocabulary = Vocabulary(
+            landuse=landuse, lanes=lanes, highway=by_frequency(coded["highway"].counts())
+        )
     words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
     column = {name: each.column_of(words[name]) for name, each in coded.items()}
     without = {name: int((of < 0).sum()) for name, of in column.items()}
@@ -128,13 +130,17 @@ def city_tensors(
     kmh = np.nan_to_num(speed).astype(np.float32)
     del coded, speed  # 0.4 GB of a graph of 10⁷ nodes, before the most is in memory
     streets = join_streets(graph.source, graph.target, n)
-    length, speed_mean = (streets.mean(of[streets.member]) for of in (graph.length.astype(np.float32), kmh))
+    length, speed_mean = (
+        streets.mean(of[streets.member]) for of in (graph.length.astype(np.float32), kmh)
+    )
 
     if not uses:
         warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
     if no_speed:
         warnings += ("No street has a maxspeed: the speed column is zero.",)
-    if counted := ", ".join(f"{count:,} values of {name}" for name, count in without.items() if count):
+    if counted := ", ".join(
+        f"{count:,} values of {name}" for name, count in without.items() if count
+    ):
         warnings += (f"{counted} are not in the vocabulary and were dropped.",)
     return CityTensors(
         features=store_features(_columns(graph, streets, (length, speed_mean), column), n, workdir),
@@ -154,7 +160,10 @@ def city_tensors(
 
 
 def _columns(
-    graph: StreetGraph, streets: Streets, means: tuple[F32, F32], column: Mapping[str, NDArray[np.int8]]
+    graph: StreetGraph,
+    streets: Streets,
+    means: tuple[F32, F32],
+    column: Mapping[str, NDArray[np.int8]],
 ) -> Iterator[NDArray[Any]]:
     """Yield the columns of the features, (N,) each: all of the streets of a country would take 5 GB at once.
 

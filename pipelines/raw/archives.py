@@ -34,9 +34,13 @@ HEAD: Final = 512  #: bytes from which the kind of a file is recognised
 PIECE: Final = 2**18  #: bytes handled at a time
 _MAX_COMPONENT: Final = 255  #: bytes of one part of a name, the limit of common file systems
 _MAX_NAMES: Final = 32 * 2**20  #: characters of all names of a tar
-_DIRECTORY_BYTES: Final = 128  #: of a zip's directory per allowed member; zipfile reads it in one piece
+_DIRECTORY_BYTES: Final = (
+    128  #: of a zip's directory per allowed member; zipfile reads it in one piece
+)
 _EXTENDED_BYTES: Final = 2**17  #: of headers before one member of a tar; a name needs 4,096
-_TRAILER_BYTES: Final = 16 * 2**20  #: after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB)
+_TRAILER_BYTES: Final = (
+    16 * 2**20
+)  #: after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB)
 _OPENERS: Final[dict[str, Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _MAGIC: Final = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 _EARLY: Final = "it ends early, as after a download that was cut"
@@ -83,14 +87,18 @@ class Archive(ABC):
     def damaged(self, why: str, error: BaseException | None = None) -> NoReturn:
         """Raise ``DamagedInput``: the archive itself is incomplete, damaged or beyond a limit."""
         again = "fetch or copy it again, or unpack it yourself and give the folder with --archive"
-        raise DamagedInput(f"{self.path} is not a whole {self.kind} archive: {why}.", next=again) from error
+        raise DamagedInput(
+            f"{self.path} is not a whole {self.kind} archive: {why}.", next=again
+        ) from error
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:
         try:
             yield
         except _BROKEN as error:
-            self.damaged(" ".join(ascii(str(error) or type(error).__name__)[1:-1].split())[:200], error)
+            self.damaged(
+                " ".join(ascii(str(error) or type(error).__name__)[1:-1].split())[:200], error
+            )
         except OSError as error:
             if error.errno is None:  # of a decompressor
                 self.damaged(str(error), error)
@@ -108,7 +116,9 @@ class FolderArchive(Archive):
         for place, folders, names in os.walk(self.path, onerror=_refuse_folder):
             folders.sort()
             paths = [path for name in sorted(names) if (path := Path(place, name)).is_file()]
-            found += [Entry(path.relative_to(self.path).as_posix(), path.stat().st_size) for path in paths]
+            found += [
+                Entry(path.relative_to(self.path).as_posix(), path.stat().st_size) for path in paths
+            ]
             if len(found) > most:
                 what = f"{self.path} holds more than {most:,} files, too many to be searched."
                 raise UsageError(what, next="give --archive the folder that holds the data itself")
@@ -166,7 +176,9 @@ class ZipArchive(Archive):
             self.damaged(f"it has {len(infos)} members, and {most} are allowed")
         self._infos = {info.header_offset: info for info in infos}
         return [
-            Entry(_relative(info.orig_filename), info.file_size, info.header_offset, _zip_fault(info))
+            Entry(
+                _relative(info.orig_filename), info.file_size, info.header_offset, _zip_fault(info)
+            )
             for info in infos
         ]
 
@@ -191,7 +203,9 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
         return "is a link or a special file"
     # zipfile decompresses bzip2 and LZMA without a limit: 4 KiB can become gigabytes.
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        return f"is compressed by method {info.compress_type}: unpack it yourself and give the folder"
+        return (
+            f"is compressed by method {info.compress_type}: unpack it yourself and give the folder"
+        )
     return ""
 
 
@@ -210,7 +224,9 @@ class TarArchive(Archive):
         count = total = names = 0
         with self._opened() as file:
             limited = _Limited(file, _EXTENDED_BYTES)
-            tar = tarfile.TarFile(fileobj=cast(Any, limited), encoding="utf-8", errors="surrogateescape")
+            tar = tarfile.TarFile(
+                fileobj=cast(Any, limited), encoding="utf-8", errors="surrogateescape"
+            )
             while (info := tar.next()) is not None:
                 limited.room = _EXTENDED_BYTES
                 tar.members.clear()  # type: ignore[attr-defined] # which tarfile keeps for a second look
@@ -221,7 +237,9 @@ class TarArchive(Archive):
                 if info.size < 0:
                     self.damaged("a header is damaged (a negative size)")
                 if self._compression and total > unpacked:
-                    self.damaged(f"its members declare {total:,} bytes, and {unpacked:,} are allowed")
+                    self.damaged(
+                        f"its members declare {total:,} bytes, and {unpacked:,} are allowed"
+                    )
                 if names > _MAX_NAMES:
                     self.damaged(f"its names have more than {_MAX_NAMES:,} characters")
                 if not info.isdir():
@@ -232,7 +250,9 @@ class TarArchive(Archive):
             if len(limited.last) < HEAD or limited.last.strip(b"\0"):
                 self.damaged("a header is damaged" if len(limited.last) == HEAD else _EARLY)
             # Compressed formats keep their checksum at the very end.
-            pieces = itertools.islice(iter(lambda: file.read(PIECE), b""), _TRAILER_BYTES // PIECE + 1)
+            pieces = itertools.islice(
+                iter(lambda: file.read(PIECE), b""), _TRAILER_BYTES // PIECE + 1
+            )
             if sum(map(len, pieces)) > _TRAILER_BYTES:
                 self.damaged("it goes on after its end mark")
         return found
@@ -247,7 +267,11 @@ class TarArchive(Archive):
     @contextlib.contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
         with self._named_errors():
-            packed = _OPENERS[self._compression](self.path) if self._compression else self.path.open("rb")
+            packed = (
+                _OPENERS[self._compression](self.path)
+                if self._compression
+                else self.path.open("rb")
+            )
             # The decompressors of the library work in pieces of 8 KiB, at 0.7 times the speed.
             with io.BufferedReader(packed, PIECE) as file:
                 yield cast(BinaryIO, file)
@@ -343,7 +367,8 @@ def check_name(archive: Path, name: str) -> str:
     faults = {
         "has a name that is not valid UTF-8": name.encode("utf-8", "replace").decode() != name,
         "has control characters in its name": control,
-        "has a backslash or a drive letter in its name": "\\" in name or re.match("[A-Za-z]:", name),
+        "has a backslash or a drive letter in its name": "\\" in name
+        or re.match("[A-Za-z]:", name),
         "has an empty or absolute name, or '..' in it": {"", ".", ".."} & set(parts),
         f"has a part longer than {_MAX_COMPONENT} bytes in its name": longest > _MAX_COMPONENT,
     }

@@ -139,7 +139,9 @@ def _name(members: Mapping[str, str]) -> str:
 
 def local_source(name: str, origin: str, members: Mapping[str, str], size: int) -> StoredSource:
     """Describe files of ``size`` bytes that were made or copied here, not downloaded."""
-    return StoredSource(receipt=Receipt(name=name, origin=origin, sha256=json_digest(members), bytes=size))
+    return StoredSource(
+        receipt=Receipt(name=name, origin=origin, sha256=json_digest(members), bytes=size)
+    )
 
 
 def list_copies(folder: Path) -> list[RawCopy]:
@@ -147,7 +149,9 @@ def list_copies(folder: Path) -> list[RawCopy]:
     copies = []
     for path in sorted(folder.glob(f"{_PREFIX}*/{RECEIPT_NAME}")):
         with contextlib.suppress(OSError, ValueError):
-            copies.append(RawCopy.of(path.parent, CopyReceipt.model_validate_json(read_small(path))))
+            copies.append(
+                RawCopy.of(path.parent, CopyReceipt.model_validate_json(read_small(path)))
+            )
     return copies
 
 
@@ -189,9 +193,13 @@ def store(
     A sound copy with the same content stays as it is and is returned; a damaged one is replaced.
     """
     if RECEIPT_NAME in members:
-        raise DamagedInput(f"The data of {dataset} have a member called {RECEIPT_NAME}: this name is taken.")
+        raise DamagedInput(
+            f"The data of {dataset} have a member called {RECEIPT_NAME}: this name is taken."
+        )
     sizes = {name: (staged / name).stat().st_size for name in members}
-    stored = {name: StoredMember(sha256=sha256, bytes=sizes[name]) for name, sha256 in members.items()}
+    stored = {
+        name: StoredMember(sha256=sha256, bytes=sizes[name]) for name, sha256 in members.items()
+    }
     made: Any = None if sample is None else dict(sample)
     receipt = CopyReceipt(
         dataset=dataset, sources=tuple(sources), members=stored, time=timestamp(), sample=made
@@ -218,7 +226,10 @@ def store(
 
 
 def store_own(
-    folder: Path, make: Callable[[Path], tuple[dict[str, str], Sequence[StoredSource]]], *, quiet: bool
+    folder: Path,
+    make: Callable[[Path], tuple[dict[str, str], Sequence[StoredSource]]],
+    *,
+    quiet: bool,
 ) -> tuple[RawCopy, bool]:
     """Bring the files of a dataset of the user's own into ``folder``; return the copy and True if it is new.
 
@@ -237,10 +248,14 @@ def store_own(
 def _make_way(target: Path, members: Collection[str]) -> None:
     """Remove a damaged copy; refuse one in which files of somebody else lie."""
     ours = {target / name for name in (*members, RECEIPT_NAME)}
-    if other := [path for path in sorted(target.rglob("*")) if not path.is_dir() and path not in ours]:
+    if other := [
+        path for path in sorted(target.rglob("*")) if not path.is_dir() and path not in ours
+    ]:
         names = ", ".join(path.relative_to(target).as_posix() for path in other[:5])
         what = f"{target} is damaged, and holds more than its members: {names}."
-        raise UsageError(what, next=f"move what is yours out of {target}, then run the same command again")
+        raise UsageError(
+            what, next=f"move what is yours out of {target}, then run the same command again"
+        )
     remove_copy(RawFolder(target, dict.fromkeys(members, ""), ()))
 
 
@@ -262,7 +277,9 @@ def read_receipt(target: Path) -> Receipt | None:
         entry = DownloadReceipt.model_validate_json(read_small(receipt_path(target)))
     except (OSError, ValueError):
         return None
-    return Receipt(name=entry.name, origin=shown_address(entry.url), sha256=entry.sha256, bytes=entry.bytes)
+    return Receipt(
+        name=entry.name, origin=shown_address(entry.url), sha256=entry.sha256, bytes=entry.bytes
+    )
 
 
 def verified_receipt(target: Path) -> Receipt | None:
@@ -280,8 +297,12 @@ def discard_download(target: Path) -> None:
 
 def files_of_raw(folder: Path) -> list[str]:
     """Names of copies, downloads and parts of downloads in ``raw/<dataset>``, receipts after their files."""
-    names = [f"{c.path.name}/{name}" for c in list_copies(folder) for name in (*c.members, RECEIPT_NAME)]
+    names = [
+        f"{c.path.name}/{name}" for c in list_copies(folder) for name in (*c.members, RECEIPT_NAME)
+    ]
     for receipt in folder.glob(f"*{_DOWNLOADED}"):
         target = receipt.with_name(receipt.name.removesuffix(_DOWNLOADED))
         names += [target.name, receipt.name] if read_receipt(target) is not None else []
-    return names + [name for state in folder.glob("*.partial.json") for name in (state.stem, state.name)]
+    return names + [
+        name for state in folder.glob("*.partial.json") for name in (state.stem, state.name)
+    ]

@@ -21,7 +21,14 @@ from typing import Final
 
 from requests import Response
 
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, human_bytes, require_room, writing
+from kmip_data.errors import (
+    DamagedInput,
+    SourceUnavailable,
+    UsageError,
+    human_bytes,
+    require_room,
+    writing,
+)
 from kmip_data.files import changes as files
 from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format.card import Receipt
@@ -56,7 +63,9 @@ class PartialState(Strict):
 
 def partial_paths(target: Path) -> tuple[Path, Path]:
     """Return the paths of an unfinished download and of the side file that identifies it."""
-    return target.with_name(f"{target.name}.partial"), target.with_name(f"{target.name}.partial.json")
+    return target.with_name(f"{target.name}.partial"), target.with_name(
+        f"{target.name}.partial.json"
+    )
 
 
 def fetch_source(
@@ -87,7 +96,9 @@ def fetch_source(
     with files.build_lock(target, quiet=quiet):
         if receipt := verified_receipt(target):  # another process downloaded it meanwhile
             return receipt
-        download = _Download(source, target, patience or Patience.from_environment(), quiet, max_bytes, check)
+        download = _Download(
+            source, target, patience or Patience.from_environment(), quiet, max_bytes, check
+        )
         return download.run(hint)
 
 
@@ -111,7 +122,9 @@ class _Download:
             self.state = PartialState.model_validate_json(read_small(self.state_path))
         if self.state is not None and os.path.lexists(self.path):
             with writing(self.path):
-                os.close(files.open_partial(self.path))  # no link, nor anything else that is not ours
+                os.close(
+                    files.open_partial(self.path)
+                )  # no link, nor anything else that is not ours
             self.size = self.path.stat().st_size
 
     def run(self, hint: str) -> Receipt:
@@ -123,7 +136,10 @@ class _Download:
             except MirrorFailed as failure:
                 failures.append(f"\n    {mirror.address}: {failure.reason}")
                 self._say(mirror, failure.reason)
-        what, found = f"No mirror gave {self.source.name}.", "".join(failures) or "no mirror is known"
+        what, found = (
+            f"No mirror gave {self.source.name}.",
+            "".join(failures) or "no mirror is known",
+        )
         raise SourceUnavailable(what, found=found, left=self._left, next=hint)
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:
@@ -140,7 +156,9 @@ class _Download:
                 # One per cent of the file, at most 1 MiB, counts as progress: not a byte a second.
                 least = max(1, min(2**20, ((self.state and self.state.total) or 2**30) // 100))
                 fruitless = 0 if self.received - before >= least else fruitless + 1
-                if not failure.again or fruitless >= (1 if failure.stalled else self.patience.attempts):
+                if not failure.again or fruitless >= (
+                    1 if failure.stalled else self.patience.attempts
+                ):
                     raise
                 wait = failure.wait
                 if wait is None:
@@ -152,7 +170,11 @@ class _Download:
     def _belongs_to(self, mirror: Mirror) -> bool:
         """True if the bytes came from ``mirror``, and a validator or digest proves what continues them."""
         state = self.state
-        if state is None or not self.size or (mirror.address, mirror.sha256) != (state.url, state.sha256):
+        if (
+            state is None
+            or not self.size
+            or (mirror.address, mirror.sha256) != (state.url, state.sha256)
+        ):
             return False
         return (state.validator or state.sha256) is not None
 
@@ -184,13 +206,17 @@ class _Download:
         same_total = None in {span[2], state.total} or span[2] == state.total
         return same_total and (None in {etag, state.etag} or etag == state.etag)
 
-    def _start(self, mirror: Mirror, response: Response, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _start(
+        self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
+    ) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
         total, kind = http.declared_length(response), http.kind_of(response)
         if total is not None and mirror.bytes not in {None, total}:
             raise MirrorFailed(f"has {total} bytes{kind}, expected {mirror.bytes}")
         if total is not None and self.max_bytes is not None and total > self.max_bytes:
-            raise MirrorFailed(f"has {human_bytes(total)}, and {human_bytes(self.max_bytes)} are allowed")
+            raise MirrorFailed(
+                f"has {human_bytes(total)}, and {human_bytes(self.max_bytes)} are allowed"
+            )
         head = b""
         for piece in pieces:
             head += piece
@@ -203,8 +229,13 @@ class _Download:
             require_room(self.target.parent, total, f"Downloading {self.source.name}")
         self._discard()
         # Headers that cannot be sent back as they came are none.
-        texts = {"etag": response.headers.get("ETag"), "last_modified": response.headers.get("Last-Modified")}
-        sent = {name: text if _VALIDATOR.fullmatch(text or "") else None for name, text in texts.items()}
+        texts = {
+            "etag": response.headers.get("ETag"),
+            "last_modified": response.headers.get("Last-Modified"),
+        }
+        sent = {
+            name: text if _VALIDATOR.fullmatch(text or "") else None for name, text in texts.items()
+        }
         self.state = PartialState(url=mirror.address, sha256=mirror.sha256, total=total, **sent)
         files.write_json(self.state_path, self.state.model_dump())
         return itertools.chain([head], pieces)
@@ -237,10 +268,21 @@ class _Download:
         """Return a reason if the complete file is not the source, and ``None`` if it is."""
         if mirror.bytes is not None and self.size != mirror.bytes:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
-        blob = hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)  # as git names content
-        pins = (("MD5", mirror.md5, hashlib.md5(usedforsecurity=False)), ("git blob", mirror.git_blob, blob))
-        found = {kind: sha256_file(self.path, begun.copy)[0] for kind, pinned, begun in pins if pinned}
-        for kind, pinned in (("SHA-256", mirror.sha256), ("MD5", mirror.md5), ("git blob", mirror.git_blob)):
+        blob = hashlib.sha1(
+            f"blob {self.size}\0".encode(), usedforsecurity=False
+        )  # as git names content
+        pins = (
+            ("MD5", mirror.md5, hashlib.md5(usedforsecurity=False)),
+            ("git blob", mirror.git_blob, blob),
+        )
+        found = {
+            kind: sha256_file(self.path, begun.copy)[0] for kind, pinned, begun in pins if pinned
+        }
+        for kind, pinned in (
+            ("SHA-256", mirror.sha256),
+            ("MD5", mirror.md5),
+            ("git blob", mirror.git_blob),
+        ):
             if pinned is not None and pinned != found.get(kind, digest):
                 return f"sent a file with {kind} {found.get(kind, digest)[:12]}…, expected {pinned[:12]}…"
         if self.check is not None:
@@ -259,7 +301,9 @@ class _Download:
             self._discard()
             raise MirrorFailed(reason)
         name = self.source.name
-        entry = DownloadReceipt(name=name, sha256=digest, bytes=self.size, time=timestamp(), **about)
+        entry = DownloadReceipt(
+            name=name, sha256=digest, bytes=self.size, time=timestamp(), **about
+        )
         # The receipt first: a file without one would not be recognised as a download.
         files.write_json(receipt_path(self.target), entry.model_dump())
         with writing(self.target, left=self._left):

@@ -15,11 +15,20 @@ from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.files.changes import remove_scratch
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Content, Member
-from kmip_data.pipelines.raw.archives import Archive, Entry, FolderArchive, check_name, folded, refusal
+from kmip_data.pipelines.raw.archives import (
+    Archive,
+    Entry,
+    FolderArchive,
+    check_name,
+    folded,
+    refusal,
+)
 from kmip_data.runtime.progress import Progress
 
 _MAX_ROOTS = 16
-_MAX_ENTRIES = 100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
+_MAX_ENTRIES = (
+    100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
+)
 _MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
 
 
@@ -41,7 +50,9 @@ class Selection:
         if not isinstance(self.archive, FolderArchive):
             return sha256_file(self.archive.path)
         digests = {}
-        for entry, pieces in itertools.groupby(self.archive.pieces(self.members.values()), itemgetter(0)):
+        for entry, pieces in itertools.groupby(
+            self.archive.pieces(self.members.values()), itemgetter(0)
+        ):
             digest = hashlib.sha256()
             for _, piece in pieces:
                 digest.update(piece)
@@ -89,18 +100,24 @@ def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
     return list(dict.fromkeys("".join(f"{part}/" for part in parts) for parts in found))
 
 
-def _select(archive: Archive, entries: Sequence[Entry], root: str, content: Content) -> dict[str, Entry]:
+def _select(
+    archive: Archive, entries: Sequence[Entry], root: str, content: Content
+) -> dict[str, Entry]:
     """Return the members below ``root``, whose names any file system can hold next to each other."""
     chosen: dict[str, Entry] = {}
     seen: set[str] = set()
     for entry in entries:
         name = entry.name[len(root) :]
-        if not entry.name.startswith(root) or not any(_matches(name, m.pattern) for m in content.members):
+        if not entry.name.startswith(root) or not any(
+            _matches(name, m.pattern) for m in content.members
+        ):
             continue
         if entry.fault:
             raise refusal(archive.path, entry.name, entry.fault)
         if folded(check_name(archive.path, name)) in seen:
-            raise refusal(archive.path, entry.name, "is there twice, or differs only by case or Unicode form")
+            raise refusal(
+                archive.path, entry.name, "is there twice, or differs only by case or Unicode form"
+            )
         seen.add(folded(name))
         chosen[name] = entry
     return dict(sorted(chosen.items()))
@@ -118,7 +135,9 @@ def _check_members(chosen: Selection, content: Content) -> list[str]:
     """Return the wanted members of which there are too few or too many."""
     faults = []
     for member in content.members:
-        entries = [entry for name, entry in chosen.members.items() if _matches(name, member.pattern)]
+        entries = [
+            entry for name, entry in chosen.members.items() if _matches(name, member.pattern)
+        ]
         if not member.min_count <= len(entries) <= member.max_count:
             faults.append(f"{len(entries)} of {member.pattern} (expected {_count(member)})")
         for entry in entries:
@@ -138,8 +157,13 @@ def _not_recognised(
 ) -> DamagedInput:
     """Return the error, which lists what the archive has at its top."""
     members = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
-    tops = Counter(name + "/" * bool(rest) for name, _, rest in (e.name.partition("/") for e in entries))
-    shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8)) or f"an empty {archive.kind}"
+    tops = Counter(
+        name + "/" * bool(rest) for name, _, rest in (e.name.partition("/") for e in entries)
+    )
+    shown = (
+        ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8))
+        or f"an empty {archive.kind}"
+    )
     what = f"{archive.path} is not the data that were expected."
     ends = (entry.name.rpartition("/")[2] for entry in entries)
     if older := [content.older[name] for name in ends if name in content.older]:
@@ -164,10 +188,16 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
         target.mkdir(mode=0o755, exist_ok=True)
     digests: dict[str, str] = {}
     try:
-        with Progress(f"unpack {archive.path.name}", selection.bytes, unit="B", quiet=quiet) as progress:
-            for entry, parts in itertools.groupby(archive.pieces(selection.members.values()), itemgetter(0)):
+        with Progress(
+            f"unpack {archive.path.name}", selection.bytes, unit="B", quiet=quiet
+        ) as progress:
+            for entry, parts in itertools.groupby(
+                archive.pieces(selection.members.values()), itemgetter(0)
+            ):
                 name = entry.name[len(selection.root) :]
-                digests[name] = _write_member(archive, entry, (p for _, p in parts), target / name, progress)
+                digests[name] = _write_member(
+                    archive, entry, (p for _, p in parts), target / name, progress
+                )
     except BaseException:
         remove_scratch(target)
         raise

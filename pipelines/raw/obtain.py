@@ -102,7 +102,9 @@ def obtain_raw(
     return _Import(pipeline.manifest, home, options, "build").run(complete=False)
 
 
-def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArguments]) -> list[Receipt]:
+def fetch_dataset(
+    manifest: Manifest, home: Home, **options: Unpack[BuildArguments]
+) -> list[Receipt]:
     """Bring the raw data in and verify them, so that a build needs no network.
 
     Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
@@ -137,7 +139,9 @@ def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quie
             selection = recognise(FolderArchive(generated), manifest.content)
             members = write_members(selection, stage / "0")
             source = copies.local_source(folder.name, "generated sample", members, selection.bytes)
-            return copies.store(folder, stage / "0", members, [source], dataset=manifest.name, sample=made)
+            return copies.store(
+                folder, stage / "0", members, [source], dataset=manifest.name, sample=made
+            )
 
 
 class _Import:
@@ -164,7 +168,9 @@ class _Import:
                 raise self._not_here(self.sources)
             for source in self.sources:
                 if source.packaged and not (self.folder / source.name).exists():
-                    _find_packaged(source, self.manifest.name)  # its errors, before anything is written
+                    _find_packaged(
+                        source, self.manifest.name
+                    )  # its errors, before anything is written
         with locked(self.folder, quiet=self.options.quiet):
             # Another process may have brought them in while this one waited.
             if not self.archives and (copy := self._earlier(complete=complete)):
@@ -176,7 +182,9 @@ class _Import:
         found = [copy for copy in list_copies(self.folder) if not copy.sample]
         best = [copy for copy in found if copy.is_complete(self.manifest)]
         best = best or [copy for copy in found if copy.downloaded]
-        if not best and (complete or all((self.folder / source.name).is_file() for source in self.sources)):
+        if not best and (
+            complete or all((self.folder / source.name).is_file() for source in self.sources)
+        ):
             return None
         choice = [copy for copy in best if copy.downloaded] or best or found
         if not choice:
@@ -204,7 +212,9 @@ class _Import:
             for name, held in self._look_into(path).items():
                 if name in found:
                     both = f"{found[name][0].archive.path}, {held[0].archive.path}"
-                    raise UsageError(f"{name} is given twice: {both}.", next="give --archive one of them")
+                    raise UsageError(
+                        f"{name} is given twice: {both}.", next="give --archive one of them"
+                    )
                 found[name] = held
         missing = [source for source in self.sources if source.name not in found]
         if found and missing:
@@ -223,7 +233,9 @@ class _Import:
                 return copy
         with staging(self.folder) as stage:
             members = self._unpack(inputs, stage / "0")
-            copy = copies.store(self.folder, stage / "0", members, stored, dataset=self.manifest.name)
+            copy = copies.store(
+                self.folder, stage / "0", members, stored, dataset=self.manifest.name
+            )
         self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
         return copy
 
@@ -237,7 +249,9 @@ class _Import:
             except DamagedInput as error:
                 if stored.downloaded:
                     copies.discard_download(self.folder / source.name)
-                    error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
+                    error.parts["on disk"] = (
+                        "nothing: the download was removed, and the next run repeats it"
+                    )
                 raise
         return dict(sorted(members.items()))
 
@@ -295,15 +309,24 @@ class _Import:
             hint = self._archive_hint(source)
             quiet = self.options.quiet
             receipt = fetch_source(
-                source, target, hint=hint, quiet=quiet, max_bytes=content.max_total_bytes, check=check
+                source,
+                target,
+                hint=hint,
+                quiet=quiet,
+                max_bytes=content.max_total_bytes,
+                check=check,
             )
         selection = self._select(open_archive(archive), source, known=True)
         return selection, StoredSource(receipt=receipt, downloaded=True)
 
     def _not_here(self, sources: Sequence[Source]) -> SourceUnavailable:
         """Return the error for sources that are not here while ``offline`` forbids to download them."""
-        named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
-        what = f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded."
+        named = "".join(
+            f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors
+        )
+        what = (
+            f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded."
+        )
         expected = "a local archive" + (f", or without --offline one of{named}" if named else "")
         return SourceUnavailable(what, expected=expected, next=self._archive_hint(sources[0]))
 
@@ -341,7 +364,9 @@ def _find_packaged(source: Source, dataset: str) -> tuple[Path, Receipt]:
             return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
         found = f"{origin} has SHA-256 {digest[:12]}…"
     except (importlib.metadata.PackageNotFoundError, DamagedInput):
-        require_extra(next((name for name, modules in MODULES.items() if package in modules), None), dataset)
+        require_extra(
+            next((name for name, modules in MODULES.items() if package in modules), None), dataset
+        )
         found = f"{package} is not installed, or has no {member}"
     raise SourceUnavailable(
         f"The raw data of {dataset} come with the Python package {package}.",

@@ -29,12 +29,16 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     rng = Generator(PCG64(seed))
     graphs = (_graph(i % NUM_CLASSES, rng) for i in range(count))
     sizes = part_sizes(count, PUBLISHED)
-    write_torch_file(folder / FILE, [list(itertools.islice(graphs, size)) for size in sizes.values()])
+    write_torch_file(
+        folder / FILE, [list(itertools.islice(graphs, size)) for size in sizes.values()]
+    )
 
 
 def _graph(label: int, rng: Generator) -> dict[str, NDArray[Any]]:
     side = int(rng.integers(10, 13))
-    grid = (np.stack(np.meshgrid(*[np.arange(side)] * 2, indexing="ij"), axis=-1).reshape(-1, 2) + 0.5) / side
+    grid = (
+        np.stack(np.meshgrid(*[np.arange(side)] * 2, indexing="ij"), axis=-1).reshape(-1, 2) + 0.5
+    ) / side
     pos = np.clip(grid + rng.normal(0, 0.15 / side, grid.shape), 0, 1)
     pos = rng.permutation(pos[rng.random(len(pos)) < 0.9])
     centre, size = 0.5 + rng.normal(0, 0.06, 2), 0.28 + 0.02 * (label % 5)

@@ -18,7 +18,9 @@ DEFAULT_NODES: Final = 2_000
 WEST, SOUTH = 10.0, 50.0  #: corner of the city, degrees
 STEP: Final = 0.001  #: between crossings, degrees
 KEPT: Final = 0.67  #: share of the sides of the grid that are streets
-DEGREE: Final = np.array([71_500.0, 111_200.0])  #: metres of a degree of longitude and latitude there
+DEGREE: Final = np.array(
+    [71_500.0, 111_200.0]
+)  #: metres of a degree of longitude and latitude there
 CATEGORIES: Final = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 
 
@@ -32,7 +34,10 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     rng = Generator(PCG64(seed))
     lon_lat, streets = bent_grid(n, rng)
     length = np.linalg.norm((lon_lat[streets[0]] - lon_lat[streets[1]]) * DEGREE, axis=1)
-    columns = [length * rng.uniform(1.0, 1.4, len(length)), rng.choice([20.0, 30.0, 50.0], len(length))]
+    columns = [
+        length * rng.uniform(1.0, 1.4, len(length)),
+        rng.choice([20.0, 30.0, 50.0], len(length)),
+    ]
     columns += [_one_hot(rng, len(length), count) for count in CATEGORIES]
     edge_index, edge_features = symmetrise(streets, np.column_stack(columns).astype(np.float32), n)
     street_count = np.bincount(edge_index[0], minlength=n)

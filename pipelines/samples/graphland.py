@@ -31,7 +31,9 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     edges = np.concatenate([streets, streets[::-1, both]], axis=1)
     length = rng.lognormal(4, 0.7, n)
     allowed, surface = rng.choice([20, 30, 50, 80], n), rng.integers(1, 5, n)
-    around = np.bincount(edges[0], length[edges[1]], n) / np.maximum(np.bincount(edges[0], minlength=n), 1)
+    around = np.bincount(edges[0], length[edges[1]], n) / np.maximum(
+        np.bincount(edges[0], minlength=n), 1
+    )
     speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + rng.normal(0, 2, n)
     numbers = [length, allowed, rng.beta(2, 2, n)]
     for column in (*numbers[:1], *numbers[2:], speed):
@@ -39,7 +41,11 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     columns = [*numbers, rng.integers(0, 2, n), surface]
     folder.mkdir(parents=True, exist_ok=True)
     info = ["# SAMPLE: generated, not the real data", "dataset_name: sample", "task: regression"]
-    for kind, names in ("numerical", NUMERICAL), ("fraction", NUMERICAL[2:]), ("categorical", CATEGORICAL):
+    for kind, names in (
+        ("numerical", NUMERICAL),
+        ("fraction", NUMERICAL[2:]),
+        ("categorical", CATEGORICAL),
+    ):
         info += [f"{kind}_features_names:", *(f"- {name}" for name in names)]
     (folder / "info.yaml").write_text("\n".join([*info, "target_name: sample_speed\n"]), "ascii")
     tables = {"features": dict(zip((*NUMERICAL, *CATEGORICAL), columns, strict=True))}

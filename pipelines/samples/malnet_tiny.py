@@ -51,7 +51,9 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     numbers = np.sort(rng.permutation(functions + functions // 12 + 1)[:functions])
     popularity = (1.0 + np.arange(functions)) ** -unevenness
     popularity = rng.permutation(popularity / popularity.sum())
-    degree = np.where(rng.random(functions) >= leaves, 1 + rng.poisson(calls / (1 - leaves), functions), 0)
+    degree = np.where(
+        rng.random(functions) >= leaves, 1 + rng.poisson(calls / (1 - leaves), functions), 0
+    )
     source = np.repeat(np.arange(functions), degree)
     target = rng.choice(functions, len(source), p=popularity)
     # Each calls one near it, too: the graph hangs together.

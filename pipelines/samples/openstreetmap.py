@@ -61,7 +61,9 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
             use = USES[generator.integers(len(USES))]
             last = add_way(ring, {"landuse": use} if (i, j) != blocks[-1] else {})
         tags = {"type": "multipolygon", "landuse": "recreation_ground"}
-        writer.add_relation(make.Relation(id=1, version=1, members=[("w", last, "outer")], tags=tags))
+        writer.add_relation(
+            make.Relation(id=1, version=1, members=[("w", last, "outer")], tags=tags)
+        )
 
 
 def _street(generator: Generator) -> dict[str, str]:

@@ -60,13 +60,16 @@ def _molecule(rng: Generator) -> tuple[str, int, int]:
         (i, j)
         for i in range(len(depth))
         for j in range(i + 1, len(depth))
-        if depth[j] - depth[i] >= 5 and rng.random() < (0.06 if hydrogen[i] and hydrogen[j] else 0.01)
+        if depth[j] - depth[i] >= 5
+        and rng.random() < (0.06 if hydrogen[i] and hydrogen[j] else 0.01)
     ]
     contacts: dict[int, list[str]] = {}
     for number, pair in enumerate(pairs):
         for atom in pair:
             contacts.setdefault(atom, []).append(str(number))
     # A semicolon is written as RDKit writes it.
-    properties = [f"{atom}.contact.{'&#59;'.join(numbers)}" for atom, numbers in sorted(contacts.items())]
+    properties = [
+        f"{atom}.contact.{'&#59;'.join(numbers)}" for atom, numbers in sorted(contacts.items())
+    ]
     extension = f" |atomProp:{':'.join(properties)}|" if properties else ""
     return "".join(words) + extension, len(depth), len(pairs)

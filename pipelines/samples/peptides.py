@@ -34,19 +34,33 @@ CHARGED = {"K": "CCCC[NH3+]", "D": "CC(=O)[O-]"}
 
 
 def write_sample(
-    folder: Path, *, table: str, lists: str, columns: tuple[str, ...], limit: int | None = None, seed: int = 0
+    folder: Path,
+    *,
+    table: str,
+    lists: str,
+    columns: tuple[str, ...],
+    limit: int | None = None,
+    seed: int = 0,
 ) -> None:
     """Write the CSV ``table`` with its ``columns`` and the split pickle ``lists`` of one of the two sets."""
     count = limit or DEFAULT_PEPTIDES
     rng = Generator(PCG64(seed))
     chains = [_chain(rng) for _ in range(count)]
-    composition = np.array([[chain.upper().count(code) for code in SIDE_CHAINS] for chain in chains], float)
+    composition = np.array(
+        [[chain.upper().count(code) for code in SIDE_CHAINS] for chain in chains], float
+    )
     header = ["", "smiles", "peptide_seq", *columns]
     if len(columns) == 1:
         header.append("identifier")
-        more = [[str(row), 3 * i + 4] for i, row in enumerate(_labels(composition, NUM_LABELS, rng).tolist())]
+        more = [
+            [str(row), 3 * i + 4]
+            for i, row in enumerate(_labels(composition, NUM_LABELS, rng).tolist())
+        ]
     else:
-        more = [[repr(value) for value in row] for row in _targets(composition, len(columns), rng).tolist()]
+        more = [
+            [repr(value) for value in row]
+            for row in _targets(composition, len(columns), rng).tolist()
+        ]
     rows = [[i, smiles(chain, rng), chain, *more[i]] for i, chain in enumerate(chains)]
     (folder / table).write_bytes(gzip.compress(csv_bytes(header, rows), mtime=0))
     dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
@@ -77,7 +91,9 @@ def _chain(rng: Generator) -> str:
     length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
     chain = rng.choice(codes, size=length, p=weights)
     small = rng.random(length) < 0.08
-    return "".join(code.lower() if low else str(code) for code, low in zip(chain, small, strict=True))
+    return "".join(
+        code.lower() if low else str(code) for code, low in zip(chain, small, strict=True)
+    )
 
 
 def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:

@@ -23,8 +23,20 @@ ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 48
 BLOCKS_PER_FILE = 1_000
 AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)  #: of the published set
-KINDS = ("WC", "conferenceRoom", "copyRoom", "hallway", "lobby", "lounge", "office", "pantry", "storage")
-CEILING, FLOOR, WALL, BEAM, COLUMN, WINDOW, DOOR, TABLE, CHAIR, SOFA, BOOKCASE, BOARD, CLUTTER = range(13)
+KINDS = (
+    "WC",
+    "conferenceRoom",
+    "copyRoom",
+    "hallway",
+    "lobby",
+    "lounge",
+    "office",
+    "pantry",
+    "storage",
+)
+CEILING, FLOOR, WALL, BEAM, COLUMN, WINDOW, DOOR, TABLE, CHAIR, SOFA, BOOKCASE, BOARD, CLUTTER = (
+    range(13)
+)
 COLORS = np.array(
     [
         (224, 222, 214), (126, 104, 84), (203, 199, 183), (170, 158, 140), (150, 152, 158), (150, 190, 214),
@@ -53,7 +65,9 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         # As pointnet utils/data_prep_util.py::save_h5: gzip 4 and 1, chunks chosen by h5py.
         with h5py.File(folder / Path(files[-1]).name, "w", libver="earliest") as file:
             file.create_dataset("data", data=np.array(data), compression="gzip", compression_opts=4)
-            file.create_dataset("label", data=np.array(label), compression="gzip", compression_opts=1)
+            file.create_dataset(
+                "label", data=np.array(label), compression="gzip", compression_opts=1
+            )
     for name, lines in (("all_files.txt", files), ("room_filelist.txt", rooms)):
         (folder / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
 
@@ -69,7 +83,11 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], N
             rng = Generator(PCG64([seed, area, number]))
             cloud, label, extent = make_room(rng)
             corners = windows(extent[:2].tolist(), WIDTH)
-            places = np.linspace(0, len(corners) - 1, min(wanted, most, len(corners))).round().astype(int)
+            places = (
+                np.linspace(0, len(corners) - 1, min(wanted, most, len(corners)))
+                .round()
+                .astype(int)
+            )
             cut = list(_cut(cloud, label, [corners[i] for i in places], rng))
             kind = KINDS[int(rng.integers(len(KINDS)))]
             for x, y in cut:
@@ -86,13 +104,18 @@ def area_sizes(total: int) -> list[int]:
     sizes = [int(share) for share in exact]
     for area in (0, 5, 4, 1, 3, 2)[:total]:
         sizes[area] = max(sizes[area], 1)
-    for area in sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))[: max(total - sum(sizes), 0)]:
+    for area in sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))[
+        : max(total - sum(sizes), 0)
+    ]:
         sizes[area] += 1
     return sizes
 
 
 def _cut(
-    cloud: NDArray[np.float64], label: NDArray[np.uint8], corners: list[tuple[float, float]], rng: Generator
+    cloud: NDArray[np.float64],
+    label: NDArray[np.uint8],
+    corners: list[tuple[float, float]],
+    rng: Generator,
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.uint8]]]:
     """Cut windows out of a room cloud (P, 6) and normalise them: (4096, 9), (4096,)."""
     top = cloud[:, :3].max(axis=0)
@@ -182,7 +205,9 @@ def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
         scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
         for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
             scene.box(TABLE, (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
-        scene.box(CLUTTER, (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, float(rng.uniform(0.1, 0.4))))
+        scene.box(
+            CLUTTER, (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, float(rng.uniform(0.1, 0.4)))
+        )
         for side in range(int(rng.integers(1, 3))):
             seat = (left + 0.2 + 0.7 * side, front - 0.35)
             scene.box(CHAIR, (*seat, 0.42), (0.45, 0.45, 0.06))

@@ -53,12 +53,16 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         rng = Generator(PCG64([seed, number]))
         path = f"{category.synset}/{rng.bytes(16).hex()}"
         points = _shape(pieces[category.name], category.first, rng)
-        text = ("%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n" * len(points)) % tuple(points.ravel().tolist())
+        text = ("%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n" * len(points)) % tuple(
+            points.ravel().tolist()
+        )
         (folder / f"{path}.txt").write_bytes(text.encode())
         paths.append(path)
     order = Generator(PCG64([seed, total, 1])).permutation(total)
     for part, rows in deal(order, part_sizes(total, PUBLISHED)).items():
-        (folder / list_name(part)).write_bytes(json.dumps([f"shape_data/{paths[i]}" for i in rows]).encode())
+        (folder / list_name(part)).write_bytes(
+            json.dumps([f"shape_data/{paths[i]}" for i in rows]).encode()
+        )
 
 
 def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.float64]:

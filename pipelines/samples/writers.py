@@ -24,7 +24,9 @@ def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of train, val and test: the published shares, no part empty from three records on."""
     everything = sum(published.values())
     least = 1 if total >= 3 else 0
-    val, test = (max(round(total * published[part] / everything), least) for part in ("val", "test"))
+    val, test = (
+        max(round(total * published[part] / everything), least) for part in ("val", "test")
+    )
     return {"train": total - val - test, "val": val, "test": test}
 
 
@@ -34,7 +36,9 @@ def deal(rows: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray
 
 
 #: dtype -> the two lines that name its storage in a pickle.
-STORAGE_NAMES: Final = {np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()}
+STORAGE_NAMES: Final = {
+    np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()
+}
 
 
 def write_torch_file(path: Path, value: Any) -> None:
@@ -95,7 +99,9 @@ def _opcodes(value: Any, storages: list[NDArray[Any]]) -> bytes:
 def write_pickled_list(path: Path, graphs: Iterable[Sequence[NDArray[Any]]]) -> None:
     """Write tuples of arrays, the last as numpy's, the others as tensors; the same arrays, the same bytes."""
     keys = map(str, itertools.count(94_000_000_000_001))
-    items = [(*(_tensor(array, next(keys)) for array in tensors), last) for *tensors, last in graphs]
+    items = [
+        (*(_tensor(array, next(keys)) for array in tensors), last) for *tensors, last in graphs
+    ]
     with path.open("wb") as file:
         _Pickler(file, protocol=4).dump(items)
 
@@ -108,7 +114,11 @@ def storage_bytes(array: NDArray[Any], key: str) -> bytes:
         b"X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03X\r\x00\x00\x00little_endianq\x02\x88"
         b"X\n\x00\x00\x00type_sizesq\x03}q\x04(X\x05\x00\x00\x00shortq\x05K\x02"
         b"X\x03\x00\x00\x00intq\x06K\x04X\x04\x00\x00\x00longq\x07K\x04uu."
-        b"\x80\x02(X\x07\x00\x00\x00storageq\x00c" + STORAGE_NAMES[array.dtype] + b"\nq\x01" + text + b"q\x02"
+        b"\x80\x02(X\x07\x00\x00\x00storageq\x00c"
+        + STORAGE_NAMES[array.dtype]
+        + b"\nq\x01"
+        + text
+        + b"q\x02"
         b"X\x03\x00\x00\x00cpuq\x03" + pickle.dumps(array.size, 2)[2:-1] + b"Ntq\x04Q."
         b"\x80\x02]q\x00" + text + b"q\x01a." + struct.pack("<q", array.size) + array.tobytes()
     )
@@ -125,8 +135,14 @@ class _Name:
 
 
 _NUMPY = "numpy"  #: one object, which the pickler recalls
-_TENSOR, _STORAGE = _Name("torch._utils", "_rebuild_tensor_v2"), _Name("torch.storage", "_load_from_bytes")
-_HOOKS, _RECONSTRUCT = _Name("collections", "OrderedDict"), _Name("numpy.core.multiarray", "_reconstruct")
+_TENSOR, _STORAGE = (
+    _Name("torch._utils", "_rebuild_tensor_v2"),
+    _Name("torch.storage", "_load_from_bytes"),
+)
+_HOOKS, _RECONSTRUCT = (
+    _Name("collections", "OrderedDict"),
+    _Name("numpy.core.multiarray", "_reconstruct"),
+)
 _NDARRAY, _DTYPE = _Name(_NUMPY, "ndarray"), _Name(_NUMPY, "dtype")
 
 
@@ -161,7 +177,11 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
         if isinstance(obj, _Reduced):
             return obj.made_by, obj.arguments
         if isinstance(obj, np.ndarray):
-            return _RECONSTRUCT, (_NDARRAY, tuple([0]), b"b"), (1, obj.shape, obj.dtype, False, obj.tobytes())  # noqa: C409
+            return (
+                _RECONSTRUCT,
+                (_NDARRAY, tuple([0]), b"b"),  # noqa: C409 -- a literal would be one object, memoised
+                (1, obj.shape, obj.dtype, False, obj.tobytes()),
+            )
         if isinstance(obj, np.dtype):
             return _DTYPE, (obj.str[1:], False, True), (3, obj.str[0], None, None, None, -1, -1, 0)
         return NotImplemented

@@ -31,7 +31,17 @@ ATOM_FIELDS: Final = (
     "atomic number - 1", "chirality", "degree with hydrogens", "formal charge + 5", "hydrogens",
     "radical electrons", "hybridisation", "aromatic", "in a ring",
 )  # fmt: skip
-ATOM_SIZES: Final = (119, 5, 12, 12, 10, 6, 6, 2, 2)  #: values of each; the last is "another" of seven
+ATOM_SIZES: Final = (
+    119,
+    5,
+    12,
+    12,
+    10,
+    6,
+    6,
+    2,
+    2,
+)  #: values of each; the last is "another" of seven
 BOND_FIELDS: Final = ("type", "stereo", "conjugated")
 BOND_SIZES: Final = (5, 6, 2)
 
@@ -51,13 +61,17 @@ class Molecule(NamedTuple):
     """One molecule as a graph of N atoms and B bonds."""
 
     x: NDArray[np.uint8]  #: (N, 9), :data:`ATOM_FIELDS` of each atom
-    edge_index: NDArray[np.int32]  #: (2, 2·B): each bond from its first to its second atom, then back
+    edge_index: NDArray[
+        np.int32
+    ]  #: (2, 2·B): each bond from its first to its second atom, then back
     edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
 
     def record(self, key: str, **more: NDArray[Any]) -> GraphRecord:
         """Return the record of the molecule; ``more`` are its columns besides atoms and bonds."""
         columns = {"node/x": self.x, "edge/attr": self.edge_attr, **more}
-        return GraphRecord(key=key, num_nodes=len(self.x), columns=columns, edge_index=self.edge_index)
+        return GraphRecord(
+            key=key, num_nodes=len(self.x), columns=columns, edge_index=self.edge_index
+        )
 
 
 def read_smiles(smiles: str) -> Molecule:
@@ -103,12 +117,18 @@ def featurise(mol: Mol) -> Molecule:
     )  # fmt: skip
     stereo = bonds[:, 3]
     if (stereo >= len(_STEREOS)).any():
-        raise RefusedSmilesError(f"a bond has the stereo mark {stereo.max()} of RDKit, which has no index")
+        raise RefusedSmilesError(
+            f"a bond has the stereo mark {stereo.max()} of RDKit, which has no index"
+        )
     ends = bonds[:, :2].astype(np.int32)
     kind = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
     edge_index = np.ascontiguousarray(np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T)
-    edge_attr = np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1).repeat(2, axis=0)
-    return Molecule(np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8), edge_index, edge_attr)
+    edge_attr = np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1).repeat(
+        2, axis=0
+    )
+    return Molecule(
+        np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8), edge_index, edge_attr
+    )
 
 
 def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.int64]:
@@ -155,7 +175,11 @@ class MoleculePipeline(Pipeline[P, S]):
         """Atoms, bonds and what is to be predicted."""
         doc = "features of the Open Graph Benchmark, each an index"
         atoms = index_column("node/x", ATOM_FIELDS, max(ATOM_SIZES) - 1, doc)
-        columns = (atoms, index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc), self.target())
+        columns = (
+            atoms,
+            index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc),
+            self.target(),
+        )
         most = self.manifest.max_nodes
         return Schema(columns=columns, edges="index", max_nodes=most, directed=False, key_length=8)
 
@@ -182,10 +206,14 @@ class MoleculePipeline(Pipeline[P, S]):
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
         folder = self.raw_lists(raw, params.split if len(self.lists) > 1 else "")
-        lists = {part: listed.tolist() for part, listed in self.read_lists(folder, params.split).items()}
+        lists = {
+            part: listed.tolist() for part, listed in self.read_lists(folder, params.split).items()
+        }
         return split_by_lists(lists, list(map(int, records.keys)), "row numbers", params.split)
 
-    def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, NDArray[np.int64]]:
+    def read_lists(
+        self, folder: Path, rule: str, rows: int | None = None
+    ) -> dict[str, NDArray[np.int64]]:
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
         path = folder / self.lists[rule]
         if path.suffix == ".pt":
@@ -217,8 +245,12 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
         "out of range": joined[~inside], "in no part": np.flatnonzero(times == 0),
         "listed more than once": np.flatnonzero(times > 1),
     }  # fmt: skip
-    if faults := [f"{len(found)} {what}, such as {found[0]}" for what, found in wrong.items() if len(found)]:
-        raise DamagedInput(f"{name} does not partition the rows 0 to {rows - 1}: {'; '.join(faults)}.")
+    if faults := [
+        f"{len(found)} {what}, such as {found[0]}" for what, found in wrong.items() if len(found)
+    ]:
+        raise DamagedInput(
+            f"{name} does not partition the rows 0 to {rows - 1}: {'; '.join(faults)}."
+        )
     return parts
 
 

@@ -28,9 +28,12 @@ from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, local_source, 
 class OwnParams(Params):
     """Parameters of datasets of a user's own files."""
 
-    class_name: tuple[str, ...] = Field(default=(), description="name of each class, in order; repeat")
+    class_name: tuple[str, ...] = Field(
+        default=(), description="name of each class, in order; repeat"
+    )
     on_error: Literal["stop", "skip"] = Field(
-        default="stop", description="a file that cannot be used: stop, or skip it and list it on the card"
+        default="stop",
+        description="a file that cannot be used: stop, or skip it and list it on the card",
     )
 
 
@@ -44,8 +47,12 @@ class OwnSplitParams(SplitParams):
         pattern="^(random|stratified)$",
         description="random: records dealt at random; stratified: with equal shares of the classes",
     )
-    val_fraction: float = Field(default=0.1, ge=0, lt=1, description="share of the records that validate")
-    test_fraction: float = Field(default=0.1, ge=0, lt=1, description="share of the records that test")
+    val_fraction: float = Field(
+        default=0.1, ge=0, lt=1, description="share of the records that validate"
+    )
+    test_fraction: float = Field(
+        default=0.1, ge=0, lt=1, description="share of the records that test"
+    )
 
     @model_validator(mode="after")
     def _some_train(self) -> Self:
@@ -101,7 +108,9 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
             found = error.parts["found"]
             return Skipped(key, f"{error.what}{f' ({found})' if found else ''}")
         skip = f"kmip-data build {self.manifest.file} --name {self.manifest.name} --set on_error=skip …"
-        error.parts["next"] = error.parts["next"] or f"repair or remove the file, or skip it: {skip}"
+        error.parts["next"] = (
+            error.parts["next"] or f"repair or remove the file, or skip it: {skip}"
+        )
         raise error
 
 
@@ -124,7 +133,9 @@ def given_file(path: Path, option: str) -> Path:
     """Return the absolute path of the file that an option names; an error where there is none."""
     path, found = _located(path)
     if found != "a file":
-        fault = "does not exist" if found == os.strerror(errno.ENOENT) else f"is not a file: {found}"
+        fault = (
+            "does not exist" if found == os.strerror(errno.ENOENT) else f"is not a file: {found}"
+        )
         raise UsageError(f"{path} {fault}.", next=f"check the path given to {option}")
     return path
 
@@ -151,7 +162,9 @@ def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> 
             if not name.startswith(".") and path.suffix.lower() in suffixes and path.is_file():
                 key = path.relative_to(folder).as_posix()
                 if key.encode("utf-8", "ignore").decode() != key:
-                    raise UsageError(f"The name of {key!a} in {folder} is not UTF-8.", next="rename it")
+                    raise UsageError(
+                        f"The name of {key!a} in {folder} is not UTF-8.", next="rename it"
+                    )
                 found[key] = path
     if not found:
         raise UsageError(f"{folder} has no usable file.", next=check)
@@ -179,7 +192,9 @@ def copy_in(
     def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
         with writing(target):
             target.mkdir()
-            require_room(folder, sum(path.stat().st_size for path in files.values()), "A copy of the files")
+            require_room(
+                folder, sum(path.stat().st_size for path in files.values()), "A copy of the files"
+            )
             for place in {(target / name).parent for name in files}:
                 place.mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(_THREADS) as pool:

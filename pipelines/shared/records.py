@@ -21,10 +21,14 @@ _ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
 
 
 def _features(key: str, fields: tuple[str, ...], doc: str, **kind: Any) -> Column:
-    return Column(key=key, attribute=_ATTRIBUTES[key], shape=(len(fields),), fields=fields, doc=doc, **kind)
+    return Column(
+        key=key, attribute=_ATTRIBUTES[key], shape=(len(fields),), fields=fields, doc=doc, **kind
+    )
 
 
-def feature_column(key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32") -> Column:
+def feature_column(
+    key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32"
+) -> Column:
     """Return the column of real features, a row of ``fields`` for each, presented as float32."""
     return _features(key, fields, doc, stored=stored, presented="float32")
 
@@ -54,7 +58,9 @@ def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> lis
     return [Unit(i, f"{what} {run[0]} to {run[-1]}", {"rows": run}) for i, run in enumerate(runs)]
 
 
-def units_by_size(names: Iterable[str], size: Callable[[str], int], most: int, what: str) -> list[Unit]:
+def units_by_size(
+    names: Iterable[str], size: Callable[[str], int], most: int, what: str
+) -> list[Unit]:
     """Deal names to units whose sizes add up to ``most`` or less; the items of a unit are called ``what``.
 
     A name that is larger by itself is a unit of its own.
@@ -68,10 +74,14 @@ def units_by_size(names: Iterable[str], size: Callable[[str], int], most: int, w
             used = 0
         units[-1].append(name)
         used += needed
-    return [Unit(i, f"{what} {unit[0]} to {unit[-1]}", {what: unit}) for i, unit in enumerate(units)]
+    return [
+        Unit(i, f"{what} {unit[0]} to {unit[-1]}", {what: unit}) for i, unit in enumerate(units)
+    ]
 
 
-def rows_inside(sizes: Sequence[tuple[str, int]], params: Params) -> Iterator[tuple[str, int, list[int]]]:
+def rows_inside(
+    sizes: Sequence[tuple[str, int]], params: Params
+) -> Iterator[tuple[str, int, list[int]]]:
     """Yield the name of each file or part, how many records come before it, and the rows chosen in it.
 
     ``sizes`` has name and number of records of each, in source order.
@@ -89,7 +99,9 @@ def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> l
     for part, _, rows in rows_inside([(part, sizes[part]) for part in PARTS], params):
         for at in range(0, len(rows), per_unit):
             run = rows[at : at + per_unit]
-            units.append(Unit(len(units), f"{part} {run[0]} to {run[-1]}", {"part": part, "rows": run}))
+            units.append(
+                Unit(len(units), f"{part} {run[0]} to {run[-1]}", {"part": part, "rows": run})
+            )
     return units
 
 
@@ -114,7 +126,10 @@ def split_by_lists(
     lists are, the note says.
     """
     position = {name: i for i, name in enumerate(names)}
-    parts = {part: [position[name] for name in listed if name in position] for part, listed in lists.items()}
+    parts = {
+        part: [position[name] for name in listed if name in position]
+        for part, listed in lists.items()
+    }
     return Split(rule, rule, {}, parts, f"the {what} of the raw data, in their order")
 
 
@@ -143,7 +158,9 @@ def _stratified_split(
         name += seed
     if own.node_code is not None:
         codes = _deal_nodes(own.node_code, records, params.split_seed)
-        note = "nodes dealt at random" + (", with equal shares of the classes" if records.node_labels else "")
+        note = "nodes dealt at random" + (
+            ", with equal shares of the classes" if records.node_labels else ""
+        )
         return Split(name, "stratified", own.parameters, note=note, node_code=codes)
     labels, what = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
@@ -151,7 +168,9 @@ def _stratified_split(
     sizes = {part: len(own.parts[part]) for part in chosen}
     dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
     parts = {**own.parts, **{part: pool[rows].tolist() for part, rows in dealt.items()}}
-    return Split(name, "stratified", own.parameters, parts, f"{', '.join(chosen)} dealt anew by {what}")
+    return Split(
+        name, "stratified", own.parameters, parts, f"{', '.join(chosen)} dealt anew by {what}"
+    )
 
 
 def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.int64], str]:
@@ -170,7 +189,9 @@ def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.i
 def _deal_nodes(codes: NDArray[np.uint8], records: Records, seed: int) -> NDArray[np.uint8]:
     """Deal the nodes of one graph, but those that are in no part."""
     nodes = np.flatnonzero(codes != NO_PART)
-    labels = np.zeros(len(codes), np.int64) if records.node_labels is None else records.node_labels[0]
+    labels = (
+        np.zeros(len(codes), np.int64) if records.node_labels is None else records.node_labels[0]
+    )
     sizes = {part: int((codes == code).sum()) for code, part in enumerate(PARTS)}
     dealt = codes.copy()
     for code, rows in enumerate(stratified_parts(labels[nodes], sizes, seed=seed).values()):

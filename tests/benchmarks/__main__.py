@@ -14,7 +14,9 @@ TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"_
 
 @click.command()
 @click.argument("topics", nargs=-1, type=click.Choice(TOPICS))
-@click.option("--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast.")
+@click.option(
+    "--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast."
+)
 def main(topics: tuple[str, ...], quick: bool) -> None:
     """Measure the rows of TOPICS, by default of all."""
     notes: dict[str, None] = {}

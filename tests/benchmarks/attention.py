@@ -80,9 +80,16 @@ def both_passes(
 
 
 def _row(
-    what: str, against: str, *sides: Callable[[], object], target: float, repeats: int, warmup: int = 1
+    what: str,
+    against: str,
+    *sides: Callable[[], object],
+    target: float,
+    repeats: int,
+    warmup: int = 1,
 ) -> Row:
-    return Row.compared(what, against, compare(*sides, repeats=repeats, warmup=warmup), target=target)
+    return Row.compared(
+        what, against, compare(*sides, repeats=repeats, warmup=warmup), target=target
+    )
 
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
@@ -91,7 +98,9 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
     _search(work)()
     peer("symbolic", small)()
     what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
-    yield _row(what, "KeOps argKmin", _search(work), peer("symbolic", work), target=40, repeats=1, warmup=0)
+    yield _row(
+        what, "KeOps argKmin", _search(work), peer("symbolic", work), target=40, repeats=1, warmup=0
+    )
     ours = both_passes(get_method("auto").attend, work)
     ours()
     what = f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10"
@@ -111,16 +120,30 @@ def _by_itself(sizes: Sizes) -> Row:
     hundred = replace(work, k=100)
     _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
     what = f"time at k = 100 over k = 10, {sizes.nodes:,} nodes (the paper's own: 22)"
-    return Row(what=what, against="itself", ours=ratio, unit="", spread=spread, target="≤ 4×", met=ratio <= 4)
+    return Row(
+        what=what,
+        against="itself",
+        ours=ratio,
+        unit="",
+        spread=spread,
+        target="≤ 4×",
+        met=ratio <= 4,
+    )
 
 
 def _on_the_sphere(sizes: Sizes) -> Row:
     """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
     work = draw(Shape(d=64, data="sphere"), sizes.nodes)
-    what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
+    what, repeats = (
+        f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
+        max(1, sizes.repeats - 2),
+    )
     found = [
         _row(what, against, _search(work), other, target=0.8, repeats=repeats)
-        for other, against in ((peer("naive", work), "matrix product + topk, in chunks"), (flat(work), FLAT))
+        for other, against in (
+            (peer("naive", work), "matrix product + topk, in chunks"),
+            (flat(work), FLAT),
+        )
     ]
     return min(found, key=lambda row: row.ratio or 0.0)
 
@@ -134,4 +157,6 @@ def _ragged(sizes: Sizes) -> Row:
         return (padded.queries @ padded.keys.mT).topk(15, dim=-1)
 
     what = f"search, {sizes.graphs:,} graphs of 150 nodes, d = 10, k = 15"
-    return _row(what, "padded matrix product + topk", _search(work), theirs, target=5, repeats=sizes.repeats)
+    return _row(
+        what, "padded matrix product + topk", _search(work), theirs, target=5, repeats=sizes.repeats
+    )

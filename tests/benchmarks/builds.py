@@ -44,7 +44,9 @@ def build_shards(name: str, raw: Path, build: Path, **parameters: str) -> Path:
     (build / "shards").mkdir(parents=True, exist_ok=True)
     prepared = pipeline.prepare(RawFolder(raw, {}, (), sample=True), params, build)
     for unit in pipeline.units(prepared, params):
-        build_unit(BuildTask(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None))
+        build_unit(
+            BuildTask(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None)
+        )
     return build / "shards"
 
 
@@ -56,7 +58,9 @@ def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
 
     def ours(jobs: int) -> Any:
         remove_scratch(home)
-        return build_dataset("peptides-func", home=Home(home), archives=[raw], jobs=jobs, quiet=True)
+        return build_dataset(
+            "peptides-func", home=Home(home), archives=[raw], jobs=jobs, quiet=True
+        )
 
     build = ours(1)
     for jobs, target in ((1, 1.2), (2, 2.0)):
@@ -67,7 +71,13 @@ def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     size, pyg = bytes_below(build.path), (folder / "data.pt").stat().st_size
     what, against = "bytes on disk a graph, peptides-func", "PyG InMemoryDataset.save"
     yield Row.of(
-        what, against, size / graphs, pyg / graphs, "B", target=5, note="peptides: the whole build folder"
+        what,
+        against,
+        size / graphs,
+        pyg / graphs,
+        "B",
+        target=5,
+        note="peptides: the whole build folder",
     )
 
 
@@ -88,7 +98,9 @@ def peptides_as_pyg(raw: Path, file: Path) -> None:
             graph = smiles2graph(row["smiles"])
             names = {"x": "node_feat", "edge_index": "edge_index", "edge_attr": "edge_feat"}
             tensors = {name: torch.from_numpy(graph[key]) for name, key in names.items()}
-            graphs.append(Data(**tensors, y=torch.tensor([json.loads(row["labels"])], dtype=torch.float32)))
+            graphs.append(
+                Data(**tensors, y=torch.tensor([json.loads(row["labels"])], dtype=torch.float32))
+            )
     InMemoryDataset.save(graphs, str(file))
 
 
@@ -112,7 +124,10 @@ def malnet(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     times = compare(ours, theirs, repeats=1 if quick else 7)
     note = f"malnet: {graphs:,} generated call graphs, one process"
     yield Row.compared("MalNet-Tiny build", "PyG MalNetTiny.process", times, target=8, note=note)
-    size, pyg = bytes_below(folder / "build/shards"), (folder / "pyg/processed/data.pt").stat().st_size
+    size, pyg = (
+        bytes_below(folder / "build/shards"),
+        (folder / "pyg/processed/data.pt").stat().st_size,
+    )
     what, against = "bytes on disk a graph, malnet-tiny", "PyG MalNetTiny's data.pt"
     yield Row.of(what, against, size / graphs, pyg / graphs, "B", target=3.5, note=note)
 
@@ -140,7 +155,9 @@ def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     times = compare(ours, theirs, repeats=1 if quick else 3, warmup=0)
     note = f"coco-sp: {graphs:,} generated graphs of 441 to 529 superpixels"
     against = "PyG LRGBDataset.process"
-    yield Row.compared(f"COCO-SP-like pickle of {graphs:,} graphs", against, times, target=5, note=note)
+    yield Row.compared(
+        f"COCO-SP-like pickle of {graphs:,} graphs", against, times, target=5, note=note
+    )
     mebibytes = [size / 2**20 for size in memory.values()]
     yield Row.of("peak memory of it", against, *mebibytes, "MiB", target=4, note=note)
     files = (made / "shards").iterdir(), (path for path in pyg.iterdir() if path.name[:3] != "pre")

@@ -30,7 +30,11 @@ from kmip_data.manifest import load_manifest
 from kmip_data.runtime.memory import peak_host_memory
 
 #: Directed edges -> seconds of the target, and those published of other tools, without labels and features.
-TARGETS: Final = {620_000: (8, "17.9 to 21"), 2_200_000: (30, "35 to 73"), 5_700_000: (90, "116 to 241")}
+TARGETS: Final = {
+    620_000: (8, "17.9 to 21"),
+    2_200_000: (30, "35 to 73"),
+    5_700_000: (90, "116 to 241"),
+}
 EDGES: Final = 2.5  #: directed edges per intersection, as OSMnx counts them
 MEMORY: Final = 4 * 2**30  #: bytes, target of a build
 PAPER: Final = 10**9  #: intersections of the last column, by the exponents
@@ -86,14 +90,26 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 
 def measured(intersections: int, *, commands: bool = True) -> Country:
     """Generate a country, build it, and run the commands on the build, each in a process of its own."""
-    from support.country import write_country  # slow to import: a build by this module does not wait for it
+    from support.country import (
+        write_country,
+    )  # slow to import: a build by this module does not wait for it
 
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
         folder = Path(name)
         file, log = folder / f"generated-{intersections}.osm.pbf", folder / "stages"
         write_country(file, intersections)
         home = ("--home", str(folder / "home"))
-        words = ("build", "city", "--name", "country", "--archive", str(file), "--quiet", "--json", *home)
+        words = (
+            "build",
+            "city",
+            "--name",
+            "country",
+            "--archive",
+            str(file),
+            "--quiet",
+            "--json",
+            *home,
+        )
         build, printed = _run("benchmarks.country", words, log)
         costs = {**_stages(log), "build": build}
         if build.reason:
@@ -105,7 +121,9 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
             costs[command], printed = _run("kmip_data", (*rest, *home))
             if command == "training batch" and not costs[command].reason:
                 (pace,) = json.loads(printed)["models"]
-                costs[command] = costs[command]._replace(seconds=pace["seconds"] or 0, reason=pace["note"])
+                costs[command] = costs[command]._replace(
+                    seconds=pace["seconds"] or 0, reason=pace["note"]
+                )
         return Country(nodes, costs)
 
 
@@ -129,7 +147,13 @@ def _run(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Co
     said = next((line for line in lines if line.startswith("Error: ")), lines[-1])
     code = child.returncode
     said = said.removeprefix("Error: ")
-    reason = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"refused: {said}" if code else ""
+    reason = (
+        f"stopped by {signal.Signals(-code).name}"
+        if code < 0
+        else f"refused: {said}"
+        if code
+        else ""
+    )
     return Cost(seconds, peak, reason), texts[0]
 
 
@@ -186,7 +210,9 @@ def build_unit(task: Any) -> Any:
     from kmip_data.graphs import eccentricity
     from kmip_data.pipelines.engine import pool
 
-    eccentricity.local_eccentricity = _within("eccentricity", eccentricity.local_eccentricity, "write")
+    eccentricity.local_eccentricity = _within(
+        "eccentricity", eccentricity.local_eccentricity, "write"
+    )
     return _within("write", pool.build_unit, None)(task)
 
 
@@ -213,7 +239,9 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
     limits = dict[str, float]()
     for stage in (*STAGES, "copy, split, card", "build", *COMMANDS):
         cells = [str(found.costs.get(stage, "–")) for found in sizes]
-        (pace, seconds), (power, memory) = (grown(ended, stage, field) for field in ("seconds", "memory"))
+        (pace, seconds), (power, memory) = (
+            grown(ended, stage, field) for field in ("seconds", "memory")
+        )
         if stage == "build":  # whose peak is that of another stage at each size
             power = memory = float("nan")
         if power > 0.1:  # else it does not grow
@@ -221,11 +249,16 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
         cells += [f"{pace:.2f}, {power:.2f}", f"{seconds / 3600:,.1f} h, {memory / 2**30:,.0f} GiB"]
         yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
     if limits:
-        first, memory = min(limits, key=lambda stage: limits[stage]), psutil.virtual_memory().total / 2**30
+        first, memory = (
+            min(limits, key=lambda stage: limits[stage]),
+            psutil.virtual_memory().total / 2**30,
+        )
         yield f"\nOn paper {first} breaks first: {limits[first]:,.0f} intersections fill {memory:.0f} GiB."
     yield f"A city has {load_manifest('city').max_nodes:,} intersections at most."
     batches = (found.costs.get("training batch", Cost()) for found in ended)
-    speeds = [f"{SEEDS / batch.seconds:,.0f}" for batch in batches if batch.seconds and not batch.reason]
+    speeds = [
+        f"{SEEDS / batch.seconds:,.0f}" for batch in batches if batch.seconds and not batch.reason
+    ]
     if speeds:
         yield f"Seeds a second, in batches of {SEEDS:,} with 10 and 10 neighbours: {', '.join(speeds)}."
     yield f"Machine: {machine_line()}."
@@ -238,13 +271,17 @@ def draw(sizes: Sequence[Country], path: Path) -> None:
     from matplotlib.ticker import LogLocator
 
     mpl.use("svg")
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.sans-serif": "DejaVu Sans"})
+    plt.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": "growth", "font.sans-serif": "DejaVu Sans"}
+    )
     figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
     kinds = (("seconds", "seconds", 1), ("GiB at the peak", "memory", 2**30))
     for axis, (label, field, unit) in zip(axes, kinds, strict=True):
         for stage in (*STAGES, "build", "training batch"):
             costs = [(found.nodes, found.costs.get(stage, Cost())) for found in sizes]
-            points = [(nodes, getattr(cost, field) / unit) for nodes, cost in costs if not cost.reason]
+            points = [
+                (nodes, getattr(cost, field) / unit) for nodes, cost in costs if not cost.reason
+            ]
             axis.plot(*np.array(points).reshape(-1, 2).T, label=stage)
         axis.set(xscale="log", yscale="log", xlabel="intersections", ylabel=label)
         axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0e}".replace("e+0", "e"))
@@ -273,5 +310,10 @@ if __name__ == "__main__":
         done = list[Country]()
         for size in sys.argv[1:]:
             done.append(measured(round(float(size))))
-            print("\n".join(report(done)), flush=True)  # what is there, if a later one takes all down
-            draw([one for one in done if not one.costs["build"].reason], ROOT / "docs/pictures/growth.svg")
+            print(
+                "\n".join(report(done)), flush=True
+            )  # what is there, if a later one takes all down
+            draw(
+                [one for one in done if not one.costs["build"].reason],
+                ROOT / "docs/pictures/growth.svg",
+            )

@@ -35,7 +35,10 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
             file = Path(place) / "data.pt"
             InMemoryDataset.save(items, str(file))
             sizes = bytes_below(build.path) / len(items), file.stat().st_size / len(items)
-        what, against = f"bytes on disk a graph, {name}", "PyG InMemoryDataset.save, PyG's class with edges"
+        what, against = (
+            f"bytes on disk a graph, {name}",
+            "PyG InMemoryDataset.save, PyG's class with edges",
+        )
         nodes = sum(item.num_nodes for item in items) / len(items)
         note = f"{name}: {len(items)} sample graphs of {nodes:,.0f} nodes, k = {build.card.parameters['k']}"
         yield Row.of(what, against, *sizes, "B", target=target, note=note)

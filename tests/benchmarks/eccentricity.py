@@ -39,7 +39,9 @@ def rows(*, quick: bool = False) -> list[Row]:
         found = [_against_networkx(graph)]
         if most > 1:
             times = compare(lambda: ours(2), lambda: ours(1), repeats=1 if quick else 3, warmup=0)
-            found.append(Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7))
+            found.append(
+                Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7)
+            )
         return found
     finally:
         set_num_threads(None)

@@ -26,7 +26,9 @@ def rows(*, quick: bool = False) -> list[Row]:
     graphs, points, repeats = (2, 512, 3) if quick else (8, 4_096, 7)
     step("ours", 2, 64)()  # loads and compiles
     ours, theirs = step("ours", graphs, points), step("theirs", graphs, points)
-    memory = [peak(side) / 2**20 for side in (ours, theirs)]  # first: later what was freed is used again
+    memory = [
+        peak(side) / 2**20 for side in (ours, theirs)
+    ]  # first: later what was freed is used again
     times = compare(ours, theirs, repeats=repeats)
     what = f"GatedGCN layer, forward and backward, {graphs} × {points:,} × {K} edges, d = {DIM}"
     return [
@@ -42,7 +44,10 @@ def step(side: str, graphs: int, points: int) -> Step:
     first = torch.arange(graphs).repeat_interleave(points)[:, None] * points
     neighbor = (torch.randint(0, points, (nodes, K)) + first).to(torch.int32)
     layer = GatedGCN(DIM, dropout=0.1, residual=False)
-    x, e = torch.randn(nodes, DIM, requires_grad=True), torch.randn(nodes, K, DIM, requires_grad=True)
+    x, e = (
+        torch.randn(nodes, DIM, requires_grad=True),
+        torch.randn(nodes, K, DIM, requires_grad=True),
+    )
     batch = read_batch(Data(x=x, neighbor=neighbor))
     index = torch.stack([neighbor.flatten().long(), torch.arange(nodes).repeat_interleave(K)])
     scattering = ScatterGatedGCN(layer)
@@ -75,7 +80,9 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
 
     def forward(self, x: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """Nodes and edges, (N, d) and (E, d), to the same."""
-        sums, pre = self.propagate(edge_index, Bx=self.B(x), Dx=self.D(x), Ex=self.E(x), Ce=self.C(e))
+        sums, pre = self.propagate(
+            edge_index, Bx=self.B(x), Dx=self.D(x), Ex=self.E(x), Ce=self.C(e)
+        )
         x_new = self.dropout(torch.relu(self.norm_x(self.A(x) + sums)))
         return x_new, e + self.dropout(torch.relu(self.norm_e(pre)))
 

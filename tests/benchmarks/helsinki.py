@@ -53,7 +53,16 @@ def rows(*, quick: bool = False) -> list[Row]:
     spread = theirs / max(mine), theirs / min(mine)
     what, against = "Helsinki: extract to finished build", "OSMnx + upstream's code"
     return [
-        Row.of(what, against, statistics.median(mine), theirs, "s", target=20.0, spread=spread, note=note)
+        Row.of(
+            what,
+            against,
+            statistics.median(mine),
+            theirs,
+            "s",
+            target=20.0,
+            spread=spread,
+            note=note,
+        )
     ]
 
 
@@ -71,7 +80,9 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     graph = osmnx.add_edge_speeds(osmnx.graph_from_xml(folder / "streets.osm"))
     counts = osmnx.stats.count_streets_per_node(graph)
     nodes, edges = osmnx.graph_to_gdfs(graph)
-    areas = osmnx.features_from_xml(folder / "areas.osm", tags={"landuse": True})[["landuse", "geometry"]]
+    areas = osmnx.features_from_xml(folder / "areas.osm", tags={"landuse": True})[
+        ["landuse", "geometry"]
+    ]
     joined = geopandas.sjoin_nearest(nodes, areas, how="inner")
     nodes["landuse"] = joined[~joined.index.duplicated(keep="first")]["landuse"]
     nodes["street_count"] = nodes.index.map(counts)
@@ -95,4 +106,6 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
 def _one_hot(values: Any) -> Any:
     text = values.astype(str)
     kept = text.where(text.isin(text.value_counts().index[:8]), "others")
-    return np.stack([(kept == name).to_numpy(np.float32) for name in kept.value_counts().index], axis=1)
+    return np.stack(
+        [(kept == name).to_numpy(np.float32) for name in kept.value_counts().index], axis=1
+    )

@@ -46,9 +46,14 @@ def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | Non
 
     for cloud in clouds:
         assert np.array_equal(knn_table(cloud, k), ckdtree_in_order(cloud, k))
-    ours, theirs = (lambda of=of: [of(cloud, k) for cloud in clouds] for of in (knn_table, ckdtree_in_order))
+    ours, theirs = (
+        lambda of=of: [of(cloud, k) for cloud in clouds] for of in (knn_table, ckdtree_in_order)
+    )
     times = compare(ours, theirs, repeats=repeats)
-    what, against = f"k-NN of {what}, in the exact order", "scipy cKDTree, one worker, order fixed up"
+    what, against = (
+        f"k-NN of {what}, in the exact order",
+        "scipy cKDTree, one worker, order fixed up",
+    )
     note = "k-NN: sample rooms, whose blocks hold 15 to 30 % coincident points; one thread on both sides"
     return Row.compared(what, against, times, per=len(clouds), target=target, note=note)
 

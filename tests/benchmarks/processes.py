@@ -42,7 +42,9 @@ def rows(*, quick: bool = False, side: int = SIDE) -> Iterator[Row]:
         city = _city(100 if quick else side)
         build = kmip_data.save(city, Path(folder) / "grid")
         keys = [f"model.layers={LAYERS}", "model.hidden_dim=28", "model.attention.key_dim=5"]
-        config = configuration(str(build.path), {}, {}, model="gps-kmip", variant="code", overrides=keys)
+        config = configuration(
+            str(build.path), {}, {}, model="gps-kmip", variant="code", overrides=keys
+        )
         paper = _on_paper(city, config.model.model_dump())
         what = f"step of {LAYERS} GPS layers with k-MIP, {city.num_nodes:,} nodes: 2 processes"
         del city  # forks would begin with it
@@ -52,7 +54,9 @@ def rows(*, quick: bool = False, side: int = SIDE) -> Iterator[Row]:
         target, what = round(1 / 0.6, 2), "its peak memory, each process"
         memory = (each["memory"] / 2**20 for each in (two, one))
         yield Row.of(what, "1 process", *memory, "MiB", target=target, note=note)
-        yield Row.of("bytes that a process sends in it", "on paper", two["sent"], paper, "B", note=note)
+        yield Row.of(
+            "bytes that a process sends in it", "on paper", two["sent"], paper, "B", note=note
+        )
 
 
 def _city(side: int) -> Data:
@@ -89,7 +93,11 @@ def _measured(config: RunConfig, home: Home, processes: int) -> dict[str, Any]:
             begun = time.perf_counter()
             loop.train_epoch()
             seconds = time.perf_counter() - begun
-        values = {"seconds": seconds, "sent": sent[0], "loss": float(loop.module.meter.values[0, 0])}
+        values = {
+            "seconds": seconds,
+            "sent": sent[0],
+            "loss": float(loop.module.meter.values[0, 0]),
+        }
         memory = max(machine.gathered(peak_host_memory()))
         if rank == 0:
             found.write_text(json.dumps(values | {"memory": memory}))

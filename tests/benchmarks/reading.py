@@ -46,7 +46,9 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         folder = Path(place)
         items = itertools.islice(generated(), 32 if quick else 256)
         dataset = ShardedDataset(save(items, folder / "build", name="generated"))
-        yield row_of(random_access(dataset, folder, repeats), "PyG OnDiskDataset (sqlite, schema)", 5)
+        yield row_of(
+            random_access(dataset, folder, repeats), "PyG OnDiskDataset (sqlite, schema)", 5
+        )
         yield from other_formats(dataset, "S3DIS-size graph", BATCH, folder, repeats)
         memory = in_memory(list(dataset))
         for threads, compact in itertools.product((1, 2), (False, True)):
@@ -69,13 +71,17 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         yield row_of(batches(loader, in_memory(list(dataset)), what, repeats), LOADER, 3)
 
 
-def other_formats(data: ShardedDataset, what: str, batch: int, folder: Path, repeats: int) -> Iterator[Row]:
+def other_formats(
+    data: ShardedDataset, what: str, batch: int, folder: Path, repeats: int
+) -> Iterator[Row]:
     """Compare with other formats whose libraries are installed: graphs at random, and batches of litData."""
     order = np.random.Generator(np.random.PCG64(1)).permutation(len(data)).tolist()
     part, like = data.split or "graphs", data[0]
 
     def at_random(read: Callable[[int], Data], against: str) -> Row:
-        ours, theirs = (lambda side=side: deque(map(side, order), 0) for side in (data.__getitem__, read))
+        ours, theirs = (
+            lambda side=side: deque(map(side, order), 0) for side in (data.__getitem__, read)
+        )
         found = compared(f"one {what} at random", ours, theirs, len(order), repeats)
         return row_of(found, against, None)
 
@@ -88,13 +94,17 @@ def other_formats(data: ShardedDataset, what: str, batch: int, folder: Path, rep
         loader = GraphLoader(data, batch, shuffle=True, num_threads=1, prefetch=0)
         sides = loader, litdata.StreamingDataLoader(stream, batch_size=batch, num_workers=0)
         ours, theirs = (lambda side=side: deque(side, 0) for side in sides)
-        found = compared(f"batches of {batch}, shuffled: {what}", ours, theirs, len(loader), repeats)
+        found = compared(
+            f"batches of {batch}, shuffled: {what}", ours, theirs, len(loader), repeats
+        )
         yield row_of(found, "litData StreamingDataLoader", None)
     with suppress(ImportError):
         import lance
         from pyarrow import parquet
 
-        table = parquet.read_table(export(data.build, "parquet", folder / "parquet", quiet=True)[part])
+        table = parquet.read_table(
+            export(data.build, "parquet", folder / "parquet", quiet=True)[part]
+        )
         stored = lance.write_dataset(table, str(folder / "lance"))
         yield at_random(lambda record: of_row(stored.take([record]), like), "Lance take")
 
@@ -114,4 +124,6 @@ def of_row(row: Any, like: Data) -> Data:
 def row_of(found: Compared, against: str, target: float | None) -> Row:
     """Return the row of a comparison."""
     times = found.ours, found.theirs, found.ratio, (found.least, found.most)
-    return Row.compared(found.what, against, times, target=target, note="reading: generated or sample data")
+    return Row.compared(
+        found.what, against, times, target=target, note="reading: generated or sample data"
+    )

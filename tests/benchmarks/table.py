@@ -12,7 +12,9 @@ from typing import Any
 
 from kmip_data.cli.bench import quantity
 
-Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest
+Times = tuple[
+    float, float, float, tuple[float, float]
+]  #: ours, theirs, ratio, its smallest and largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,9 @@ class Row:
     def compared(cls, what: str, against: str, times: Times, *, per: int = 1, **more: Any) -> Row:
         """Make the row of what :func:`compare` gave, in seconds of each of ``per`` things done."""
         ours, theirs, ratio, spread = times
-        return cls.of(what, against, ours / per, theirs / per, "s", ratio=ratio, spread=spread, **more)
+        return cls.of(
+            what, against, ours / per, theirs / per, "s", ratio=ratio, spread=spread, **more
+        )
 
     @classmethod
     def of(

@@ -28,16 +28,22 @@ class PyGLayer(nn.Module):
     that stay what they are.
     """
 
-    def __init__(self, dim: int, *, heads: int, attention: str, dropout: float, reads_edges: bool) -> None:
+    def __init__(
+        self, dim: int, *, heads: int, attention: str, dropout: float, reads_edges: bool
+    ) -> None:
         super().__init__()
         conv = ResGatedGraphConv(dim, dim, edge_dim=dim if reads_edges else None)
         heads = next(number for number in range(heads, 0, -1) if dim % number == 0)
         self.layer = GPSConv(dim, conv, heads=heads, dropout=dropout, attn_type=attention)
 
-    def forward(self, x: Tensor, e: Tensor | None, graphs: GraphBatch) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, x: Tensor, e: Tensor | None, graphs: GraphBatch
+    ) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, dim) to the same; ``e`` are those of every edge, or one row for all."""
         index = graphs.edges.index
-        features = {} if e is None else {"edge_attr": e.reshape(-1, x.shape[1]).expand(index.shape[1], -1)}
+        features = (
+            {} if e is None else {"edge_attr": e.reshape(-1, x.shape[1]).expand(index.shape[1], -1)}
+        )
         return self.layer(x, index, graphs.graph, **features), e
 
 
@@ -64,7 +70,10 @@ class UpstreamAttention(nn.Module):
 
 def _in_pyg(attention: str) -> Callable[[GPSNetwork, ModelConfig], None]:
     def replace(network: GPSNetwork, config: ModelConfig) -> None:
-        options: dict[str, Any] = {"heads": getattr(config.attention, "heads", 4), "dropout": config.dropout}
+        options: dict[str, Any] = {
+            "heads": getattr(config.attention, "heads", 4),
+            "dropout": config.dropout,
+        }
         options |= {"attention": attention, "reads_edges": network.reads_edges}
         layers = (PyGLayer(config.hidden_dim, **options) for _ in range(config.layers))
         network.layers, network.begin = nn.ModuleList(layers), None
@@ -82,12 +91,18 @@ def _as_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
     return replace
 
 
-def rivals(config: ModelConfig, device: str) -> dict[str, Callable[[GPSNetwork, ModelConfig], None]]:
+def rivals(
+    config: ModelConfig, device: str
+) -> dict[str, Callable[[GPSNetwork, ModelConfig], None]]:
     """Names of a model's rivals, and the functions that turn its network into them."""
-    found = {f"PyG GPSConv, {attention}": _in_pyg(attention) for attention in ("multihead", "performer")}
+    found = {
+        f"PyG GPSConv, {attention}": _in_pyg(attention) for attention in ("multihead", "performer")
+    }
     if config.attention.kind == "k-mip":
         symbolic = device == "cuda" and get_method("symbolic").unusable(device) is None
-        name, how = ("symbolic", "KeOps") if symbolic else ("naive", "padded, matrix product and topk")
+        name, how = (
+            ("symbolic", "KeOps") if symbolic else ("naive", "padded, matrix product and topk")
+        )
         found[f"k-MIP as upstream ({how})"] = _as_upstream(name)
     return found
 
@@ -112,7 +127,9 @@ def rows(*, quick: bool = False) -> list[Row]:
                 replace(made.module.model, made.config.model)
             return made
 
-        makers = {name or "gps-kmip": partial(contestant, replace=each) for name, each in others.items()}
+        makers = {
+            name or "gps-kmip": partial(contestant, replace=each) for name, each in others.items()
+        }
         rounds, most, seconds = (1, 1, 1.0) if quick else (5, 20, 60.0)
         log = partial(click.echo, err=True)
         paces = compare_training(makers, rounds=rounds, most=most, seconds=seconds, log=log)

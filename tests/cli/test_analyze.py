@@ -9,16 +9,30 @@ from support.cli import done, refused
 from kmip_data.models.analysis import expressivity
 from kmip_data.models.analysis.study import record_run
 
-QUICK = ["--epochs", "1", "--device", "cpu", "-q", "--set", "model.layers=3", "--set", "model.hidden_dim=8"]
+QUICK = [
+    "--epochs",
+    "1",
+    "--device",
+    "cpu",
+    "-q",
+    "--set",
+    "model.layers=3",
+    "--set",
+    "model.hidden_dim=8",
+]
 
 
 def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lines = done("analyze", "approximation", "--gaussian", "40x4", "--k", "1,10,40").out.splitlines()
+    lines = done(
+        "analyze", "approximation", "--gaussian", "40x4", "--k", "1,10,40"
+    ).out.splitlines()
     assert lines[0].split() == ["k", "k-MIP", "normal", "outputs"]
     assert lines[3].split()[:2] == ["40", "0.0000"]
     assert (tmp_path / "approximation.png").read_bytes()[:4] == b"\x89PNG"
-    assert (tmp_path / "approximation.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
+    assert (
+        (tmp_path / "approximation.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
+    )
     args = ["--gaussian", "30x16", "--graphs", 2, "--json", "-q", "--save", tmp_path / "mine"]
     found = done("analyze", "cumulative-weight", *args).json
     assert (found["k"][-1], found["samples"]) == (30, 2)
@@ -56,8 +70,12 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
 
 
 def test_expressivity_prints_its_tables(monkeypatch):
-    monkeypatch.setattr(expressivity, "fit", lambda k, depths, **_: iter([1 / (k + n) for n in depths]))
-    pairs = {name: pair for name, pair in expressivity.known_pairs().items() if len(pair[0]) in {6, 16}}
+    monkeypatch.setattr(
+        expressivity, "fit", lambda k, depths, **_: iter([1 / (k + n) for n in depths])
+    )
+    pairs = {
+        name: pair for name, pair in expressivity.known_pairs().items() if len(pair[0]) in {6, 16}
+    }
     monkeypatch.setattr(expressivity, "known_pairs", lambda: pairs)
     shown = done("analyze", "expressivity", "-q", "--json").json
     iterations = {"1-WL": None, "S-SEG-WL": None, "+ rwse20": 0, "+ rwse3": 0, "+ lappe10": 0}

@@ -16,9 +16,15 @@ from kmip_data.models.profiling import reading
 
 @pytest.mark.slow
 def test_attention_prints_and_saves(tmp_path):
-    outcome = done("bench", "attention", "--methods", "naive", "--max-n", "1000", "--save", tmp_path / "a")
+    outcome = done(
+        "bench", "attention", "--methods", "naive", "--max-n", "1000", "--save", tmp_path / "a"
+    )
     assert outcome.out.splitlines()[0].split()[:4] == ["inference", "100", "316", "1,000"]
-    for pattern in (r"^naive +\S+ [µm]s", r"^A100: symbolic.* 1.67 ms.* n\^1.9\d +[\d,–]+$", "not of this"):
+    for pattern in (
+        r"^naive +\S+ [µm]s",
+        r"^A100: symbolic.* 1.67 ms.* n\^1.9\d +[\d,–]+$",
+        "not of this",
+    ):
         assert re.search(pattern, outcome.out, re.MULTILINE)
     assert "naive, training, 316 nodes" in outcome.err
     with (tmp_path / "a.csv").open() as file:
@@ -42,7 +48,11 @@ def test_wrong_usage_is_named_before_anything_is_measured():
     check_each(check, cases)
     command = root.get_command(None, "bench").get_command(None, "attention")
     assert len([param for param in command.params if param.name not in {"as_json", "quiet"}]) <= 10
-    assert [bench.quantity(value, "s") for value in (0.0021, 2000, None)] == ["2.1 ms", "2,000 s", "–"]
+    assert [bench.quantity(value, "s") for value in (0.0021, 2000, None)] == [
+        "2.1 ms",
+        "2,000 s",
+        "–",
+    ]
 
 
 @pytest.mark.slow
@@ -56,10 +66,17 @@ def test_reading_compares_with_pyg(monkeypatch):
 
 
 @pytest.mark.slow
-def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fit(home, monkeypatch):
+def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fit(
+    home, monkeypatch
+):
     monkeypatch.setattr(bench, "ROUNDS", 1)
     monkeypatch.setattr(bench, "BATCHES", 1)
-    keys = ("model.layers=1", "model.hidden_dim=16", "training.batch_size=1", "data.parameters={limit = 120}")
+    keys = (
+        "model.layers=1",
+        "model.hidden_dim=16",
+        "training.batch_size=1",
+        "data.parameters={limit = 120}",
+    )
     settings = [word for key in keys for word in ("--set", key)]
     words = ("bench", "train", "long-range", "--sample", *settings, "-q", "--model")
     found = done(*words, "gps-kmip,gcn", "--json").json

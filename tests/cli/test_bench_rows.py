@@ -38,7 +38,9 @@ def _batch(*sizes: int) -> Batch:
     graphs = []
     for size in sizes:
         edges = torch.randint(size, (2, 3 * size))
-        graphs.append(Data(x=torch.randn(size, 5), edge_index=edges, edge_attr=torch.randn(3 * size, 2)))
+        graphs.append(
+            Data(x=torch.randn(size, 5), edge_index=edges, edge_attr=torch.randn(3 * size, 2))
+        )
     return Batch.from_data_list(graphs)
 
 
@@ -49,7 +51,9 @@ def _gradients(network, batch):
         norm.reset_running_stats()
     output = network(batch)
     output.square().sum().backward()
-    return output, [weight.grad.clone() for weight in network.parameters() if weight.grad is not None]
+    return output, [
+        weight.grad.clone() for weight in network.parameters() if weight.grad is not None
+    ]
 
 
 def test_upstreams_form_of_k_mip_attention_computes_the_same():
@@ -58,7 +62,9 @@ def test_upstreams_form_of_k_mip_attention_computes_the_same():
         network = build_model(CONFIG, in_channels=5, num_classes=3, edge_channels=2)
         batch = _batch(*sizes)
         ours, gradients = _gradients(network, batch)
-        rivals(CONFIG, "cpu")["k-MIP as upstream (padded, matrix product and topk)"](network, CONFIG)
+        rivals(CONFIG, "cpu")["k-MIP as upstream (padded, matrix product and topk)"](
+            network, CONFIG
+        )
         theirs, again = _gradients(network, batch)
         assert torch.allclose(ours, theirs, atol=1e-4), sizes
         pairs = zip(gradients, again, strict=True)
@@ -84,7 +90,9 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_pat
         more = nodes if nodes > 10**4 else 0  # the smallest has the start of processes alone
         costs = {stage: country.Cost(1 + 1e-3 * more**0.5, 1e3 * more) for stage in country.STAGES}
         costs["features"] = country.Cost(2 + 1e-6 * more**1.5, 9 + 2e3 * more)
-        costs["build"] = country.Cost(9.0 if nodes < 10**7 else 0, 5, "refused: no room" * (nodes > 10**6))
+        costs["build"] = country.Cost(
+            9.0 if nodes < 10**7 else 0, 5, "refused: no room" * (nodes > 10**6)
+        )
         sizes.append(country.Country(nodes, costs))
     assert country.grown(sizes, "features", "seconds") == pytest.approx((1.5, 2 + 1e-6 * 10**13.5))
     sizes[1].costs["training batch"] = country.Cost(0.5, 5)
@@ -98,4 +106,6 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_pat
 
 def test_the_stages_of_a_build_are_measured_where_they_run():
     found = country.measured(1_000, commands=False)
-    assert not [(stage, cost) for stage, cost in found.costs.items() if cost.reason or not cost.seconds]
+    assert not [
+        (stage, cost) for stage, cost in found.costs.items() if cost.reason or not cost.seconds
+    ]

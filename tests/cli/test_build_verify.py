@@ -21,7 +21,11 @@ def test_build_json_is_as_designed_and_true(home, tmp_path):
     path = Path(found["path"])
     assert path.parent == home / "built"
     assert "sample" in path.name
-    assert (found["sample"], found["dataset"], found["split"]) == (True, "s3dis", "upstream-area5-seed0")
+    assert (found["sample"], found["dataset"], found["split"]) == (
+        True,
+        "s3dis",
+        "upstream-area5-seed0",
+    )
     assert found["key"] in path.name
     assert found["parameters"]["k"] == 4
     assert sum(part["graphs"] for part in found["splits"].values()) == 3
@@ -38,9 +42,9 @@ def test_build_json_is_as_designed_and_true(home, tmp_path):
     command = "kmip-data train --dataset s3dis --limit 3 --k 4 --sample"
     for fact in ("(sample: generated, not the real data)", "train", "val", "test", command):
         assert fact in text
-    assert done("build", "s3dis", *SMALL, "--output", tmp_path / "here", "--json").json["path"] == str(
-        tmp_path / "here"
-    )
+    assert done("build", "s3dis", *SMALL, "--output", tmp_path / "here", "--json").json[
+        "path"
+    ] == str(tmp_path / "here")
 
 
 def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
@@ -54,8 +58,12 @@ def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
     assert "--repair" in message
     report = kmip("verify", path, "--json").json
     assert (report["broken_shards"], report["ok"]) == (["shards/00000.h5"], False)
-    with monkeypatch.context() as patch:  # a disk that returns other bytes than it was given, for one
-        patch.setattr("kmip_data.pipelines.engine.encode.repair_build", lambda *_, **__: ["shards/00000.h5"])
+    with (
+        monkeypatch.context() as patch
+    ):  # a disk that returns other bytes than it was given, for one
+        patch.setattr(
+            "kmip_data.pipelines.engine.encode.repair_build", lambda *_, **__: ["shards/00000.h5"]
+        )
         message = refused("verify", path, "--repair", code=1)
     assert "still broken after the repair: shards/00000.h5" in message
     assert "shards/00000.h5" in done("verify", path, "--repair", "--quiet").out
@@ -86,7 +94,11 @@ def test_what_cannot_be_built_ends_with_the_next_step_and_leaves_nothing(home, t
     mirrors = [mirror.url for source in load_manifest("s3dis").sources for mirror in source.mirrors]
     cases = [
         ("build s3dis --offline", 3, [*mirrors, "--archive"]),
-        ("fetch shapenet-part", 5, ["--accept-license", "https://shapenet.org/terms"]),  # and never waits
+        (
+            "fetch shapenet-part",
+            5,
+            ["--accept-license", "https://shapenet.org/terms"],
+        ),  # and never waits
         (f"build s3dis --archive {other}", 4, ["other.zip"]),
         (f"build s3dis --archive {part}", 4, ["ply_data_all_1.h5"]),
         (f"build s3dis --sample --archive {tmp_path}", 2, ["both"]),

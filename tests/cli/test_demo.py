@@ -21,7 +21,9 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     found = outcome.json
     assert Path(found["page"]).is_file()
     assert set(found["models"]["gcn"][0]) == {"train", "val", "test"}
-    assert {model: len(each) for model, each in found["models"].items()} == dict.fromkeys(demo.CITY_MODELS, 2)
+    assert {model: len(each) for model, each in found["models"].items()} == dict.fromkeys(
+        demo.CITY_MODELS, 2
+    )
     assert outcome.err.count("$ kmip-data") == 9
     for words in ("© OpenStreetMap contributors, ODbL 1.0", "1,578–2,473 m", "2,526"):
         assert words in outcome.err  # 1,578–2,473 m: accuracy by eccentricity
@@ -48,7 +50,11 @@ def test_a_minute_in_seconds(tmp_path, small):
     assert [row["nodes"] for row in found["attention"]] == [100, 200]
     assert all(row["kmip"] > 0 and row["full"] > 0 for row in found["attention"])
     assert outcome.err.count("$ kmip-data") == 8
-    for words in ("© OpenStreetMap contributors, ODbL 1.0", "gps-none: ", "A guess is right in 12.5 %"):
+    for words in (
+        "© OpenStreetMap contributors, ODbL 1.0",
+        "gps-none: ",
+        "A guess is right in 12.5 %",
+    ):
         assert words in outcome.err
 
 

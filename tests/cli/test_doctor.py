@@ -14,13 +14,21 @@ from kmip_data.models.search import trial
 @pytest.mark.slow
 def test_doctor_finds_this_machine_sound(home, monkeypatch):
     failures = trial.failures
-    monkeypatch.setattr(trial, "failures", lambda rows: failures([r for r in rows if r.name == "dense"]))
-    findings = {(each["section"], each["name"]): each for each in done("doctor", "--json").json["findings"]}
-    assert f"torch {importlib.metadata.version('torch')}," in findings["Program", "packages"]["detail"]
+    monkeypatch.setattr(
+        trial, "failures", lambda rows: failures([r for r in rows if r.name == "dense"])
+    )
+    findings = {
+        (each["section"], each["name"]): each for each in done("doctor", "--json").json["findings"]
+    }
+    assert (
+        f"torch {importlib.metadata.version('torch')}," in findings["Program", "packages"]["detail"]
+    )
     assert findings["Search backends", "dense (cpu)"]["status"] == "ok"
     assert findings["HDF5", "gzip"]["status"] == "ok"
     assert str(home) in findings["Home", "folder"]["detail"]
-    assert all(entry["detail"] for entry in findings.values() if entry["status"] == "no"), "a reason for each"
+    assert all(entry["detail"] for entry in findings.values() if entry["status"] == "no"), (
+        "a reason for each"
+    )
 
 
 def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
@@ -36,7 +44,13 @@ def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     message = refused("doctor", code=1)
-    for word in ("2 checks", "torch", "at least 99.0 is needed", "no-such-package is missing", str(home)):
+    for word in (
+        "2 checks",
+        "torch",
+        "at least 99.0 is needed",
+        "no-such-package is missing",
+        str(home),
+    ):
         assert word in message
     for word in ("numpy", "chem"):
         assert word not in message

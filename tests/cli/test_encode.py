@@ -35,7 +35,9 @@ def test_columns_are_added_and_found_again(target, tmp_path: Path) -> None:
         edges, nodes = data.edge_index.numpy(), data.num_nodes
         np.testing.assert_array_equal(data.rwse, random_walk_encoding(edges, nodes, 4))
         np.testing.assert_array_equal(data.lappe_vectors, laplacian_encoding(edges, nodes, 3)[1])
-        np.testing.assert_array_equal(data.degree_profile, local_degree_profile(edges, nodes, "2.8"))
+        np.testing.assert_array_equal(
+            data.degree_profile, local_degree_profile(edges, nodes, "2.8")
+        )
     assert "3 columns" in done("verify", found["path"]).out
     text = done("info", found["path"]).out
     for fact in ("Added columns", "rwse4", "lappe_values, lappe_vectors", "diagonals of P"):

@@ -71,7 +71,9 @@ def test_exit_code_and_five_parts(command_that):
         command_that(error("It broke.", expected="a", found="b", left="c", next="d"))
         outcome = kmip("x")
         assert (outcome.code, outcome.out) == (code, "")
-        assert outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n  next: d\n"
+        assert (
+            outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n  next: d\n"
+        )
 
     check_each(check, CLASSES.items())
 
@@ -84,9 +86,14 @@ def test_exit_codes_of_other_errors(command_that):
 
     denied = PermissionError(errno.EACCES, "Permission denied", "/root/secret")
     numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    full = [(OSError(number, os.strerror(number), "/somewhere"), 6, "/somewhere") for number in numbers]
+    full = [
+        (OSError(number, os.strerror(number), "/somewhere"), 6, "/somewhere") for number in numbers
+    ]
     others = [(MemoryError(), 6, ""), (lambda: torch.empty(2**60), 6, "memory")]
-    others += [(denied, 2, "/root/secret cannot be used"), (KeyboardInterrupt(), 130, "Interrupted")]
+    others += [
+        (denied, 2, "/root/secret cannot be used"),
+        (KeyboardInterrupt(), 130, "Interrupted"),
+    ]
     ends = [(SystemExit(143), 143, ""), (SystemExit("text"), errors.UNKNOWN_ERROR, "")]
     check_each(check, [*full, *others, *ends])
 
@@ -108,13 +115,21 @@ def test_no_text_moves_the_cursor(command_that):
     assert outcome.code == 4
     assert [word for word in ("class", "\tof\nlines") if word not in outcome.out] == []
     assert [word for word in ("said", "is damaged", "gnp.exe") if word not in outcome.err] == []
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", outcome.out + outcome.err)
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", outcome.out + outcome.err
+    )
 
 
 def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
     command_that(errors.DamagedInput("It broke.", expected="a", left="c"))
     outcome = kmip("x", "--json")
-    about = {"class": "DamagedInput", "exit_code": 4, "what": "It broke.", "expected": "a", "on_disk": "c"}
+    about = {
+        "class": "DamagedInput",
+        "exit_code": 4,
+        "what": "It broke.",
+        "expected": "a",
+        "on_disk": "c",
+    }
     assert outcome.json == {"error": about}
     assert "It broke." in outcome.err
 
@@ -124,14 +139,21 @@ def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
 
     command_that(body)
     outcome = kmip("x", "--json")
-    assert (outcome.code, outcome.json) == (1, {"ok": False}), "after the result it adds nothing to stdout"
+    assert (outcome.code, outcome.json) == (1, {"ok": False}), (
+        "after the result it adds nothing to stdout"
+    )
 
 
 def test_json_has_no_nan_and_is_ascii(command_that, home):
     out = kmip("info", "s3dis", "--json").out
     assert out.isascii()
     assert "\\u00a9" in out
-    value = {"a": float("nan"), "b": [np.float32("inf"), np.int64(3), (2.5,)], "c": Path("x"), "d": "NaN"}
+    value = {
+        "a": float("nan"),
+        "b": [np.float32("inf"), np.int64(3), (2.5,)],
+        "c": Path("x"),
+        "d": "NaN",
+    }
     command_that(lambda: print_json(value))
     found = json.loads(kmip("x", "--json").out, parse_constant=pytest.fail)
     assert found == {"a": None, "b": [None, 3, [2.5]], "c": "x", "d": "NaN"}

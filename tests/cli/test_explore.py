@@ -15,7 +15,9 @@ TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
 def header_of(path):
-    return json.loads(re.search(r'id="header">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
+    return json.loads(
+        re.search(r'id="header">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1]
+    )
 
 
 @pytest.fixture
@@ -37,7 +39,9 @@ def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
     assert header["facts"].startswith("Area_6")
     done("verify", sample)  # the page next to the card is known
-    found = done("explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json").json
+    found = done(
+        "explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json"
+    ).json
     assert (found["saved"], found["run"], len(opened)) == (str(tmp_path / "page.html"), None, 1)
 
 
@@ -53,7 +57,11 @@ def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
     cases = {
         ("--record", "1"): "Nothing is named to explore",
         (*TARGET, home_of_sample, "--record", "99"): "There is no record 99",
-        (*TARGET, home_of_sample, "another"): "There is no run, dataset or build folder called 'another'",
+        (
+            *TARGET,
+            home_of_sample,
+            "another",
+        ): "There is no run, dataset or build folder called 'another'",
         (*TARGET, home_of_sample, TARGET[0]): "A run names its own data",
         (*TARGET, home_of_sample, "--output", "/nowhere/page.html"): "cannot be saved there",
     }

@@ -29,14 +29,21 @@ def page_of(root: click.Group) -> str:
         for row in _rows(command):
             where.setdefault(row, []).append(f"`{name}`")
     common = {row: ", ".join(names) for row, names in where.items() if len(names) > 1}
-    head = ["## Options of several commands\n", "The sections below have each command's other options.\n"]
+    head = [
+        "## Options of several commands\n",
+        "The sections below have each command's other options.\n",
+    ]
     head += ["| option | what | commands |", "|---|---|---|"]
     page = [*head, *(f"{row} {names} |" for row, names in common.items()), ""]
     for name, command in _commands(root):
         context = click.Context(command)
         options = [param for param in command.params if isinstance(param, click.Option)]
-        arguments = [param.make_metavar(context) for param in command.params if param not in options]
-        needed = [f"{each.opts[0]} {each.make_metavar(context)}" for each in options if each.required]
+        arguments = [
+            param.make_metavar(context) for param in command.params if param not in options
+        ]
+        needed = [
+            f"{each.opts[0]} {each.make_metavar(context)}" for each in options if each.required
+        ]
         page.append(f"{'#' * (2 + name.count(' '))} {name}\n")
         if not isinstance(command, click.Group):
             page.append(f"    {' '.join(['kmip-data', name, *arguments, *needed])}\n")
@@ -58,7 +65,11 @@ def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.C
 
 def _rows(command: click.Command) -> list[str]:
     context = click.Context(command)
-    options = [each for each in command.params if isinstance(each, click.Option) and each.name not in SHARED]
+    options = [
+        each
+        for each in command.params
+        if isinstance(each, click.Option) and each.name not in SHARED
+    ]
     rows = []
     for record in filter(None, (option.get_help_record(context) for option in options)):
         names, text = (part.replace("|", "\\|") for part in record)  # a bar would end the cell
@@ -76,7 +87,9 @@ def test_root_help_lists_every_command_in_order():
 
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
-    monkeypatch.setattr("kmip_data.cli.shared.commands.Name.convert", lambda self, value, param, ctx: value)
+    monkeypatch.setattr(
+        "kmip_data.cli.shared.commands.Name.convert", lambda self, value, param, ctx: value
+    )
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it
     failed, examples = [], read_table("examples")
@@ -98,7 +111,13 @@ def test_parameters_of_a_dataset_are_options_or_listed_by_info(home):
         word for word in ("--k N", "--test-area N", "--limit N", "--split-rule") if word not in text
     ] == []
     text = done("info", "s3dis").out
-    shown = ("--k ", "--set knn_rule=", "exact | torch-cluster", "--test-area", "--set val_fraction=")
+    shown = (
+        "--k ",
+        "--set knn_rule=",
+        "exact | torch-cluster",
+        "--test-area",
+        "--set val_fraction=",
+    )
     assert [option for option in shown if option not in text] == []
     assert "--place" in done("info", "city").out
 
@@ -111,7 +130,9 @@ def test_commands_and_options_are_completed(monkeypatch, capfd):
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
         assert run([]) == 0
-        assert cases[words] <= {line.partition(",")[2] for line in capfd.readouterr().out.splitlines()}
+        assert cases[words] <= {
+            line.partition(",")[2] for line in capfd.readouterr().out.splitlines()
+        }
 
     check_each(check, cases)
 

@@ -9,7 +9,15 @@ from support.cli import done, refused
 
 def test_info_of_a_dataset_lists_its_builds(make_build):
     text = done("info", "shapenet-part").out
-    facts = ("16,881", "train 12,137", "Terms of Use", "https://", "--archive PATH", "gps-kmip", "Airplane/0")
+    facts = (
+        "16,881",
+        "train 12,137",
+        "Terms of Use",
+        "https://",
+        "--archive PATH",
+        "gps-kmip",
+        "Airplane/0",
+    )
     assert [fact for fact in facts if fact not in text] == []
     found = done("info", "shapenet-part", "--json").json
     assert found["expected"]["graphs"] == 16_881
@@ -43,7 +51,10 @@ def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
     counts, default = card["statistics"]["classes"], card["default_split"]
     total, train = counts["total"], counts["splits"][default]["train"]
     (wall,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["wall"])
-    assert wall[1:4] == [f"{total[2]:,}", *(f"{part[2] / sum(part):.2%}" for part in (total, train))]
+    assert wall[1:4] == [
+        f"{total[2]:,}",
+        *(f"{part[2] / sum(part):.2%}" for part in (total, train)),
+    ]
     (train,) = (line for line in text.splitlines() if f"{default} (default)  train" in line)
     assert f"{card['splits'][default]['parts']['train']['nodes']:,}" in train
     assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text

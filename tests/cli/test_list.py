@@ -35,9 +35,15 @@ def test_builds_with_their_counts(make_build, tmp_path):
 
 def test_lists_fit_80_columns(make_build, home):
     for dataset in dataset_names():
-        make_build(f"{dataset}-limit1000-sample-0123456789ab", parameters={f"p{n}": 0.125 for n in range(30)})
+        make_build(
+            f"{dataset}-limit1000-sample-0123456789ab",
+            parameters={f"p{n}": 0.125 for n in range(30)},
+        )
     lines = done("list").out.splitlines()
-    assert max(map(len, [line for line in lines if not line.startswith(("Builds in", str(home)))])) <= 80
+    assert (
+        max(map(len, [line for line in lines if not line.startswith(("Builds in", str(home)))]))
+        <= 80
+    )
 
 
 def test_unfinished_builds_say_how_far_they_are(home):
@@ -47,6 +53,10 @@ def test_unfinished_builds_say_how_far_they_are(home):
     (folder / "shards" / "00001.h5.partial").write_bytes(b"x")
     assert "s3dis-k32-0123456789ab has 1 shards" in done("list").out
     (folder / "work").mkdir()
-    (folder / "work" / "journal.jsonl").write_text('{"journal":1,"key":"0123456789ab"}\n{"units":7}\n{"uni')
+    (folder / "work" / "journal.jsonl").write_text(
+        '{"journal":1,"key":"0123456789ab"}\n{"units":7}\n{"uni'
+    )
     assert "has 1 of 7 shards" in done("list").out
-    assert done("list", "--json").json["unfinished"] == [{"path": str(folder), "finished": 1, "shards": 7}]
+    assert done("list", "--json").json["unfinished"] == [
+        {"path": str(folder), "finished": 1, "shards": 7}
+    ]

@@ -62,7 +62,16 @@ CASES = {
     "remove nothing-here": "nothing-here",
 }
 #: Packages that take seconds to import, of which a misspelt name needs none.
-HEAVY = ("torch", "torch_geometric", "numba", "scipy", "matplotlib", "lightning", "torchmetrics", "requests")
+HEAVY = (
+    "torch",
+    "torch_geometric",
+    "numba",
+    "scipy",
+    "matplotlib",
+    "lightning",
+    "torchmetrics",
+    "requests",
+)
 _RUN = f"""
 import contextlib, io, json, sys
 sys.modules.update(dict.fromkeys({HEAVY!r}))  # importing one of these is an error now
@@ -80,7 +89,9 @@ def test_misspelt_names_need_no_heavy_import_and_leave_nothing(home, tmp_path):
     """Time is not asserted, but what takes it: each line took up to 7 s of CPU, and takes at most 0.5 s."""
     lines = json.dumps([*CASES])
     words = [sys.executable, "-c", _RUN]
-    ended = subprocess.run(words, input=lines, capture_output=True, text=True, check=True, cwd=tmp_path)
+    ended = subprocess.run(
+        words, input=lines, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     found = json.loads(ended.stdout)
 
     def check(line):

@@ -40,7 +40,9 @@ def test_records_that_are_not_there_are_2(sample, tmp_path):
     named = {"0,99": "99", "0,20..30": "20..30", "0,": "", "0,-1": "-1", "9" * 5_000: "999"}
 
     def check(records):
-        message = refused("preview", sample, f"--records={records}", "--output", tmp_path / "no.png")
+        message = refused(
+            "preview", sample, f"--records={records}", "--output", tmp_path / "no.png"
+        )
         assert "from 0 to 11" in message
         assert f"{named.get(records, records)}'" in message
         assert not (tmp_path / "no.png").exists()

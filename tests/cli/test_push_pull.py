@@ -23,7 +23,9 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
     assert [found[key] for key in same] == [pushed[key] for key in same]
     view = {file for file in pushed["files"] if file.startswith("parquet/")}
     assert view == {f"parquet/{part}.parquet" for part in ("train", "val", "test")}
-    assert found["files"] == {file: sha256 for file, sha256 in pushed["files"].items() if file not in view}
+    assert found["files"] == {
+        file: sha256 for file, sha256 in pushed["files"].items() if file not in view
+    }
     assert found["bytes"] == pushed["bytes"] - sum((share / file).stat().st_size for file in view)
     done("verify", found["path"])
     assert "s3dis" in done("list", "--home", other).out
@@ -44,7 +46,11 @@ def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatc
     monkeypatch.chdir(work)
     assert "run: 5 files" in done("pull", share, "-q").out
     copied = ("config.toml", "result.json", "model.safetensors")
-    assert {path.name for path in (work / "mine").iterdir()} == {*copied, "README.md", "metrics.csv"}
+    assert {path.name for path in (work / "mine").iterdir()} == {
+        *copied,
+        "README.md",
+        "metrics.csv",
+    }
     for name in copied:
         assert (work / "mine" / name).read_bytes() == (run / name).read_bytes()
     again = done("evaluate", work / "mine", "--dataset", build.path, "--json").json

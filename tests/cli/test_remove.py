@@ -97,7 +97,9 @@ def test_links_are_followed_at_the_top_of_the_home_alone(home, tmp_path) -> None
     (home / "runs/s3dis").symlink_to(tmp_path / "disk/s3dis")
     refused("remove", "s3dis/gcn/one", "--yes")
     assert away.is_dir()
-    assert not any(entry["folder"].startswith("runs") for entry in done("list", "--json").json["folders"])
+    assert not any(
+        entry["folder"].startswith("runs") for entry in done("list", "--json").json["folders"]
+    )
     shutil.rmtree(home)
     home.mkdir()
     (home / "runs").symlink_to(tmp_path / "disk")

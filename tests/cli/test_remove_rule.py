@@ -16,7 +16,14 @@ from kmip_data.builds.home import Home
 from kmip_data.models.training.run.train import train
 
 MINE = "a file of the user"
-PROJECT = ["config.toml", "metrics.csv", "model.safetensors", "map.html", "checkpoints/last.ckpt", "train.py"]
+PROJECT = [
+    "config.toml",
+    "metrics.csv",
+    "model.safetensors",
+    "map.html",
+    "checkpoints/last.ckpt",
+    "train.py",
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +61,18 @@ def test_folders_outside_of_the_home_are_left_alone(run, make_build, tmp_path, m
                     assert contents(folder) == before
                     assert {"a build": "card.json", "a run": "result.json"}.get(name, "") in message
         before = contents(tmp_path)
-        for target in (home, home / "built", tmp_path, "/", "/etc", "..", "~", "~nobody", "x\0y", "x" * 300):
+        for target in (
+            home,
+            home / "built",
+            tmp_path,
+            "/",
+            "/etc",
+            "..",
+            "~",
+            "~nobody",
+            "x\0y",
+            "x" * 300,
+        ):
             with cases(f"{str(target)[:40]!r}"):
                 refused("remove", target, "--yes")
                 assert contents(tmp_path) == before
@@ -84,7 +102,9 @@ def test_files_that_are_not_proven_to_be_ours_stay(run, make_build, home, tmp_pa
         with cases("a run with files of the user"):
             folder = home / "runs/mine/gcn/one"
             shutil.copytree(run, folder)
-            mine = write(tmp_path / "mine", ["notes.txt", "checkpoints/mine.ckpt", "sub/config.toml"])
+            mine = write(
+                tmp_path / "mine", ["notes.txt", "checkpoints/mine.ckpt", "sub/config.toml"]
+            )
             shutil.copytree(tmp_path / "mine", folder, dirs_exist_ok=True)
             done("remove", "gcn/one", "--yes")
             assert contents(folder) == mine

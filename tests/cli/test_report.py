@@ -27,7 +27,9 @@ def runs(home: Path) -> Path:
     """Two models on the cities, one of them with two values of k."""
     for seed in range(4):
         write_run(home, 0.53 + seed / 1000, dataset="paris", seed=seed)
-        write_run(home, 0.52 + seed / 500, dataset="paris", seed=seed, changes=["model.attention.k=5"])
+        write_run(
+            home, 0.52 + seed / 500, dataset="paris", seed=seed, changes=["model.attention.k=5"]
+        )
     for seed in range(2):
         write_run(home, 0.5, dataset="paris", seed=seed, model="gcn")
     return home
@@ -35,10 +37,13 @@ def runs(home: Path) -> Path:
 
 def test_a_row_as_people_read_it(runs):
     lines = done("report").out.splitlines()
-    assert lines[0].startswith("paris: accuracy [%] on test; build 0123456789ab, split random-seed0 (")
+    assert lines[0].startswith(
+        "paris: accuracy [%] on test; build 0123456789ab, split random-seed0 ("
+    )
     assert re.search(r"^gcn +– +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05 ", lines[2])
     assert re.search(
-        r"^gps-kmip +– +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 +– +2 h 0 min +3 h 5 min, one", lines[3]
+        r"^gps-kmip +– +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 +– +2 h 0 min +3 h 5 min, one",
+        lines[3],
     )
     assert "model.attention.k=5 (15)" in lines[4]
     assert lines[5].startswith("† of fewer runs than the paper's. Δ the best: mean over the seeds")
@@ -79,8 +84,15 @@ def test_csv_and_json_have_the_same_rows(runs, tmp_path):
 
 def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     write_run(runs, 0.6, dataset="<script>x", model="gcn", complete=None)
-    strange = (b"", b"\xff\xfe", b"epoch,val_accuracy\n0,x\n", b"a" * 1000)  # curves of somebody else
-    for folder, data in zip(sorted((runs / "runs/paris/gps-kmip").iterdir()), strange, strict=False):
+    strange = (
+        b"",
+        b"\xff\xfe",
+        b"epoch,val_accuracy\n0,x\n",
+        b"a" * 1000,
+    )  # curves of somebody else
+    for folder, data in zip(
+        sorted((runs / "runs/paris/gps-kmip").iterdir()), strange, strict=False
+    ):
         (folder / "metrics.csv").write_bytes(data)
     done("report", "--format", "html", "--output", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text("utf-8")
@@ -89,7 +101,9 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     assert text.count("<table>") == text.count("<svg") == text.count("</svg>") == 2
     assert "<b>53.15 ± 0.11</b>" in text
     assert "50.00 ± 0.00 †" in text
-    assert "#222222" not in text[text.index("<svg") :]  # letters of pictures have the colour of the page
+    assert (
+        "#222222" not in text[text.index("<svg") :]
+    )  # letters of pictures have the colour of the page
 
 
 def test_a_report_sorts_and_filters(runs, tmp_path):
@@ -135,12 +149,20 @@ MODELS = (
 def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_path):
     for number, model in enumerate(MODELS):
         for seed in range(3):
-            run = write_run(home, 0.5 + number / 50 + seed / 100, dataset="paris", seed=seed, model=model)
-            rows = [f"{epoch},1.0,{0.3 + number / 40 + seed / 80 + epoch / 20}" for epoch in range(8)]
-            (run / "metrics.csv").write_text("\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n")
+            run = write_run(
+                home, 0.5 + number / 50 + seed / 100, dataset="paris", seed=seed, model=model
+            )
+            rows = [
+                f"{epoch},1.0,{0.3 + number / 40 + seed / 80 + epoch / 20}" for epoch in range(8)
+            ]
+            (run / "metrics.csv").write_text(
+                "\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n"
+            )
     done("report", "--format", "html", "--output", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text("utf-8")
-    lines = re.findall(r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (?:light-dark\()?(#\w+)', text)
+    lines = re.findall(
+        r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (?:light-dark\()?(#\w+)', text
+    )
     curves = {color: path.count("L") for path, color in lines if path.count("L") == 7}
     bands = re.findall(r'<g id="FillBetweenPolyCollection_\d+">', text)
     assert len(curves) == len(bands) == len(MODELS)

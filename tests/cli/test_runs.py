@@ -68,7 +68,9 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
     assert by_name["done"]["path"] == str(runs / "done")
     assert 0 <= by_name["done"]["test"] <= 1
     lines = done("runs").out.splitlines()
-    row = next(number for number, line in enumerate(lines) if line.startswith("clouds/gps-kmip/stopped "))
+    row = next(
+        number for number, line in enumerate(lines) if line.startswith("clouds/gps-kmip/stopped ")
+    )
     assert lines[row].split()[1:] == ["stopped", "2", "of", "2"]
     assert lines[row + 1] == "    resume: kmip-data train --resume clouds/gps-kmip/stopped"
     test = f"{by_name['done']['metric']} {100 * by_name['done']['test']:.2f} %"

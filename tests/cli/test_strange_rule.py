@@ -50,7 +50,9 @@ def put(path: Path, data: bytes) -> None:
 
 
 def test_strange_homes(home, make_build) -> None:
-    def ends(command: str, target: str, *more: object, codes: tuple[int, ...] = (0, 1, 2, 4)) -> None:
+    def ends(
+        command: str, target: str, *more: object, codes: tuple[int, ...] = (0, 1, 2, 4)
+    ) -> None:
         outcome = kmip(*[word.format(target) for word in command.split()], *more)
         assert outcome.code in codes, outcome.err
 

@@ -40,10 +40,23 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
 
 def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
     other = learnable_build(tmp_path / "other")  # of the same dataset
-    options = ("--dataset", f"helsinki,{other.path}", "--model", "gcn", "--seeds", "3,5", "--epochs", "7")
+    options = (
+        "--dataset",
+        f"helsinki,{other.path}",
+        "--model",
+        "gcn",
+        "--seeds",
+        "3,5",
+        "--epochs",
+        "7",
+    )
     found = kmip("sweep", plan, *options, "--set", "model.layers=2", "--dry-run", "--json").json
-    assert [(run["dataset"], run["model"], run["name"][-5:], run["epochs"]) for run in found["runs"]] == [
-        (dataset, "gcn", seed, 7) for dataset in ("helsinki", "clouds") for seed in ("seed3", "seed5")
+    assert [
+        (run["dataset"], run["model"], run["name"][-5:], run["epochs"]) for run in found["runs"]
+    ] == [
+        (dataset, "gcn", seed, 7)
+        for dataset in ("helsinki", "clouds")
+        for seed in ("seed3", "seed5")
     ]
     assert found["sweep"] == "small"
 
@@ -85,7 +98,9 @@ def test_a_run_that_fails_is_a_row_and_exit_code_1(home, plan, stand_in, monkeyp
     done("sweep", plan)
 
 
-def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(home, tmp_path, plan, stand_in):
+def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(
+    home, tmp_path, plan, stand_in
+):
     changes = [{"name": "start"}] + [
         {"name": f"change{i}", "set": [setting]}
         for i, setting in enumerate(["optimiser.lr=0.01", "optimiser.lr=0.02", "model.dropout=0.3"])
@@ -102,11 +117,16 @@ def test_the_best_change_is_chosen_and_the_best_of_each_key_is_run_last(home, tm
     done("sweep", search)
     found = done("sweep", search, "--status", "--json").json
     names = ["start", "change0", "change1", "change2", "best-of-each"]
-    assert [run["name"].removeprefix("search-")[: -len("-01234567-seed0")] for run in found["runs"]] == names
+    assert [
+        run["name"].removeprefix("search-")[: -len("-01234567-seed0")] for run in found["runs"]
+    ] == names
     assert {run["state"] for run in found["runs"]} == {"done"}
     [chosen] = found["chosen"]
     assert (chosen["dataset"], chosen["model"]) == ("clouds", "gps-none")
-    assert f"Best on val: {chosen['change']} of gps-none on clouds" in done("sweep", search, "--status").out
+    assert (
+        f"Best on val: {chosen['change']} of gps-none on clouds"
+        in done("sweep", search, "--status").out
+    )
 
 
 def test_a_sweep_on_a_sample_says_so(home, plan, stand_in):

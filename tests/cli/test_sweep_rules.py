@@ -34,7 +34,9 @@ def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
     log, outside = f"sweeps/small/clouds.gps-none.{run}.log", tmp_path / "outside"
     parents = ("sweeps", "sweeps/small", "runs", "runs/clouds", "runs/clouds/gps-none")
     cases = [(name, "folder") for name in (*parents, f"runs/clouds/gps-none/{run}")]
-    cases += [(log, kind) for kind in ("link", "dangling", "hard link", "pipe", "folder of its name")]
+    cases += [
+        (log, kind) for kind in ("link", "dangling", "hard link", "pipe", "folder of its name")
+    ]
 
     def check(case):
         name, kind = case
@@ -52,7 +54,9 @@ def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
         elif kind == "folder of its name":
             path.mkdir()
         else:
-            path.symlink_to({"folder": outside, "link": outside / "mine", "dangling": outside / "new"}[kind])
+            path.symlink_to(
+                {"folder": outside, "link": outside / "mine", "dangling": outside / "new"}[kind]
+            )
         outcome = kmip("sweep", plan, "-q")
         assert outcome.code == (0 if kind == "hard link" else 2), outcome.err
         assert contents(outside) == {"mine": MINE}
@@ -100,10 +104,19 @@ def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callabl
     for data in (b"\xff", b"training = 3", b"[training]\nepochs = 1e400", b"a" * 99_999):
         yield f"config {data[:20]!r}", lambda data=data: (run / "config.toml").write_bytes(data)
     odd: list[Any] = [[], None, {}, {**result, "metrics": []}, {**result, "metric": "\ud800"}]
-    odd += [{**result, "seed": 10**400}, {**result, "seconds": {"train_epoch": 1e308, "total": 1e308}}]
-    odd += [{**result, "config": {"data": {"dataset": "\0"}}}, {**result, "versions": {"kmip-data": 3}}]
+    odd += [
+        {**result, "seed": 10**400},
+        {**result, "seconds": {"train_epoch": 1e308, "total": 1e308}},
+    ]
+    odd += [
+        {**result, "config": {"data": {"dataset": "\0"}}},
+        {**result, "versions": {"kmip-data": 3}},
+    ]
     for number, value in enumerate(odd):
-        yield f"result {number}", lambda value=value: (run / "result.json").write_text(json.dumps(value))
+        yield (
+            f"result {number}",
+            lambda value=value: (run / "result.json").write_text(json.dumps(value)),
+        )
     yield "result a pipe", lambda: ((run / "result.json").unlink(), os.mkfifo(run / "result.json"))
     for name in ("a[b", "a\nb", os.fsdecode(b"\xff"), "small-0123abcd-seed99999999999999999999"):
         yield f"run called {name!r}", lambda name=name: shutil.copytree(run, run.parent / name)
@@ -139,4 +152,7 @@ def test_status_remembers_runs_of_other_options(home, plan):
         done("sweep", plan, *options.split(), "-q")
     found = kmip("sweep", plan, "--status", "--json").json
     runs = [(run["model"], run["name"][-5:], run["state"]) for run in found["runs"]]
-    assert sorted(runs) == [("gcn", "seed0", "done"), *(("gps-none", f"seed{s}", "done") for s in (0, 0, 4))]
+    assert sorted(runs) == [
+        ("gcn", "seed0", "done"),
+        *(("gps-none", f"seed{s}", "done") for s in (0, 0, 4)),
+    ]

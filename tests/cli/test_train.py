@@ -30,7 +30,9 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
     file = tmp_path / "p.npz"
     assert f"kmip-data evaluate --predictions {file}" in done("predict", run, "--output", file).out
     measured = done("evaluate", "--predictions", file, "--json").json["metrics"]["test"]
-    assert measured == {name: pytest.approx(found["metrics"]["test"][name], abs=1e-6) for name in measured}
+    assert measured == {
+        name: pytest.approx(found["metrics"]["test"][name], abs=1e-6) for name in measured
+    }
     assert "takes no RUN" in refused("evaluate", run, "--predictions", file)
     assert "--predictions" in refused("evaluate", run, "--split", "val")
 
@@ -41,7 +43,9 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
 
     config = run / "config.toml"
     other = done("train", "--config", config, "--epochs", 1, "--quiet", "--json").json["run"]
-    one, two = (json.loads((Path(each) / "result.json").read_text())["config"] for each in (run, other))
+    one, two = (
+        json.loads((Path(each) / "result.json").read_text())["config"] for each in (run, other)
+    )
     assert (one["training"].pop("epochs"), two["training"].pop("epochs")) == (2, 1)
     assert (one.pop("schedule"), one) == (two.pop("schedule"), two)
     refused("train", "--config", config, "--resume", run)
@@ -59,7 +63,10 @@ def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build
         assert "sample" in run.parent.parent.name
         assert run.name.startswith("mine")
         assert json.loads((run / "result.json").read_text())["sample"] is True
-    for args, word in {(): "--dataset", ("--dataset", "s3dis", "--name", " "): "' ' is not a name"}.items():
+    for args, word in {
+        (): "--dataset",
+        ("--dataset", "s3dis", "--name", " "): "' ' is not a name",
+    }.items():
         assert word in refused("train", *args)
 
 

@@ -35,12 +35,19 @@ EXPECTED = {
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
     "pcqm-contact": ("mrr", RANKS, 24, None),
     "helsinki": ("accuracy", CLASSES, None, None),
-    **{f"echo-{task}": ("mae", VALUES, 20, "rwse20") for task in ("sssp", "ecc", "diam", "charge", "energy")},
+    **{
+        f"echo-{task}": ("mae", VALUES, 20, "rwse20")
+        for task in ("sssp", "ecc", "diam", "charge", "energy")
+    },
 }
 
 
 def test_all_datasets_are_listed() -> None:
-    own = {"city", "points", "superpixels"}  # of the user's files: no sample, no preset of their own
+    own = {
+        "city",
+        "points",
+        "superpixels",
+    }  # of the user's files: no sample, no preset of their own
     assert set(EXPECTED) == set(dataset_names()) - own
 
 
@@ -54,7 +61,17 @@ LIKE_OTHERS = {"shanghai", "la", "echo-ecc", "echo-energy"}
 )
 def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     metric, metrics, limit, column = EXPECTED[dataset]
-    arguments = ["train", "--dataset", dataset, "--epochs", 1, "--device", "cpu", "--home", tmp_path]
+    arguments = [
+        "train",
+        "--dataset",
+        dataset,
+        "--epochs",
+        1,
+        "--device",
+        "cpu",
+        "--home",
+        tmp_path,
+    ]
     arguments += ["--sample", "--set", "model.layers=2", "--set", "model.parameter_budget=none"]
     if dataset == "s3dis":
         arguments += ["--k", 4]  # edges are most of its work

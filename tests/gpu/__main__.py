@@ -47,10 +47,17 @@ SECTIONS = (
 
 @click.command()
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder of the results."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder of the results.",
 )
-@click.option("--minutes", type=float, default=8.0, show_default=True, help="Time of all sections together.")
-@click.option("--only", type=click.IntRange(0, len(SECTIONS) - 1), multiple=True, help="Run this section.")
+@click.option(
+    "--minutes", type=float, default=8.0, show_default=True, help="Time of all sections together."
+)
+@click.option(
+    "--only", type=click.IntRange(0, len(SECTIONS) - 1), multiple=True, help="Run this section."
+)
 def main(out: Path, minutes: float, only: tuple[int, ...]) -> None:
     """Run the sections one after the other, and print a table of what they found."""
     dry, until = os.environ.get("DRY") == "1", time.monotonic() + 60 * minutes
@@ -65,7 +72,9 @@ def main(out: Path, minutes: float, only: tuple[int, ...]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     cache = ROOT / "build" / "gpu-cache"  # of kernels: a second run on the machine finds them
     os.environ |= {"TRITON_CACHE_DIR": str(cache / "triton"), "XDG_CACHE_HOME": str(cache)}
-    os.environ["KMIP_DATA_SELF_CHECK"] = "off"  # section 1 has it; tests that train are of many sizes
+    os.environ["KMIP_DATA_SELF_CHECK"] = (
+        "off"  # section 1 has it; tests that train are of many sizes
+    )
     for number, section in enumerate(SECTIONS):
         if only and number not in only:
             continue
@@ -98,7 +107,13 @@ def _run(number: int, out: Path, limit: float, *, dry: bool) -> str:
     code = process.exitcode or 0
     if late:
         return f"stopped after {limit:.0f} s"
-    return "ok" if code == 0 else f"died: {signal.Signals(-code).name}" if code < 0 else "failed: see log.txt"
+    return (
+        "ok"
+        if code == 0
+        else f"died: {signal.Signals(-code).name}"
+        if code < 0
+        else "failed: see log.txt"
+    )
 
 
 def _section(number: int, out: Path, dry: bool) -> None:
@@ -107,7 +122,9 @@ def _section(number: int, out: Path, dry: bool) -> None:
 
     record = Recorder(out, number, dry=dry)
     try:
-        getattr(importlib.import_module(f"gpu.{SECTIONS[number].module}"), SECTIONS[number].function)(record)
+        getattr(
+            importlib.import_module(f"gpu.{SECTIONS[number].module}"), SECTIONS[number].function
+        )(record)
     except BaseException:
         record.show(traceback.format_exc())
         raise SystemExit(1) from None

@@ -22,7 +22,13 @@ from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.training import self_check
 
 PROBLEMS, SECONDS = 2_000, 30.0
-SHAPES = ((False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0))  #: ordered, tiles, staged
+SHAPES = (
+    (False, 1, 0),
+    (True, 1, 0),
+    (True, 2, 0),
+    (True, 4, 1),
+    (False, 4, 0),
+)  #: ordered, tiles, staged
 TESTS = "tests/models/search/test_cuda_kernels.py"
 
 
@@ -70,7 +76,9 @@ def _fuzz(record: Recorder) -> None:
                 done += 1
                 if done % (count // len(shapes)) == 0 or time.monotonic() > until:
                     break
-    record("fuzzed searches with other bits than dense", wrong, f"of {done}", target=0, kind="figure")
+    record(
+        "fuzzed searches with other bits than dense", wrong, f"of {done}", target=0, kind="figure"
+    )
 
 
 def _compile(dims: tuple[int, ...]) -> None:

@@ -34,10 +34,14 @@ def problems(
             rows[0] *= np.float32(rng.choice([0.0, -0.0]))
         hint = None
         if rng.random() < 0.3:
-            drawn = rng.integers(-3, keys[-1] + 3, (heads, queries[-1], int(rng.choice([k, k + 7, 3]))))
+            drawn = rng.integers(
+                -3, keys[-1] + 3, (heads, queries[-1], int(rng.choice([k, k + 7, 3])))
+            )
             hint = torch.from_numpy(drawn).to(device)
         tensors = [torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in rows]
-        name = f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}, hint {hint is not None}"
+        name = (
+            f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}, hint {hint is not None}"
+        )
         try:
             yield name, check_problem(*tensors, k, queries, keys, hint)
         except UsageError:  # numbers that no search takes

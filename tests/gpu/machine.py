@@ -45,7 +45,10 @@ def run(record: Recorder) -> None:
 
 def _driver() -> str:
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return (
+        subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        or "unknown"
+    )
 
 
 def _ceilings(record: Recorder) -> None:
@@ -63,7 +66,12 @@ def _ceilings(record: Recorder) -> None:
         torch.set_float32_matmul_precision(precision)
         a, b = (torch.randn(side, side, device=record.device, dtype=dtype) for _ in range(2))
         took = milliseconds(lambda a=a, b=b: a @ b, record.device, most=most)
-        record(f"matrix product of {side:,}², {name}", 2 * side**3 / took / 1e9, "TFLOP/s", kind="figure")
+        record(
+            f"matrix product of {side:,}², {name}",
+            2 * side**3 / took / 1e9,
+            "TFLOP/s",
+            kind="figure",
+        )
     torch.set_float32_matmul_precision("highest")
 
 

@@ -34,7 +34,9 @@ def summary(rows: Iterable[Row]) -> str:
 def page(rows: Iterable[Row]) -> str:
     """Return rows of the table "On a GPU": what, the target, and the figure."""
     rows = list(rows)
-    machine = "; ".join(f"{row['what']} {row['value']}" for row in rows if row.get("kind") == "version")
+    machine = "; ".join(
+        f"{row['what']} {row['value']}" for row in rows if row.get("kind") == "version"
+    )
     lines = [*_warning(rows), f"Measured by `make gpu` on {machine or 'an unknown machine'}.", ""]
     lines += ["| what | target | measured |", "|---|---|---|"]
     for row in rows:

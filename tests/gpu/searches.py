@@ -37,7 +37,10 @@ class Case(NamedTuple):
 
 
 CASES = (
-    *(Case((10**power,), target) for power, target in ((3, 0.06), (4, 0.15), (5, 0.6), (6, 8), (7, 200))),
+    *(
+        Case((10**power,), target)
+        for power, target in ((3, 0.06), (4, 0.15), (5, 0.6), (6, 8), (7, 200))
+    ),
     Case((10**6,), 20, k=100),
     Case((4096,) * 8, 0.3, heads=4),
     Case((150,) * 128, 0.15, heads=4, k=15),
@@ -84,7 +87,9 @@ def searching(case: Case, device: torch.device, hint: Tensor | None = None) -> S
     """Return a search, ready to run."""
     shape = Shape(heads=case.heads, d=case.d, k=case.k, graph_sizes=case.graphs)
     work = draw(shape, sum(case.graphs), device=str(device))
-    return lambda: topk_inner_product(work.queries, work.keys, case.k, query_ptr=work.ptr, hint=hint)
+    return lambda: topk_inner_product(
+        work.queries, work.keys, case.k, query_ptr=work.ptr, hint=hint
+    )
 
 
 def _measure(record: Recorder, what: str, search: Search, target: float) -> None:
@@ -107,7 +112,11 @@ def _attention(record: Recorder, n: int) -> None:
     work = draw(Shape(), n, device=str(record.device))
     for training in (False, True):
         times = {name: _attend(record, name, work, training=training) for name in ("auto", *PEERS)}
-        notes = [f"{against}: {times[name] or 0:.4g} ms" for name, against in PEERS.items() if times[name]]
+        notes = [
+            f"{against}: {times[name] or 0:.4g} ms"
+            for name, against in PEERS.items()
+            if times[name]
+        ]
         what = f"attention forward{' + backward' * training}, {n:,} nodes, d = 10, k = 10"
         record(what, times["auto"], "ms", kind="figure", note="; ".join(notes))
 
@@ -121,7 +130,11 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
     queries, keys, values = (tensor.to(method.dtype) for tensor in given.tensors)
     given = replace(given, queries=queries, keys=keys, values=values)
     chunk = CHUNK[device.type]
-    step = both_passes(method.attend, given, chunk) if training else lambda: method.attend(given, chunk)
+    step = (
+        both_passes(method.attend, given, chunk)
+        if training
+        else lambda: method.attend(given, chunk)
+    )
     try:
         with contextlib.nullcontext() if training else torch.no_grad():
             return milliseconds(step, device, most=0.05 if record.dry else 1.0)

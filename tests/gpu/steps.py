@@ -26,7 +26,10 @@ from kmip_data.models.training.machine import choose_device
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 
-EPOCHS, SECONDS = (6, 60), 6.0  #: least and most epochs, and the time after which no further one begins
+EPOCHS, SECONDS = (
+    (6, 60),
+    6.0,
+)  #: least and most epochs, and the time after which no further one begins
 KERNELS = 30  #: longest ones of a step that are listed
 
 
@@ -84,7 +87,9 @@ def _build(work: Work, folder: Path, *, tiny: bool) -> Any:
         parts = {"train": order[8:], "val": order[:4], "test": order[4:8]}
         return write_build(folder / "build", records, s3dis_schema(k), parts=parts)
     if work is CITY:
-        return kmip_data.save(streets(TINY_NODES if tiny else NODES), folder / "build", name="generated-city")
+        return kmip_data.save(
+            streets(TINY_NODES if tiny else NODES), folder / "build", name="generated-city"
+        )
     return None
 
 
@@ -94,7 +99,12 @@ def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
     changes = [f"training.precision={work.precision}", "system.deterministic=false"]
     own = {"sample": True}
     if build is not None:
-        own = {"dataset": str(build.path), "parameters": {}, "split": {}, "split_seed_follows_run": False}
+        own = {
+            "dataset": str(build.path),
+            "parameters": {},
+            "split": {},
+            "split_seed_follows_run": False,
+        }
     config = config.model_copy(update={"data": config.data.model_copy(update=own)})
     if tiny and not torch.cuda.is_available():
         changes = ["model.layers=2", "training.precision=32", "model.checkpoint_layers=false"]
@@ -106,7 +116,9 @@ def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
     options: dict[str, Any] = {}
     plain = why_plain(config, data, device, recompute=False)
     if plain is None:
-        options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), told.append, pad=data.ragged)
+        options["captured"] = CapturedSteps(
+            CudaGraphs(torch.device("cuda")), told.append, pad=data.ragged
+        )
     else:
         told.append(f"not captured: {plain}")
     return Loop(module, data, torch.device(device.kind), **options), told
@@ -138,5 +150,6 @@ def _measure(record: Recorder, work: Work, folder: Path) -> None:
             loop.train_epoch(1)
     by = "self_device_time_total" if cuda else "self_cpu_time_total"
     record.show(
-        f"{name}\n" + profiler.key_averages().table(sort_by=by, row_limit=KERNELS, max_name_column_width=70)
+        f"{name}\n"
+        + profiler.key_averages().table(sort_by=by, row_limit=KERNELS, max_name_column_width=70)
     )

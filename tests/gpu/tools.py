@@ -74,7 +74,16 @@ def run_tests(record: Recorder, files: Sequence[str], *, filters: str = "", proc
         record(names, status="skipped", note=f"{count} tests would run on a GPU")
         return
     # Not torture: it takes minutes by itself. No other configuration: a plain pytest is enough.
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-m", "not torture", *("-p", "no:cacheprovider")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rfE",
+        "-m",
+        "not torture",
+        *("-p", "no:cacheprovider"),
+    ]
     command += ["-k", filters] if filters else []
     command += ["-n", str(processes)] if importlib.util.find_spec("xdist") is not None else []
     done = run([*command, *files])
@@ -149,7 +158,15 @@ def profile(record: Recorder) -> None:
     """Record the metrics of the first launch of each kernel."""
     if (tool := _tool(record, "ncu")) is None:
         return
-    command = [tool, "--clock-control", "none", "-k", "regex:collect|thresholds|multiply|gate", "-c", "24"]
+    command = [
+        tool,
+        "--clock-control",
+        "none",
+        "-k",
+        "regex:collect|thresholds|multiply|gate",
+        "-c",
+        "24",
+    ]
     command += ["--metrics", ",".join(METRICS), "--csv", sys.executable, "-c", PROGRAM]
     done = run(command)
     record.show(done.stdout[-8_000:] + done.stderr[-2_000:])

@@ -38,7 +38,9 @@ def compile_for(
     names = kernel.arg_names
     constants = {name: value for name, value in options.items() if name in names}
     settings = {name: value for name, value in options.items() if name not in constants}
-    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
+    signature = {
+        name: "constexpr" if name in constants else types.get(name, "i32") for name in names
+    }
     pointers = [place for place, name in enumerate(names) if signature[name].startswith("*")]
     aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}
     source = ASTSource(kernel, signature=signature, constexprs=constants, attrs=aligned)
@@ -54,7 +56,9 @@ def compile_for(
     return {"registers": found["REG"], "spilled": spilled, "shared": compiled.metadata.shared}
 
 
-_OF_PAIRS = "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
+_OF_PAIRS = (
+    "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
+)
 _PAIRS = {
     **dict.fromkeys(_OF_PAIRS.split(), "*fp32"),
     **dict.fromkeys(("indices", "cuts"), "*i32"),
@@ -68,7 +72,9 @@ _PAIRS = {
 def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     """Resources of the kernels of attention."""
     found = {}
-    for (k, width), drop in itertools.product(((10, 14), (15, 19), (10, 76), (1, 8)), (True, False)):
+    for (k, width), drop in itertools.product(
+        ((10, 14), (15, 19), (10, 76), (1, 8)), (True, False)
+    ):
         sizes = launch._tile(k, width) | ({} if drop else {"keep": None})
         if drop or not brief:
             for kernel in (attention.attend_rows, attention.slope_rows):
@@ -92,7 +98,9 @@ _FLOATS = (
 )
 _STORED = "pre old new grad grad_pre rows more out of_rows of_more given"  # in either type
 _TYPES = {
-    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches", "first", "first_nodes"], "*i64"),
+    **dict.fromkeys(
+        ["start", "end", "edge", "seed", "after", "batches", "first", "first_nodes"], "*i64"
+    ),
     **dict.fromkeys(_FLOATS.split(), "*fp32"),
     "deviation": "*fp64",
     **dict.fromkeys(["dropped", "after_dropped"], "i64"),

@@ -38,7 +38,9 @@ def test_atoms_and_bonds_are_ogbs() -> None:
     atoms, bonds = AtomEncoder(6), BondEncoder(6)
     ours = NODE_ENCODERS["atom"](9, 6), EDGE_ENCODERS["bond"](3, 6)
     x = torch.stack([torch.randint(size, (3,), generator=generator) for size in ATOM_FEATURES], 1)
-    attr = torch.stack([torch.randint(size, (3,), generator=generator) for size in BOND_FEATURES], 1)
+    attr = torch.stack(
+        [torch.randint(size, (3,), generator=generator) for size in BOND_FEATURES], 1
+    )
     batch = read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))
     for mine, theirs, features, lists in (
         (ours[0], atoms, x, atoms.atom_embedding_list),
@@ -68,7 +70,9 @@ def test_superpixels_are_standardised_first(registry, name, constants) -> None:
     x, attr = (rows, None) if registry is NODE_ENCODERS else (torch.ones(3, 1), rows)
     scaled = (rows - torch.tensor(constants.mean)) / torch.tensor(constants.std)
     expected = scaled @ encoder.linear.weight.T + encoder.linear.bias
-    torch.testing.assert_close(encoder(read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))), expected)
+    torch.testing.assert_close(
+        encoder(read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))), expected
+    )
     assert set(encoder.state_dict()) == {"linear.weight", "linear.bias"}, "constants are no weights"
 
 
@@ -76,7 +80,9 @@ def test_one_number_an_edge_may_come_without_an_axis() -> None:
     encoder = EDGE_ENCODERS["linear"](1, 6)
     attr = torch.rand(3)
     batch = read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr))
-    torch.testing.assert_close(encoder(batch), attr[:, None] @ encoder.linear.weight.T + encoder.linear.bias)
+    torch.testing.assert_close(
+        encoder(batch), attr[:, None] @ encoder.linear.weight.T + encoder.linear.bias
+    )
 
 
 @pytest.mark.parametrize("value", [-1, 119])
@@ -96,7 +102,11 @@ def encoded_batch() -> Data:
     vectors, values = torch.randn(7, K, generator=generator), torch.rand(7, K, generator=generator)
     vectors[3:, 6:] = values[3:, 6:] = torch.nan  # nodes of a graph with six frequencies
     edges = torch.tensor([[0, 1, 3, 4], [1, 2, 4, 5]])
-    columns = {LAPPE_VECTORS: vectors, LAPPE_VALUES: values, RWSE: torch.rand(7, STEPS, generator=generator)}
+    columns = {
+        LAPPE_VECTORS: vectors,
+        LAPPE_VALUES: values,
+        RWSE: torch.rand(7, STEPS, generator=generator),
+    }
     return Data(x=torch.randn(7, 4, generator=generator), edge_index=edges, **columns)
 
 

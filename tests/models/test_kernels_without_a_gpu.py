@@ -9,7 +9,11 @@ import pytest
 import torch
 from support.interpreted import needs_interpreter, needs_triton, passed, said
 
-NAMES = ("attention/kernels_interpreted.py", "layers/gated_edges_kernels.py", "layers/normed_kernels.py")
+NAMES = (
+    "attention/kernels_interpreted.py",
+    "layers/gated_edges_kernels.py",
+    "layers/normed_kernels.py",
+)
 FILES = [Path(__file__).parent / name for name in NAMES]
 
 
@@ -25,7 +29,9 @@ def test_longer_cases_in_the_interpreter() -> None:
     assert passed(FILES, "torture", TRITON_INTERPRET="1") >= 12
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: kernels were only interpreted")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no CUDA device: kernels were only interpreted"
+)
 def test_kernels_of_layers_on_a_gpu() -> None:
     assert passed(FILES[1:], "torture or not torture") >= 40
 

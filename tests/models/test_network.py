@@ -38,7 +38,10 @@ def graphs(sizes: tuple[int, ...] = (9, 1, 14), k: int = 3) -> list[Data]:
     for n in sizes:
         neighbor = torch.randint(0, n, (n, k), generator=generator)
         edge_index = torch.stack([neighbor.flatten(), torch.arange(n).repeat_interleave(k)])
-        x, expander = torch.randn(n, 5, generator=generator), torch.randint(0, n, (n, 3), generator=generator)
+        x, expander = (
+            torch.randn(n, 5, generator=generator),
+            torch.randint(0, n, (n, 3), generator=generator),
+        )
         made.append(Data(x=x, edge_index=edge_index, expander=expander))
     return made
 
@@ -121,7 +124,9 @@ def test_recomputation_searches_once(monkeypatch) -> None:
 
 @pytest.mark.parametrize("model", ["gcn", "gat", "mlp"])
 def test_edge_features_are_encoded_only_for_who_reads_them(model: str) -> None:
-    network = build_model(ModelConfig(name=model, layers=1, hidden_dim=8), in_channels=5, num_classes=2)
+    network = build_model(
+        ModelConfig(name=model, layers=1, hidden_dim=8), in_channels=5, num_classes=2
+    )
     assert not network.reads_edges
     assert not any(p.requires_grad for p in network.edge_encoder.parameters())
     assert build_model(ModelConfig(name="gine"), in_channels=5, num_classes=2).reads_edges
@@ -158,10 +163,18 @@ def test_scores_of_pairs_are_float32_under_autocast() -> None:
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "sum"])
 def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: str) -> None:
-    x, edges = torch.linspace(1, 2, 35, dtype=torch.float64).reshape(7, 5) / 3, torch.zeros(2, 0).long()
+    x, edges = (
+        torch.linspace(1, 2, 35, dtype=torch.float64).reshape(7, 5) / 3,
+        torch.zeros(2, 0).long(),
+    )
     batch = read_batch(Data(x=x, edge_index=edges, ptr=torch.tensor([0, 3, 3, 7])))
-    found, of = pool(x, batch, pooling), {"mean": Tensor.mean, "max": Tensor.amax, "sum": Tensor.sum}[pooling]
-    torch.testing.assert_close(found, torch.stack([of(x[:3], 0), x[0] * 0, of(x[3:], 0)]), rtol=0, atol=1e-14)
+    found, of = (
+        pool(x, batch, pooling),
+        {"mean": Tensor.mean, "max": Tensor.amax, "sum": Tensor.sum}[pooling],
+    )
+    torch.testing.assert_close(
+        found, torch.stack([of(x[:3], 0), x[0] * 0, of(x[3:], 0)]), rtol=0, atol=1e-14
+    )
     head = GraphHead(5, 2, layers=1, l2norm=False, pooling=pooling).double()
     torch.testing.assert_close(head(x, batch), head.out(found))
 
@@ -193,10 +206,20 @@ def test_features_that_do_not_fit() -> None:
         ({"attention": {"k": 0}}, "greater than or equal to 1"),
         ({"attention": "none", "local": "none"}, "attention and local are both none"),
         (
-            {"attention": {"kind": "exphormer", "real_edges": False, "expander": 0, "virtual_nodes": 0}},
+            {
+                "attention": {
+                    "kind": "exphormer",
+                    "real_edges": False,
+                    "expander": 0,
+                    "virtual_nodes": 0,
+                }
+            },
             "nothing",
         ),
-        ({"positional": "equivstable", "local": "none"}, "equivstable scales the gates of message passing"),
+        (
+            {"positional": "equivstable", "local": "none"},
+            "equivstable scales the gates of message passing",
+        ),
     ],
 )
 def test_configurations_that_make_no_sense(options, word: str) -> None:
@@ -266,9 +289,13 @@ def test_building_within_a_budget_draws_the_same_weights_as_building_at_that_wid
     width = searched.node_encoder.linear.out_features
     torch.manual_seed(0)
     direct = build_model(ModelConfig(layers=2, hidden_dim=width), **SIZES)
-    assert all(torch.equal(a, b) for a, b in zip(searched.parameters(), direct.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(searched.parameters(), direct.parameters(), strict=True)
+    )
     asked = ModelConfig(layers=1, parameter_budget=60_000).model_copy(update={"hidden_dim": 16})
-    assert build_model(asked, **SIZES).node_encoder.linear.out_features == 16, "a given width is kept"
+    assert build_model(asked, **SIZES).node_encoder.linear.out_features == 16, (
+        "a given width is kept"
+    )
 
 
 def test_an_impossible_budget_gives_the_narrowest_and_says_so(caplog) -> None:

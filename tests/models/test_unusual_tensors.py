@@ -80,7 +80,10 @@ def calls() -> dict[str, tuple[Call, dict[str, Tensor]]]:
     }
     found: dict[str, tuple[Call, dict[str, Tensor]]] = {
         "topk_inner_product": (lambda **t: topk_inner_product(k=3, **t), pair | {"query_ptr": ptr}),
-        "hint": (lambda **t: topk_inner_product(**pair, k=3, **t), {"hint": torch.zeros(2, 6, 3).long()}),
+        "hint": (
+            lambda **t: topk_inner_product(**pair, k=3, **t),
+            {"hint": torch.zeros(2, 6, 3).long()},
+        ),
         "kmip_attention": (lambda **t: kmip_attention(k=3, **t), rows | {"query_ptr": ptr}),
         "with gradient": (
             lambda **t: kmip_attention(k=3, **t),
@@ -97,7 +100,11 @@ def calls() -> dict[str, tuple[Call, dict[str, Tensor]]]:
         "exphormer": (exphormer, {"x": nodes}),
         "read_batch": (
             lambda **t: read_batch(Data(**t)),
-            {"edge_index": torch.tensor([[0, 1], [1, 2]]), "x": nodes, "edge_attr": torch.ones(2, 3)},
+            {
+                "edge_index": torch.tensor([[0, 1], [1, 2]]),
+                "x": nodes,
+                "edge_attr": torch.ones(2, 3),
+            },
         ),
         "read_batch of a table": (
             lambda **t: read_batch(Data(x=nodes, **t)),
@@ -105,7 +112,8 @@ def calls() -> dict[str, tuple[Call, dict[str, Tensor]]]:
         ),
     }
     found |= {
-        name: (lambda m=make, **t: m()(**t), {"x": nodes, "ptr": ptr}) for name, make in modules.items()
+        name: (lambda m=make, **t: m()(**t), {"x": nodes, "ptr": ptr})
+        for name, make in modules.items()
     }
     return found
 
@@ -116,12 +124,19 @@ def unusual(name: str, tensors: dict[str, Tensor]) -> Iterator[tuple[str, dict[s
         for kind, change in (FLOATING if tensor.is_floating_point() else ANY).items():
             try:
                 changed = change(tensor.detach())
-            except (RuntimeError, TypeError, IndexError):  # PyTorch makes no such tensor of whole numbers
+            except (
+                RuntimeError,
+                TypeError,
+                IndexError,
+            ):  # PyTorch makes no such tensor of whole numbers
                 continue
             yield f"{name}, {argument}: {kind}", tensors | {argument: changed}
             if argument in {"queries", "query"}:
                 alike = [other for other in tensors if other in {"keys", "values", "key", "value"}]
-                yield f"{name}, all rows: {kind}", tensors | dict.fromkeys((argument, *alike), changed)
+                yield (
+                    f"{name}, all rows: {kind}",
+                    tensors | dict.fromkeys((argument, *alike), changed),
+                )
 
 
 def failure(call: Call, arguments: dict[str, Any]) -> str | None:
@@ -151,7 +166,9 @@ def test_a_backend_of_another_type_ends_in_our_error() -> None:
         "topk": lambda backend: topk_inner_product(rows, rows, 3, backend=backend),
         "attention": lambda backend: kmip_attention(rows, rows, rows, 3, backend=backend),
         "module": lambda backend: k_mip(backend=backend)(nodes),
-        "multihead": lambda backend: KMIPMultiheadAttention(8, 2, 2, backend=backend)(*[sequence] * 3),
+        "multihead": lambda backend: KMIPMultiheadAttention(8, 2, 2, backend=backend)(
+            *[sequence] * 3
+        ),
     }
     failed = [
         f"{name}, {backend!r}: {why}"

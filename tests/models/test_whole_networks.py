@@ -48,7 +48,9 @@ class SlowNetwork:
 
     def __init__(self, network: nn.Module, config: ModelConfig) -> None:
         self.config, self.training = config, network.training
-        self.weights = {name: p.detach().clone().requires_grad_() for name, p in network.named_parameters()}
+        self.weights = {
+            name: p.detach().clone().requires_grad_() for name, p in network.named_parameters()
+        }
         self.buffers = {name: b.clone() for name, b in network.named_buffers()}
 
     def __call__(self, graphs: Sequence[Data]) -> Tensor:
@@ -61,7 +63,11 @@ class SlowNetwork:
     def under(self, prefix: str) -> dict[str, Tensor]:
         """Weights and buffers whose names begin with ``prefix``, without it."""
         both = {**self.weights, **self.buffers}
-        return {name.removeprefix(prefix): value for name, value in both.items() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix): value
+            for name, value in both.items()
+            if name.startswith(prefix)
+        }
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         return linear(self.weights, name, x)
@@ -73,7 +79,9 @@ class SlowNetwork:
         if self.training:
             self.buffers[f"{name}.running_mean"] = (0.9 * mean + 0.1 * rows.mean(0)).detach()
             self.buffers[f"{name}.running_var"] = (0.9 * variance + 0.1 * rows.var(0)).detach()
-            self.buffers[f"{name}.num_batches_tracked"] = self.buffers[f"{name}.num_batches_tracked"] + 1
+            self.buffers[f"{name}.num_batches_tracked"] = (
+                self.buffers[f"{name}.num_batches_tracked"] + 1
+            )
             mean, variance = rows.mean(0), rows.var(0, unbiased=False)
         scaled = (rows - mean) / (variance + 1e-5).sqrt()
         scaled = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
@@ -87,7 +95,10 @@ class SlowNetwork:
             return list(parts)
         found = []
         for x in parts:
-            shift, over = 1.0, {"graph-layer": (0, 1), "layer": (1,), "graph": (0,)}[self.config.norm]
+            shift, over = (
+                1.0,
+                {"graph-layer": (0, 1), "layer": (1,), "graph": (0,)}[self.config.norm],
+            )
             if self.config.norm == "graph":
                 shift = self.weights[f"{name}.mean_scale"]
             centred = x - shift * x.mean(over, keepdim=True)
@@ -115,7 +126,10 @@ class SlowNetwork:
             nodes = self.batch_norm("node_encoder_norm", nodes)
         for number in range(config.input_layers):
             mapped = [self.linear(f"input.{number}.linear", x) for x in nodes]
-            nodes = [normalize(torch.relu(x), dim=1) for x in self.batch_norm(f"input.{number}.norm", mapped)]
+            nodes = [
+                normalize(torch.relu(x), dim=1)
+                for x in self.batch_norm(f"input.{number}.norm", mapped)
+            ]
         return [self.state(graph, x) for graph, x in zip(graphs, nodes, strict=True)]
 
     def state(self, graph: Data, x: Tensor) -> State:
@@ -172,19 +186,30 @@ class SlowNetwork:
         found = [sum(parts) for parts in zip(*branches, strict=True)]
         if config.feed_forward:
             act = ACTIVATIONS[config.ffn_activation]
-            fed = [h + self.linear(f"{at}linear_out", act(self.linear(f"{at}linear_in", h))) for h in found]
+            fed = [
+                h + self.linear(f"{at}linear_out", act(self.linear(f"{at}linear_in", h)))
+                for h in found
+            ]
             found = self.norm(f"{at}norm_out", fed)
         return [state._replace(x=x) for state, x in zip(states, found, strict=True)]
 
-    def attention(self, at: str, number: int, states: list[State]) -> tuple[list[Tensor], list[State]]:
+    def attention(
+        self, at: str, number: int, states: list[State]
+    ) -> tuple[list[Tensor], list[State]]:
         part, weights = self.config.attention, self.under(at)
         if part.kind != "exphormer":
-            return [ATTENTION[part.kind](part, weights, state.x, number) for state in states], states
+            return [
+                ATTENTION[part.kind](part, weights, state.x, number) for state in states
+            ], states
         found = [exphormer(part, weights, torch.cat([s.x, s.virtual]), s.attended) for s in states]
-        after = [s._replace(virtual=both[len(s.x) :]) for s, both in zip(states, found, strict=True)]
+        after = [
+            s._replace(virtual=both[len(s.x) :]) for s, both in zip(states, found, strict=True)
+        ]
         return [both[: len(s.x)] for s, both in zip(states, found, strict=True)], after
 
-    def message_passing(self, at: str, number: int, states: list[State]) -> tuple[list[Tensor], list[State]]:
+    def message_passing(
+        self, at: str, number: int, states: list[State]
+    ) -> tuple[list[Tensor], list[State]]:
         kind = self.config.local.kind
         if kind == "gated-gcn":
             return self.gated_gcn(at, states, last=number == self.config.layers - 1)
@@ -196,7 +221,10 @@ class SlowNetwork:
             found = [self.linear(f"{at}lin", state.x) for state in states]
         else:
             sums = [slow_gine_sums(state.x, state.e, state.graph.edge_index) for state in states]
-            inner = [(act if stack == "lrgb" else torch.relu)(self.linear(f"{at}lin_in", x)) for x in sums]
+            inner = [
+                (act if stack == "lrgb" else torch.relu)(self.linear(f"{at}lin_in", x))
+                for x in sums
+            ]
             found = [self.linear(f"{at}lin_out", x) for x in inner]
             if stack == "lrgb":
                 return found, states
@@ -204,7 +232,9 @@ class SlowNetwork:
             return [normalize(act(h), dim=1) for h in self.batch_norm(f"{at}norm", found)], states
         return [act(h) for h in found], states
 
-    def gated_gcn(self, at: str, states: list[State], *, last: bool) -> tuple[list[Tensor], list[State]]:
+    def gated_gcn(
+        self, at: str, states: list[State], *, last: bool
+    ) -> tuple[list[Tensor], list[State]]:
         act = ACTIVATIONS[self.config.local.activation]
         nodes, edges = [], []
         for state in states:
@@ -235,22 +265,32 @@ class SlowNetwork:
         if config.head != "link":
             return torch.cat(found) * config.output_scale
         widest = max(len(x) for x in found)
-        square = [nn.functional.pad(x @ x.T, (0, widest - len(x), 0, widest - len(x))) for x in found]
+        square = [
+            nn.functional.pad(x @ x.T, (0, widest - len(x), 0, widest - len(x))) for x in found
+        ]
         return torch.stack(square) * config.output_scale
 
 
 def pull(out: Tensor) -> Tensor:
     """A sum of all predictions, each with a weight of its own, to take gradients of."""
-    return (out * torch.arange(out.numel(), dtype=out.dtype).mul(math.e).sin().view(out.shape)).sum()
+    return (
+        out * torch.arange(out.numel(), dtype=out.dtype).mul(math.e).sin().view(out.shape)
+    ).sum()
 
 
 #: Presets, and settings of our own where a task has no preset of a model.
 LINKS, OF_GRAPHS = "pcqm-contact", "malnet-tiny"
 CASES = sorted(
-    {*preset_names(), *(f"{dataset}/{model}" for dataset in (LINKS, OF_GRAPHS) for model in models())}
+    {
+        *preset_names(),
+        *(f"{dataset}/{model}" for dataset in (LINKS, OF_GRAPHS) for model in models()),
+    }
 )
 TABLES = {"s3dis", "shapenet-part", "cifar10"}  #: with as many edges into each node
-LAYERS, WIDTH = 3, 8  #: what networks are cut to: that is where a first, a middle and a last layer are
+LAYERS, WIDTH = (
+    3,
+    8,
+)  #: what networks are cut to: that is where a first, a middle and a last layer are
 
 
 #: Options that no preset sets, by model.
@@ -327,7 +367,11 @@ def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
             key = repr(config), table, *sizes_of(name)
             if key not in known:
                 known.add(key)
-                found[f"{name}, {variant}"] = config, graphs_of(config, sizes_of(name), table=table), table
+                found[f"{name}, {variant}"] = (
+                    config,
+                    graphs_of(config, sizes_of(name), table=table),
+                    table,
+                )
     for options in OPTIONS.get(model, []):
         config = ModelConfig(name=model, layers=2, hidden_dim=WIDTH + 8, dropout=0.0, **options)
         found[f"{model}, {options}"] = config, graphs_of(config, [31, 1, 12]), 0
@@ -348,7 +392,9 @@ def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[
 
     def features(kind: str, integers: tuple[int, ...], columns: int, rows: int) -> Tensor:
         if kind in {"atom", "bond"}:
-            return torch.stack([torch.randint(0, n, (rows,), generator=generator) for n in integers], 1)
+            return torch.stack(
+                [torch.randint(0, n, (rows,), generator=generator) for n in integers], 1
+            )
         return torch.randn(rows, columns, generator=generator, dtype=torch.float64)
 
     for n in sizes:
@@ -360,12 +406,16 @@ def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[
         graph.edge_index = torch.stack([source, target])
         if config.edge_encoder != "dummy":
             graph.edge_attr = features(config.edge_encoder, BOND_FEATURES, 2, len(target))
-        of = Graphs(np.array([0, n]), np.array([0, len(target)]), graph.edge_index.numpy(), [f"graph/{n}"])
+        of = Graphs(
+            np.array([0, n]), np.array([0, len(target)]), graph.edge_index.numpy(), [f"graph/{n}"]
+        )
         for encoding in config.encodings:
             values = encoding.compute(of, lambda: None)
             for column in encoding.columns():
                 value = torch.from_numpy(values[column.key])
-                graph[column.attribute] = value.double() if value.is_floating_point() else value.long()
+                graph[column.attribute] = (
+                    value.double() if value.is_floating_point() else value.long()
+                )
         made.append(graph)
     return made
 
@@ -400,7 +450,9 @@ def built(config: ModelConfig) -> nn.Module:
     return network
 
 
-def compare(network: nn.Module, config: ModelConfig, graphs: list[Data], batch: Batch, within: float) -> None:
+def compare(
+    network: nn.Module, config: ModelConfig, graphs: list[Data], batch: Batch, within: float
+) -> None:
     """Outputs, gradients of every parameter and, after it, every buffer."""
     slow = SlowNetwork(network, config)
     torch.manual_seed(3)  # signs of eigenvectors
@@ -456,7 +508,9 @@ def test_equals_the_oracle_in_single_precision(model: str) -> None:
             within = 1e-4 * gradient.abs().max().item() + 1e-4
             torch.testing.assert_close(parameter.grad.double(), gradient, atol=within, rtol=0)
     for name, buffer in network.named_buffers():
-        torch.testing.assert_close(buffer.double(), slow.buffers[name].double(), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            buffer.double(), slow.buffers[name].double(), atol=1e-4, rtol=1e-4
+        )
 
 
 def test_every_model_has_every_task() -> None:

@@ -44,7 +44,9 @@ class Toy:
         self.raw_calls: list[tuple[Any, BuildOptions]] = []
         write_raw(folder / "raw", 20)
 
-    def obtain_raw(self, _: Any, params: Any, __: Home, options: BuildOptions, *, sample: bool) -> Any:
+    def obtain_raw(
+        self, _: Any, params: Any, __: Home, options: BuildOptions, *, sample: bool
+    ) -> Any:
         self.raw_calls.append((params, options))
         return raw_folder(self.folder / "raw", sample=sample)
 
@@ -262,7 +264,9 @@ def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:
                     before = contents(folder)
                     if broken:
                         damage(folder / "shards/00000.h5", before["shards/00000.h5"], "cut")
-                    if name == "work/journal.jsonl" and broken:  # there is no other place for the journal
+                    if (
+                        name == "work/journal.jsonl" and broken
+                    ):  # there is no other place for the journal
                         with pytest.raises(UsageError, match="is not the journal"):
                             repair_build(folder, home=toy.home, quiet=True)
                         assert contents(folder)[name] == before[name]
@@ -271,4 +275,6 @@ def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:
                     assert contents(folder) == before
                     assert verify_build(folder).ok
                     if name.startswith("shards"):
-                        assert any(remark.startswith(name) for remark in verify_build(folder).remarks)
+                        assert any(
+                            remark.startswith(name) for remark in verify_build(folder).remarks
+                        )

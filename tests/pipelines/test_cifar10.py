@@ -114,7 +114,15 @@ def test_other_cut_and_malicious_files_are_refused(raw, tmp_path):
             return os.system, (f"touch {tmp_path / 'executed'}",)
 
     whole = (raw / FILE).read_bytes()
-    for content in ({}, [[], [], {}], None, [[], [], [3]], [[], [], [Call()]], whole[: len(whole) // 2], b""):
+    for content in (
+        {},
+        [[], [], {}],
+        None,
+        [[], [], [3]],
+        [[], [], [Call()]],
+        whole[: len(whole) // 2],
+        b"",
+    ):
         if isinstance(content, bytes):
             (tmp_path / FILE).write_bytes(content)
         else:
@@ -122,6 +130,8 @@ def test_other_cut_and_malicious_files_are_refused(raw, tmp_path):
         with pytest.raises(DamagedInput, match="CIFAR10_v2"):
             prepare("cifar10", tmp_path, tmp_path / "work")
     assert not (tmp_path / "executed").exists()
-    outcome = kmip("build", "cifar10", "--archive", tmp_path / FILE, "--home", tmp_path / "home", "--jobs", 1)
+    outcome = kmip(
+        "build", "cifar10", "--archive", tmp_path / FILE, "--home", tmp_path / "home", "--jobs", 1
+    )
     assert outcome.code == 4
     assert not list((tmp_path / "home").glob("built/*"))

@@ -105,7 +105,17 @@ def test_huangpu(tmp_path: Path) -> None:
     folder = shared_data("city_networks_huangpu")
     load = lambda name: torch.load(folder / f"{name}.pt", weights_only=True)
     outcome = kmip(
-        "build", "city", "--name", "huangpu", "--archive", folder, "--home", tmp_path, "--json", "--jobs", 1
+        "build",
+        "city",
+        "--name",
+        "huangpu",
+        "--archive",
+        folder,
+        "--home",
+        tmp_path,
+        "--json",
+        "--jobs",
+        1,
     )
     assert outcome.code == 0, outcome.err
     assert "directed" in outcome.err
@@ -132,7 +142,9 @@ def test_published_names_take_the_published_tensors_alone(tmp_path: Path, archiv
     with pytest.raises(DamagedInput, match="not the published tensors") as caught:
         build_dataset("paris", home=Home(tmp_path), archives=[archive], jobs=1, quiet=True)
     assert "intersections 350, not 114,127" in str(caught.value)
-    outcome = kmip("build", "london", "--archive", shared_data("city_networks_huangpu"), "--home", tmp_path)
+    outcome = kmip(
+        "build", "london", "--archive", shared_data("city_networks_huangpu"), "--home", tmp_path
+    )
     assert outcome.code == 4
     assert "holds an older generation of the data: a directed graph" in outcome.err
     assert not list(tmp_path.glob("raw/*/members-*")) + list(tmp_path.glob("built/*/card.json"))

@@ -53,7 +53,10 @@ def test_equal_to_the_authors_class(task, tmp_path):
     other_files(raw, of_numpy=task == "sssp")
     build_dataset(name, archives=[raw], home=Home(tmp_path))
     for part in PARTS:
-        theirs = [upstream(graph, task) for graph in torch.load(raw / f"{part}_data.pt", weights_only=False)]
+        theirs = [
+            upstream(graph, task)
+            for graph in torch.load(raw / f"{part}_data.pt", weights_only=False)
+        ]
         ours = ECHO(task, home=tmp_path, split=part)
         assert len(ours) == len(theirs)
         for found, wanted in zip(ours, theirs, strict=True):
@@ -67,7 +70,9 @@ def test_more_graphs_than_the_reader_holds_at_once(tmp_path):
     draw = torch.Generator().manual_seed(0)
     graphs = [
         Data(
-            x=torch.rand(3, 2, generator=draw).numpy() if i % 2 else torch.rand(3, 2, generator=draw),
+            x=torch.rand(3, 2, generator=draw).numpy()
+            if i % 2
+            else torch.rand(3, 2, generator=draw),
             edge_index=torch.randint(0, 3, (2, i % 5), generator=draw),
         )
         for i in range(2_100)
@@ -83,7 +88,11 @@ class Foreign:
 
 
 def a_graph(**changes):
-    given = {"x": torch.rand(4, 2), "edge_index": torch.tensor([[0, 1], [1, 0]]), "y": torch.rand(4, 3)}
+    given = {
+        "x": torch.rand(4, 2),
+        "edge_index": torch.tensor([[0, 1], [1, 0]]),
+        "y": torch.rand(4, 3),
+    }
     return Data(**(given | changes))
 
 

@@ -48,7 +48,11 @@ def test_a_name_means_the_build_with_the_defaults(home, monkeypatch):
 
 
 def test_parameters_choose(home):
-    for arguments, folder in (({"k": "4"}, "k4"), ({"limit": 2}, "limit2"), ({"sample": True}, "sample")):
+    for arguments, folder in (
+        ({"k": "4"}, "k4"),
+        ({"limit": 2}, "limit2"),
+        ({"sample": True}, "sample"),
+    ):
         assert kmip_data.open("s3dis", home=home, **arguments).build.path.name == f"s3dis-{folder}"
 
 
@@ -88,7 +92,13 @@ def test_obtain_without_building(home):
 
 def test_a_folder_must_have_the_values_given(home):
     folder = home / "built/s3dis-k32"
-    for values in ({"k": 32}, {"k": "32"}, {"limit": None}, {"compression": None}, {"knn_rule": "exact"}):
+    for values in (
+        {"k": 32},
+        {"k": "32"},
+        {"limit": None},
+        {"compression": None},
+        {"knn_rule": "exact"},
+    ):
         assert kmip_data.open(folder, **values).build.path == folder
     for values in ({"k": 16}, {"limit": 2}, {"compression": "gzip"}, {"sample": True}):
         with pytest.raises(UsageError, match="is another build") as error:
@@ -102,7 +112,11 @@ def test_a_folder_must_have_the_values_given(home):
         kmip_data.open(home / "built/mine", k=5)
     chairs = home / "built/chairs"
     write_build(
-        chairs, s3dis_records(2), s3dis_schema(), dataset="shapenet-part", parameters={"category": ["Chair"]}
+        chairs,
+        s3dis_records(2),
+        s3dis_schema(),
+        dataset="shapenet-part",
+        parameters={"category": ["Chair"]},
     )
     assert kmip_data.open(chairs, category=("chair",)).build.path == chairs
 
@@ -127,5 +141,12 @@ def test_a_plain_build_goes_before_a_compressed_one(home):
 def test_a_compressed_build_alone_is_found(tmp_path):
     gzip = {"k": 4, "compression": "gzip"}
     folder = tmp_path / "built/mine"
-    write_build(folder, s3dis_records(3), s3dis_schema(), dataset="mine", compression="gzip", parameters=gzip)
+    write_build(
+        folder,
+        s3dis_records(3),
+        s3dis_schema(),
+        dataset="mine",
+        compression="gzip",
+        parameters=gzip,
+    )
     assert kmip_data.open("mine", home=tmp_path).build.path == folder

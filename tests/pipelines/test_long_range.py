@@ -43,7 +43,9 @@ def test_targets_equal_networkx(task):
                 assert record.columns["node/distance"][node] == apart[node][other]
         elif task == "sssp":
             (source,) = np.flatnonzero(x[:, 0])
-            assert record.columns["node/y"][:, 0].tolist() == [apart[source][n] for n in range(len(x))]
+            assert record.columns["node/y"][:, 0].tolist() == [
+                apart[source][n] for n in range(len(x))
+            ]
         elif task == "ecc":
             largest = nx.eccentricity(graph)
             assert record.columns["node/y"][:, 0].tolist() == [largest[n] for n in range(len(x))]
@@ -54,7 +56,8 @@ def test_targets_equal_networkx(task):
 def test_the_dataset(tmp_path):
     """Parts of one size for each topology, equal bytes from equal parameters, others from another seed."""
     parts = {
-        part: LongRange(home=tmp_path, graphs=120, nodes=16, split=part) for part in ("train", "val", "test")
+        part: LongRange(home=tmp_path, graphs=120, nodes=16, split=part)
+        for part in ("train", "val", "test")
     }
     assert [len(part) for part in parts.values()] == [96, 12, 12]
     data = parts["test"][0]
@@ -65,11 +68,15 @@ def test_the_dataset(tmp_path):
     again = build_dataset(
         "long-range", parameters={"graphs": 120, "nodes": 16}, home=Home.locate(tmp_path / "b")
     )
-    assert [shard.sha256 for shard in again.card.shards] == [s.sha256 for s in parts["test"].card.shards]
+    assert [shard.sha256 for shard in again.card.shards] == [
+        s.sha256 for s in parts["test"].card.shards
+    ]
     other = LongRange(home=tmp_path, graphs=120, nodes=16, seed=1, split="test")
     assert other[0].x.shape != data.x.shape or not torch.equal(other[0].x, data.x)
     # A build of ten graphs has the first ten of the whole.
-    whole, some = (LongRange(home=tmp_path, graphs=120, nodes=16, split=None, limit=n) for n in (None, 10))
+    whole, some = (
+        LongRange(home=tmp_path, graphs=120, nodes=16, split=None, limit=n) for n in (None, 10)
+    )
     assert len(some) == 10
     assert all(torch.equal(item.x, whole[i].x) for i, item in enumerate(some))
     with pytest.raises(UsageError, match="generated"):

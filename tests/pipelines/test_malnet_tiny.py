@@ -62,13 +62,19 @@ def test_one_archive_with_graphs_and_lists_is_both_sources():
 
 
 def test_items_equal_pyg(real, tmp_path):
-    archives = [shared_data("malnet-graphs-tiny_100.tar.gz"), shared_data("split_info_tiny_100.zip")]
+    archives = [
+        shared_data("malnet-graphs-tiny_100.tar.gz"),
+        shared_data("split_info_tiny_100.zip"),
+    ]
     options = {"home": tmp_path / "home", "archives": archives, "jobs": 1, "quiet": True}
     kept = {"isolated": "keep", "label_order": "first-seen"}
     builds = [MalNetTiny(**options, **kept).build.path, MalNetTiny(**options).build.path]
     for part in ("train", "val", "test", None):
         theirs = pyg_malnet(tmp_path / "pyg", real, part)
-        as_pyg, as_gps = MalNetTiny(builds[0], split=part, **kept), MalNetTiny(builds[1], split=part)
+        as_pyg, as_gps = (
+            MalNetTiny(builds[0], split=part, **kept),
+            MalNetTiny(builds[1], split=part),
+        )
         assert len(theirs) == len(as_pyg) == len(as_gps)
         for data, one, other in zip(theirs, as_pyg, as_gps, strict=True):
             assert_same(one, data, ordered=False)
@@ -152,7 +158,11 @@ def test_lists_must_partition_the_graphs(sample, tmp_path):
             ("test", lambda text: f"{text}{first}\n", "a second time"),
             ("train", lambda text: text.replace(f"{first}\n", ""), "do not partition"),
             ("val", lambda text: f"{text}adware/airpush/{'0' * 64}\n", "do not partition"),
-            ("train", lambda _: "../../etc/passwd\n", "line 1: not a graph of one of the five types"),
+            (
+                "train",
+                lambda _: "../../etc/passwd\n",
+                "line 1: not a graph of one of the five types",
+            ),
             ("train", lambda _: "", "not there"),
         ],
     )

@@ -24,7 +24,9 @@ SMILES = [
 def assert_equals_ogb(smiles):
     with rdBase.BlockLogs():
         theirs = smiles2graph(smiles)
-    for ours, key in zip(read_smiles(smiles), ("node_feat", "edge_index", "edge_feat"), strict=True):
+    for ours, key in zip(
+        read_smiles(smiles), ("node_feat", "edge_index", "edge_feat"), strict=True
+    ):
         assert np.array_equal(ours, theirs[key]), (smiles, key)
 
 

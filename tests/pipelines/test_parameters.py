@@ -62,8 +62,12 @@ def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["helsinki", "paris", "city"])
 def test_a_limit_of_a_city_is_the_size_of_a_sample(name, tmp_path) -> None:
-    source = ["--name", "x", "--set", f"osm_file={tmp_path / 'no such file'}"] if name == "city" else []
-    done = kmip("build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1)
+    source = (
+        ["--name", "x", "--set", f"osm_file={tmp_path / 'no such file'}"] if name == "city" else []
+    )
+    done = kmip(
+        "build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1
+    )
     assert done.code == 2
     assert "is the size of a sample" in done.err
     assert not any(tmp_path.iterdir())

@@ -80,7 +80,9 @@ def test_items_equal_upstream(raw, tmp_path):
     for rule, file in LISTS.items():
         lists = torch.load(raw / file, weights_only=False)
         for part, rows in lists.items():
-            assert PCQMContact(split=part, split_rule=rule, **options).keys == [f"{row:06d}" for row in rows]
+            assert PCQMContact(split=part, split_rule=rule, **options).keys == [
+                f"{row:06d}" for row in rows
+            ]
     one = next(iter(DataLoader(dataset, 8)))
     other = next(iter(GraphLoader(dataset, 8)))
     assert torch.equal(one.edge_label_index, other.edge_label_index)
@@ -92,7 +94,10 @@ def test_items_equal_upstream(raw, tmp_path):
     [
         ("C( |atomProp:0.contact.0|", "not a SMILES"),
         ("[H]C([H])[H] |atomProp:0.contact.0|", "contact 0 is between 1 atoms"),
-        ("[H]C([H])[H] |atomProp:0.contact.0:2.contact.0:3.contact.0|", "contact 0 is between 3 atoms"),
+        (
+            "[H]C([H])[H] |atomProp:0.contact.0:2.contact.0:3.contact.0|",
+            "contact 0 is between 3 atoms",
+        ),
         ("[H]C([H])[H] |atomProp:0.contact.x:2.contact.0|", "contacts of atom 0 are 'x'"),
         ("C" * 257 + " |atomProp:0.contact.0:9.contact.0|", "257 atoms, and 256 are allowed"),
     ],
@@ -103,7 +108,9 @@ def test_bad_rows_are_refused(text, reason):
 
 
 def test_the_last_bits_are_kept():
-    record = read_record("key", "C" * 256 + " |atomProp:0.contact.0&#59;1:255.contact.0:254.contact.1|", 256)
+    record = read_record(
+        "key", "C" * 256 + " |atomProp:0.contact.0&#59;1:255.contact.0:254.contact.1|", 256
+    )
     bits = np.unpackbits(record.columns["node/contact"], axis=1, bitorder="little")
     assert np.argwhere(bits).tolist() == [[0, 254], [0, 255], [254, 0], [255, 0]]
 

@@ -41,7 +41,9 @@ def write_func(folder: Path, rows, lists=None) -> Path:
         writer.writerow(["", "smiles", "peptide_seq", "labels", "identifier"])
         writer.writerows([i, row["smiles"], "", row["labels"], i] for i, row in enumerate(rows))
     if lists is None:
-        lists = {part: np.arange(at, len(rows), 3) for at, part in enumerate(("train", "val", "test"))}
+        lists = {
+            part: np.arange(at, len(rows), 3) for at, part in enumerate(("train", "val", "test"))
+        }
     (folder / FUNC_LISTS).write_bytes(pickle.dumps(lists, protocol=4))
     return folder
 
@@ -127,7 +129,12 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
     for scaling, expected in (("none", values), ("train", (values - mean) / deviation)):
         for part, chosen in lists.items():
             dataset = PeptidesStruct(
-                home=tmp_path, split=part, archives=[struct], target_scaling=scaling, jobs=1, quiet=True
+                home=tmp_path,
+                split=part,
+                archives=[struct],
+                target_scaling=scaling,
+                jobs=1,
+                quiet=True,
             )
             found = torch.cat([item.y for item in dataset]).numpy()
             np.testing.assert_allclose(found, expected[chosen].astype(np.float32), atol=1e-6)
@@ -148,18 +155,26 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
 
 def test_refused_smiles_stop_a_build_or_are_skipped_and_listed(rows, tmp_path):
     raw = write_func(tmp_path / "raw", [*rows[:6], BAD, {**BAD, "smiles": "C("}, *rows[6:9]])
-    outcome = kmip("build", "peptides-func", "--archive", raw, "--home", tmp_path / "home", "--jobs", 1)
+    outcome = kmip(
+        "build", "peptides-func", "--archive", raw, "--home", tmp_path / "home", "--jobs", 1
+    )
     assert outcome.code == 4
     for words in ("000006", "CN(C)(C)(C)C", "--set on_error=skip"):
         assert words in outcome.err
     assert not list((tmp_path / "home" / "built").glob("*/card.json"))
-    dataset = PeptidesFunc(home=tmp_path, split=None, archives=[raw], on_error="skip", jobs=1, quiet=True)
+    dataset = PeptidesFunc(
+        home=tmp_path, split=None, archives=[raw], on_error="skip", jobs=1, quiet=True
+    )
     assert dataset.build.path.name.startswith("peptides-func-skip-")
     skipped = dataset.card.statistics["skipped"]
     assert [key for key, _ in skipped] == ["000006", "000007"]
     assert "valence" in skipped[0][1]
     assert any("Skipped 2 records" in note and "C(" in note for note in dataset.card.notes)
-    assert sum(part.graphs for part in dataset.card.splits["upstream"].parts.values()) == len(dataset) == 9
+    assert (
+        sum(part.graphs for part in dataset.card.splits["upstream"].parts.values())
+        == len(dataset)
+        == 9
+    )
     assert kmip("verify", dataset.build.path).code == 0
 
 

@@ -22,7 +22,15 @@ from kmip_data.pipelines.clouds.files import read_points
 from kmip_data.pipelines.clouds.graphs import block_rows, normalised, windows
 
 ROW = np.dtype(
-    [("x", "f8"), ("y", "f8"), ("z", "f8"), ("red", "u1"), ("green", "u1"), ("blue", "u1"), ("class", "u1")]
+    [
+        ("x", "f8"),
+        ("y", "f8"),
+        ("z", "f8"),
+        ("red", "u1"),
+        ("green", "u1"),
+        ("blue", "u1"),
+        ("class", "u1"),
+    ]
 )
 PIPELINE = load_pipeline(load_manifest("points"))
 COLOURS = ("red/255", "green/255", "blue/255")
@@ -77,7 +85,9 @@ def made(path: Path, **parameters):
     """Records of one file, without the engine."""
     params = PIPELINE.Params(**{"k": 4, **parameters})
     params = PIPELINE.resolve(params, RawFolder(path.parent, {path.name: ""}, ()))
-    prepared = PIPELINE.prepare(RawFolder(path.parent, {f"./{path.name}": ""}, ()), params, path.parent)
+    prepared = PIPELINE.prepare(
+        RawFolder(path.parent, {f"./{path.name}": ""}, ()), params, path.parent
+    )
     return list(PIPELINE.records(prepared, Unit(0, "", {"cloud": f"./{path.name}"}), params))
 
 
@@ -140,8 +150,19 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
     for number in range(3):
         np.save(folder / f"room_{number}.npy", cloud(4_000, seed=number))
     options = {"feature": COLOURS, "label_column": "class", "block": 2.0, "block_points": 256}
-    sets = [f"--set={key}={value}" for key, values in options.items() for value in np.atleast_1d(values)]
-    line = ("build", "points", "--name=campus", f"--archive={folder}", "--k=8", *sets, "--quiet", "--json")
+    sets = [
+        f"--set={key}={value}" for key, values in options.items() for value in np.atleast_1d(values)
+    ]
+    line = (
+        "build",
+        "points",
+        "--name=campus",
+        f"--archive={folder}",
+        "--k=8",
+        *sets,
+        "--quiet",
+        "--json",
+    )
     done = kmip(*line, "--jobs", 1)
     assert done.code == 0, done.err
     again = build_own(
@@ -149,13 +170,17 @@ def test_a_build_with_blocks_holds_clouds_apart(tmp_path, monkeypatch):
         jobs=2, quiet=True,
     )  # fmt: skip
     data = kmip_data.open("campus", split=None)
-    assert [shard.sha256 for shard in data.card.shards] == [shard.sha256 for shard in again.card.shards]
+    assert [shard.sha256 for shard in data.card.shards] == [
+        shard.sha256 for shard in again.card.shards
+    ]
     assert data[0].x.shape == (256, 9)
     assert data[0].edge_index.shape == (2, 8 * 256)
     assert 0 <= data[0].x[:, 3:].min() <= data[0].x[:, 3:].max() <= 1
     assert data.card.schema_.labels.num_classes == 4
     split = PIPELINE.split(records_of(data.keys), PIPELINE.SplitParams(), None).parts
-    groups = {part: {data.keys[row].rpartition("/")[0] for row in rows} for part, rows in split.items()}
+    groups = {
+        part: {data.keys[row].rpartition("/")[0] for row in rows} for part, rows in split.items()
+    }
     assert all(groups.values())
     assert not groups["train"] & groups["val"]
     assert not groups["train"] & groups["test"]
@@ -218,7 +243,9 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
     ]
     for kind in ("npy", "ascii ply", "little ply"):
         data = write(tmp_path, kind, cloud()).read_bytes()
-        files += [(f"cut.{kind[-3:]}", data[:size]) for size in (0, 3, len(data) // 4, len(data) - 700)]
+        files += [
+            (f"cut.{kind[-3:]}", data[:size]) for size in (0, 3, len(data) // 4, len(data) - 700)
+        ]
     for name, data in files:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DamagedInput, match=r"cannot be read|no points"):
@@ -229,5 +256,11 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
     assert list(read_points(tmp_path / "a.csv", "a.csv")) == ["x", "y", "z"]
     (tmp_path / "scan.LAZ").write_bytes(b"LASF")
     with pytest.raises(UsageError, match="not read") as caught:
-        build_own("points", "own", {"path": tmp_path / "scan.LAZ"}, home=Home(tmp_path / "home"), quiet=True)
+        build_own(
+            "points",
+            "own",
+            {"path": tmp_path / "scan.LAZ"},
+            home=Home(tmp_path / "home"),
+            quiet=True,
+        )
     assert "pdal translate" in caught.value.parts["next"]

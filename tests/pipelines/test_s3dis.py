@@ -26,7 +26,9 @@ PIPELINE = load_pipeline(load_manifest("s3dis"))
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    return unzip(shared_data("indoor3d_sem_seg_hdf5_data_small.zip"), tmp_path_factory.mktemp("real"))
+    return unzip(
+        shared_data("indoor3d_sem_seg_hdf5_data_small.zip"), tmp_path_factory.mktemp("real")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,15 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
 
     archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
     ours = {
-        part: S3DIS(home=tmp_path, split=part, k=6, split_rule="room", archives=[archive], jobs=1, quiet=True)
+        part: S3DIS(
+            home=tmp_path,
+            split=part,
+            k=6,
+            split_rule="room",
+            archives=[archive],
+            jobs=1,
+            quiet=True,
+        )
         for part in ("train", "val", "test")
     }
     shutil.copytree(real, tmp_path / "pyg/raw")
@@ -65,7 +75,9 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
             assert (item.x.dtype, item.y.dtype) == (torch.float32, torch.int64)
     item = ours["test"][0]
     sources = torch.as_tensor(exact_table(item.pos.numpy(), 6)).reshape(-1)
-    assert torch.equal(item.edge_index, torch.stack([sources, torch.arange(4096).repeat_interleave(6)]))
+    assert torch.equal(
+        item.edge_index, torch.stack([sources, torch.arange(4096).repeat_interleave(6)])
+    )
     rooms = (real / "room_filelist.txt").read_text().split()
     keys = sorted(key for part in ours.values() for key in part.keys)
     assert keys == [f"{room}/{i:06d}" for i, room in enumerate(rooms)]
@@ -115,7 +127,9 @@ def test_upstream_split_at_full_size(full_keys, seed):
     assert found.parts["test"] == test_ids
     expected = load_manifest("s3dis").expected
     assert expected.graphs == len(full_keys)
-    assert expected.splits["upstream-area6-seed0"] == {part: len(rows) for part, rows in found.parts.items()}
+    assert expected.splits["upstream-area6-seed0"] == {
+        part: len(rows) for part, rows in found.parts.items()
+    }
 
 
 def test_other_splits_and_limits(full_keys):
@@ -149,7 +163,9 @@ def replace(folder: Path, arrays: dict[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             del file[name]
             empty = {"chunks": (1,) * array.ndim, "maxshape": (18, None, 9)[: array.ndim]}
-            file.create_dataset(name, data=array, compression="gzip", **({} if array.size else empty))
+            file.create_dataset(
+                name, data=array, compression="gzip", **({} if array.size else empty)
+            )
 
 
 def test_wrong_arrays_are_named(copy):
@@ -194,7 +210,13 @@ def test_wrong_arrays_are_named(copy):
 def test_too_few_points_for_k(copy):
     few = np.random.default_rng(0).random((18, 32, 9), dtype=np.float32)
     replace(copy, {"data": few, "label": np.zeros((18, 32), np.uint8)})
-    fails(copy, r"Record Area_\d_\w+/000000", "32 points, too few for k = 32", "short_graphs=skip", k=32)
+    fails(
+        copy,
+        r"Record Area_\d_\w+/000000",
+        "32 points, too few for k = 32",
+        "short_graphs=skip",
+        k=32,
+    )
     _, skipped = records_of_folder("s3dis", copy, k=32, short_graphs="skip")
     assert skipped == []
     for rule in ("exact", "torch-cluster"):
@@ -215,7 +237,13 @@ def test_lists(copy):
         (rooms, "\n".join([*lines[:4], "Area_1_../x", *lines[5:]]), "line 5", "not a room"),
         (files, "", "all_files.txt is empty"),
         (files, "a/ply_data_all_0.h5\na/ply_data_all_0.h5\n", "line 2", "twice"),
-        (files, "a/ply_data_all_0.h5\na/ply_data_all_1.h5\n", "line 2", "not the name", "ply_data_all_1.h5"),
+        (
+            files,
+            "a/ply_data_all_0.h5\na/ply_data_all_1.h5\n",
+            "line 2",
+            "not the name",
+            "ply_data_all_1.h5",
+        ),
         (files, "a/../..\n", "line 1", "not the name"),
         (files, "ply_data_all_\u00e4.h5\n", "not ASCII text"),
     ):

@@ -59,7 +59,9 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
 
     archive = shared_data("shapenet_part_16_shapes.zip")
     for part in ("train", "val", "test"):
-        ours = ShapeNetPart(home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True)
+        ours = ShapeNetPart(
+            home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True
+        )
         theirs = pyg_shapenet(real, tmp_path / "pyg", split=part)
         assert len(ours) == len(theirs)
         for item, data in zip(ours, theirs, strict=True):
@@ -83,7 +85,9 @@ def test_edges_equal_brute_force(real):
 def test_categories_are_those_of_pyg():
     assert {c.name: c.synset for c in CATEGORIES} == ShapeNet.category_ids
     assert {c.name: list(range(c.first, c.last + 1)) for c in CATEGORIES} == ShapeNet.seg_classes
-    names = [f"{c.name}/{label - c.first}" for c in CATEGORIES for label in range(c.first, c.last + 1)]
+    names = [
+        f"{c.name}/{label - c.first}" for c in CATEGORIES for label in range(c.first, c.last + 1)
+    ]
     assert list(MANIFEST.class_names) == names
 
 
@@ -93,7 +97,9 @@ def test_categories_are_those_of_pyg():
 def test_category_is_order_and_case_insensitive(sample):
     params = PIPELINE.Params(category=("table", "Airplane", "TABLE"))
     assert params.category == ("Airplane", "Table")
-    assert PIPELINE.Params(category=tuple(c.name for c in reversed(CATEGORIES))) == PIPELINE.Params()
+    assert (
+        PIPELINE.Params(category=tuple(c.name for c in reversed(CATEGORIES))) == PIPELINE.Params()
+    )
     assert PIPELINE.schema(params).column("graph/category").high == 1
     _, records = records_of_folder("shapenet-part", sample, category=("table", "airplane"))
     assert {record.key[:8] for record in records} == {"02691156", "04379243"}
@@ -101,7 +107,10 @@ def test_category_is_order_and_case_insensitive(sample):
     keys = [record.key for record in records]
     assert keys == [key for key in everything if key in keys]
     assert PIPELINE.name_parts(params) == ["k8", "airplane-table"]
-    assert PIPELINE.name_parts(PIPELINE.Params(category=("Mug", "Bag", "Car"))) == ["k8", "3-categories"]
+    assert PIPELINE.name_parts(PIPELINE.Params(category=("Mug", "Bag", "Car"))) == [
+        "k8",
+        "3-categories",
+    ]
     with pytest.raises(ValidationError, match="Did you mean 'Motorbike'"):
         PIPELINE.Params(category=("motorbyke",))
 
@@ -163,7 +172,11 @@ def test_complete_set(published):
     _, _, chairs = units_of(published, category=("Chair",))
     chosen = [key for unit in chairs for key in unit.items["shapes"]]
     parts = PIPELINE.split(records_of(chosen), SPLIT, published).parts
-    assert {part: len(rows) for part, rows in parts.items()} == {"train": 2658, "val": 396, "test": 704}
+    assert {part: len(rows) for part, rows in parts.items()} == {
+        "train": 2658,
+        "val": 396,
+        "test": 704,
+    }
     with pytest.raises(RawNeededError, match="kmip-data build shapenet-part"):
         PIPELINE.split(records_of(chosen), SPLIT, None)
     # Lists of that size that are not the published ones: two shapes change places.
@@ -204,7 +217,10 @@ def test_bad_shapes_name_file_and_line(copy):
     check_each(
         check,
         [
-            (lambda xyz, label: b"nan" + xyz[xyz.index(b" ") :] + b" 0", "not 7 finite decimal numbers"),
+            (
+                lambda xyz, label: b"nan" + xyz[xyz.index(b" ") :] + b" 0",
+                "not 7 finite decimal numbers",
+            ),
             (lambda xyz, label: xyz, "not 7 finite decimal numbers"),
             (lambda xyz, label: xyz + b" 50.000000", "50 is no part of"),
             (lambda xyz, label: xyz + b" -1.000000", "-1 is no part of"),

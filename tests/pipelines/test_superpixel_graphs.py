@@ -45,7 +45,9 @@ def raw(name, tmp_path_factory):
 def pyg(name, raw, tmp_path_factory):
     root = tmp_path_factory.mktemp("pyg")
     shutil.copytree(raw, root / name / "raw")
-    return {part: LRGBDataset(str(root), name, split=part) for part in PARTS}, root / name / "processed"
+    return {
+        part: LRGBDataset(str(root), name, split=part) for part in PARTS
+    }, root / name / "processed"
 
 
 def load(raw: Path) -> dict:
@@ -77,13 +79,18 @@ def test_the_sample_is_what_torch_would_write(raw, name):
                 continue
             if isinstance(argument, bytes):
                 argument = re.sub(rb"(?s)X.\0\0\0\d{8,20}q", b"", argument)  # noqa: PLW2901 -- an address
-            yield opcode.name, argument if argument != "numpy._core.multiarray" else "numpy.core.multiarray"
+            yield (
+                opcode.name,
+                argument if argument != "numpy._core.multiarray" else "numpy.core.multiarray",
+            )
 
     for part, graphs in load(raw).items():
         written = (raw / f"{part}.pickle").read_bytes()
         assert list(opcodes(written)) == list(opcodes(pickle.dumps(graphs, 4)))
     single = [graph for graphs in load(raw).values() for graph in graphs if len(graph[3]) == 1]
-    assert [(edges.tolist(), attr.tolist()) for _, attr, edges, _ in single] == [([[0], [0]], [[0.0, 0.0]])]
+    assert [(edges.tolist(), attr.tolist()) for _, attr, edges, _ in single] == [
+        ([[0], [0]], [[0.0, 0.0]])
+    ]
 
 
 def test_items_equal_pyg(name, raw, pyg, tmp_path):
@@ -95,7 +102,10 @@ def test_items_equal_pyg(name, raw, pyg, tmp_path):
     assert ours.build.card.statistics["standardisation"]["node/x"]["mean"][12] > 190
     scaled = CLASSES[name](home=tmp_path, split=part, standardise=True, build=False)
     for one, other in zip(scaled, ours, strict=True):
-        for key, value, wanted in (("node/x", one.x, other.x), ("edge/attr", one.edge_attr, other.edge_attr)):
+        for key, value, wanted in (
+            ("node/x", one.x, other.x),
+            ("edge/attr", one.edge_attr, other.edge_attr),
+        ):
             mean, std = (np.array(numbers) for numbers in (constants[key].mean, constants[key].std))
             np.testing.assert_allclose(value, (wanted.numpy() - mean) / std, rtol=1e-4, atol=1e-5)
 
@@ -114,7 +124,9 @@ def test_other_forms_give_the_same_records(name, raw, pyg, tmp_path, form):
         if form == "pt":
             shutil.copy(pyg[1] / f"{part}.pt", folder)
         else:
-            data, slices = InMemoryDataset.collate([Data.from_dict(item.to_dict()) for item in pyg[0][part]])
+            data, slices = InMemoryDataset.collate(
+                [Data.from_dict(item.to_dict()) for item in pyg[0][part]]
+            )
             torch.save((data, slices), folder / f"{part}.pt")
     _, wanted = records_of_folder(name, raw, tmp_path / "a")
     _, found = records_of_folder(name, folder, tmp_path / "b")
@@ -211,10 +223,14 @@ def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypa
     upstream = kmip("build", *options, "--json").json["splits"]
     again = kmip("build", *options, "--split-rule", "stratified", "--json").json["splits"]
     assert again == upstream
-    other = kmip("build", *options, "--split-rule", "stratified", "--split-seed", 1, "--json").json["splits"]
+    other = kmip("build", *options, "--split-rule", "stratified", "--split-seed", 1, "--json").json[
+        "splits"
+    ]
     assert other["train"] == upstream["train"]
     assert other["val"]["digest"] != upstream["val"]["digest"]
-    assert [part["graphs"] for part in other.values()] == [part["graphs"] for part in upstream.values()]
+    assert [part["graphs"] for part in other.values()] == [
+        part["graphs"] for part in upstream.values()
+    ]
     refused = kmip("build", *options, "--split-seed", 1)
     assert (refused.code, "draws nothing" in refused.err) == (2, True)
     assert "not stratified" in kmip("info", "coco-sp").out

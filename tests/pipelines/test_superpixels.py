@@ -33,7 +33,9 @@ def write_sample(folder: Path, *, pictures: int) -> None:
         picture = np.clip(ground + rng.normal(0, 6, (90, 120, 3)), 0, 255)
         for kind, pixels in (("images", picture), ("masks", mask)):
             (folder / kind).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / kind / f"picture_{number:03d}.png")
+            Image.fromarray(pixels.astype(np.uint8)).save(
+                folder / kind / f"picture_{number:03d}.png"
+            )
 
 
 @pytest.fixture
@@ -94,7 +96,9 @@ def slow(picture: np.ndarray, mask: np.ndarray, most: int, rule: str):
         edges = {(0, 0): (0.0, 0.0)}
     elif rule == "rag-boundary":
         made = graph.rag_boundary(segments, filters.sobel(color.rgb2gray(image)))
-        edges = {(a, b): (d["weight"], d["count"]) for a, b, d in made.to_directed().edges(data=True)}
+        edges = {
+            (a, b): (d["weight"], d["count"]) for a, b, d in made.to_directed().edges(data=True)
+        }
     else:
         centres = np.array(x)[:, 12:]
         distance = np.linalg.norm(centres[:, None] - centres[None], axis=2)
@@ -107,7 +111,10 @@ def slow(picture: np.ndarray, mask: np.ndarray, most: int, rule: str):
 # The second has a void border; the slow construction is slowest there.
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [("2011_002098", "rag-boundary"), pytest.param("2010_006035", "knn", marks=pytest.mark.torture)],
+    [
+        ("2011_002098", "rag-boundary"),
+        pytest.param("2010_006035", "knn", marks=pytest.mark.torture),
+    ],
 )
 def test_real_pictures_equal_the_slow_construction(name, rule):
     picture = ours.read_picture(shared_data("voc", "JPEGImages", f"{name}.jpg"), name)
@@ -177,7 +184,12 @@ def test_grey_alpha_deep_and_palette_pictures_are_read(tmp_path):
 def test_colour_index_and_palette_masks_are_one(tmp_path):
     classes = np.array([[0, 1, 2], [20, 255, 0]], np.uint8)
     colours = ours.voc_palette()
-    assert colours[[1, 2, 20, 255]].tolist() == [[128, 0, 0], [0, 128, 0], [0, 64, 128], [224, 224, 192]]
+    assert colours[[1, 2, 20, 255]].tolist() == [
+        [128, 0, 0],
+        [0, 128, 0],
+        [0, 64, 128],
+        [224, 224, 192],
+    ]
     indexed = Image.fromarray(classes)
     indexed.save(tmp_path / "index.png")
     Image.fromarray(colours[classes]).save(tmp_path / "colour.png")
@@ -200,7 +212,9 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
 def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path):
     folders = [f"--set={kind}={pictures / kind}" for kind in ("images", "masks")]
     options = [*folders, "--set", "superpixels=40", "--set", "classes=3"]
-    done = kmip("build", "superpixels", "--name", "photos", *options, "--jobs", 1, "--quiet", "--json")
+    done = kmip(
+        "build", "superpixels", "--name", "photos", *options, "--jobs", 1, "--quiet", "--json"
+    )
     assert done.code == 0, done.err
     folder = done.json["path"]
     assert kmip("verify", folder).code == 0
@@ -220,7 +234,9 @@ def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path)
 def faulty(pictures: Path) -> dict[str, str]:
     """Spoil picture 2 and its mask in every way: name of the spoilt picture -> words of its error."""
     whole = (pictures / "images" / "picture_002.png").read_bytes()
-    huge = whole[:16] + (60_000).to_bytes(4, "big") * 2 + whole[24:]  # the size that the header declares
+    huge = (
+        whole[:16] + (60_000).to_bytes(4, "big") * 2 + whole[24:]
+    )  # the size that the header declares
     mask = np.asarray(Image.open(pictures / "masks" / "picture_002.png"))
     faults = {
         "small": (whole, mask[:50, :50], "another size than its picture"),
@@ -270,7 +286,9 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     ):
         done = kmip("build", "superpixels", "--name", "photos", *options, "--quiet", "--jobs", 1)
         assert (done.code, message in done.err) == (2, True), done.err
-    Image.open(pictures / "images" / "picture_000.png").save(pictures / "images" / "picture_000.jpg")
+    Image.open(pictures / "images" / "picture_000.png").save(
+        pictures / "images" / "picture_000.jpg"
+    )
     with pytest.raises(DamagedInput, match="have one name"):
         build(pictures, home)
     assert [path.name for path in home.root.rglob("*") if path.is_file()] == []

@@ -21,7 +21,9 @@ def peak_of(work: Callable[[], object]) -> int:
     """Most bytes that ``work`` has allocated at one time, beyond what there was before."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()
-    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [
+        event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
     events.sort(key=lambda event: event.start_ns())
     return max(itertools.accumulate(event.nbytes() for event in events))
 

@@ -75,9 +75,13 @@ def _overlap(path: Path) -> None:
     data = path.read_bytes()
     end = data.rindex(b"PK\5\6")
     start = struct.unpack_from("<L", data, end + 16)[0]
-    twin = data[start : data.index(b"PK\1\2", start + 4)].replace(b"toy/index.txt", b"toy/index.two")
+    twin = data[start : data.index(b"PK\1\2", start + 4)].replace(
+        b"toy/index.txt", b"toy/index.two"
+    )
     count = struct.unpack_from("<H", data, end + 10)[0] + 1
-    record = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, end - start + len(twin), start, 0)
+    record = struct.pack(
+        "<4s4H2LH", b"PK\5\6", 0, 0, count, count, end - start + len(twin), start, 0
+    )
     path.write_bytes(data[:end] + twin + record)
 
 
@@ -88,7 +92,9 @@ def _empty_members_zip(path: Path, count: int, width: int) -> None:
             archive.writestr(zipfile.ZipInfo(f"{i:0{width}}"), b"")
 
 
-def _changed(build: Callable[[Path], None], change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+def _changed(
+    build: Callable[[Path], None], change: Callable[[bytes], bytes]
+) -> Callable[[Path], None]:
     """Change the bytes of what ``build`` writes."""
 
     def changed(path: Path) -> None:
@@ -136,7 +142,9 @@ def _header(
 
 def _tar_raw(*blocks: bytes, end: bool = True) -> Callable[[Path], None]:
     def add(data: bytes) -> bytes:
-        last = -(-len(data.rstrip(b"\0")) // 512) * 512  # where the padded data of the last member end
+        last = (
+            -(-len(data.rstrip(b"\0")) // 512) * 512
+        )  # where the padded data of the last member end
         return data[:last] + b"".join(blocks) + bytes(1024) * end
 
     return _changed(good_tar, add)
@@ -187,8 +195,20 @@ def _with_pax(**headers: str) -> Callable[[Path], None]:
 def _besides(path: Path, pack: Callable[..., None], special: list[object]) -> None:
     """Hold hostile members beside the data, which nobody reads and which are not written."""
     names = (
-        *("../escaped.txt", "toy/../../escaped.txt", f"{path.parent}/outside/escaped.txt", "C:/escaped.txt"),
-        *("toy\\..\\escaped.txt", "toy/\x1b[2Jname", f"toy/{'n' * 256}", "toy//x", "toy/INDEX.txt", ""),
+        *(
+            "../escaped.txt",
+            "toy/../../escaped.txt",
+            f"{path.parent}/outside/escaped.txt",
+            "C:/escaped.txt",
+        ),
+        *(
+            "toy\\..\\escaped.txt",
+            "toy/\x1b[2Jname",
+            f"toy/{'n' * 256}",
+            "toy//x",
+            "toy/INDEX.txt",
+            "",
+        ),
         *("toy/index.txt/x", "toy/link/escaped.txt", "escape/escaped.txt"),
     )
     pack(path, *((entry, b"out") for entry in (*names, *special)))

@@ -58,9 +58,15 @@ def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000
     """
     text = page.read_text("utf-8")
     acting = folder / f"acting-{page.name}"
-    text = text.replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{ACT % actions}</body>", 1)
+    text = text.replace("<head>", f"<head>{WATCH}", 1).replace(
+        "</body>", f"{ACT % actions}</body>", 1
+    )
     acting.write_text(text, "utf-8")
-    window = (f"--user-data-dir={folder / 'profile'}", f"--window-size={size[0]},{size[1]}", "--dump-dom")
+    window = (
+        f"--user-data-dir={folder / 'profile'}",
+        f"--window-size={size[0]},{size[1]}",
+        "--dump-dom",
+    )
     command = [browser(), *OPTIONS, *window, acting.absolute().as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

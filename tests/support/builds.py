@@ -42,7 +42,9 @@ def s3dis_records(
     records = []
     for g in range(graphs):
         n = int(rng.integers(*nodes)) if nodes[0] < nodes[1] else nodes[0]
-        table = np.argsort(rng.random((n, n)), axis=1)[:, :k] if n < 200 else rng.integers(0, n, (n, k))
+        table = (
+            np.argsort(rng.random((n, n)), axis=1)[:, :k] if n < 200 else rng.integers(0, n, (n, k))
+        )
         records.append(
             GraphRecord(
                 key=f"Area_{g % 6 + 1}_room_1/{g:06d}",
@@ -72,16 +74,21 @@ def put_build(
     (folder / "splits").mkdir(exist_ok=True)
     entries = []
     for number, records in enumerate(shards):
-        done = encode_shard(records, schema, dataset=dataset, build_key=key, compression=compression)
+        done = encode_shard(
+            records, schema, dataset=dataset, build_key=key, compression=compression
+        )
         file = f"shards/{number:05d}.h5"
         write_file(folder / file, done.data)
         entries.append(ShardEntry(file=file, **done.facts))
-    empty = dict(class_names=[], notes=[], receipts=[], splits={}, versions={}, statistics={}, license={})
+    empty = dict(
+        class_names=[], notes=[], receipts=[], splits={}, versions={}, statistics={}, license={}
+    )
     plain = dict(title=dataset, sample=False, complete=None, content_digest="0" * 64, citation="")
     found: dict[str, Any] = dict(dataset=dataset, key=key, shards=entries)
     found |= dict(pipeline_version=1, format_version=1)
     found["counts"] = {
-        name: sum(getattr(entry, name) for entry in entries) for name in ("graphs", "nodes", "edges")
+        name: sum(getattr(entry, name) for entry in entries)
+        for name in ("graphs", "nodes", "edges")
     }
     found["data_schema"] = json.loads(schema.to_json())
     found["default_split"] = next(iter(card.get("splits", {})), "")
@@ -135,12 +142,16 @@ def numbered_build(
 ) -> Build:
     """Graphs of different sizes whose only column is their number."""
     schema = Schema(
-        columns=(Column(key="graph/number", attribute="number", stored="uint16", presented="int64"),),
+        columns=(
+            Column(key="graph/number", attribute="number", stored="uint16", presented="int64"),
+        ),
         edges="none",
     )
     rng = np.random.default_rng(graphs)
     records = [
-        GraphRecord(key=str(i), num_nodes=int(rng.integers(*nodes)), columns={"graph/number": np.uint16(i)})
+        GraphRecord(
+            key=str(i), num_nodes=int(rng.integers(*nodes)), columns={"graph/number": np.uint16(i)}
+        )
         for i in range(graphs)
     ]
     return write_build(folder, records, schema, dataset="numbered", per_shard=per_shard)

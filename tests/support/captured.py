@@ -74,7 +74,10 @@ def learn(
     options: dict[str, Any] = {}
     if graphs is not None:
         run.captured = options["captured"] = CapturedSteps(graphs, run.told.append, pad=pad)
-    with patch.object(loop_file, "build_optimiser", fused), patch.object(loop_file, "build_schedule", line):
+    with (
+        patch.object(loop_file, "build_optimiser", fused),
+        patch.object(loop_file, "build_schedule", line),
+    ):
         loop = Loop(module, data, torch.device(device), **options)
     if watch is not None:
         learn = loop.learn

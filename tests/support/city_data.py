@@ -23,7 +23,11 @@ def streets(nodes: int = 300, seed: int = 0) -> Data:
     edges = np.unique(np.concatenate([pairs, pairs[::-1]], axis=1), axis=1)
     x = rng.random((nodes, 5), dtype=np.float32)
     draw = rng.random(nodes)
-    masks = {"train_mask": draw < 0.3, "val_mask": (draw >= 0.3) & (draw < 0.5), "test_mask": draw >= 0.5}
+    masks = {
+        "train_mask": draw < 0.3,
+        "val_mask": (draw >= 0.3) & (draw < 0.5),
+        "test_mask": draw >= 0.5,
+    }
     return Data(
         x=torch.from_numpy(x),
         edge_index=torch.from_numpy(edges),

@@ -27,12 +27,19 @@ from support.shared import shared_data
 from kmip_data.arrays import I64
 
 INTERSECTIONS: Final = (1_040, 2_526)  #: of Paris and Helsinki, network type ``all``
-GENERATOR: Final = "a generator of test data: GENERATED from blocks of Paris and Helsinki, not a real map"
+GENERATOR: Final = (
+    "a generator of test data: GENERATED from blocks of Paris and Helsinki, not a real map"
+)
 NODE, WAY, RELATION, LAT, LON = range(5)  #: entries of a block's shift
 #: Distances between numbers: with 10^7 intersections they reach 1.6e10, 1.8e9 and 5e7, as OpenStreetMap's do.
 SPACING: Final = {NODE: 199, WAY: 97, RELATION: 31}
-STRIDE: Final = np.array([200 * 25_000, 98 * 5_600, 32 * 650, 180_000, 320_000])  #: from block to block
-ORIGIN: Final = (400_000_000, 50_000_000)  #: latitude and longitude of the first block, 1e-7 degrees
+STRIDE: Final = np.array(
+    [200 * 25_000, 98 * 5_600, 32 * 650, 180_000, 320_000]
+)  #: from block to block
+ORIGIN: Final = (
+    400_000_000,
+    50_000_000,
+)  #: latitude and longitude of the first block, 1e-7 degrees
 ROAD: Final = {"highway": "secondary", "lanes": "2", "maxspeed": "80"}
 DRIVABLE: Final = {"primary", "secondary", "tertiary", "residential", "unclassified"}
 WIDTH: Final = 6  #: bytes of an integer that is replaced: 42 bits
@@ -126,7 +133,9 @@ class _Strings(dict[str, int]):
         ]
 
     def table(self) -> list[Chunk]:
-        return _field(1, *_field(1), *(chunk for text in self for chunk in _field(1, text.encode())))
+        return _field(
+            1, *_field(1), *(chunk for text in self for chunk in _field(1, text.encode()))
+        )
 
 
 @functools.cache
@@ -167,12 +176,19 @@ def _dense(nodes: Sequence[Any], numbers: Sequence[int], y: I64, x: I64) -> Sten
     lat, lon = (_field(number, place) for number, place in zip((8, 9), places, strict=True))
     chunks = [*_field(1, *_deltas(numbers, NODE)), *lat, *lon, *_field(10, listed)]
     # Offsets of coordinates, in units of 1e-9 degrees, and a granularity of 100 of them.
-    offsets: list[Chunk] = [_varint(19 << 3), Mark(0, LAT, 100), _varint(20 << 3), Mark(0, LON, 100)]
+    offsets: list[Chunk] = [
+        _varint(19 << 3),
+        Mark(0, LAT, 100),
+        _varint(20 << 3),
+        Mark(0, LON, 100),
+    ]
     return Stencil.of([*strings.table(), *_field(2, *_field(2, *chunks)), *offsets])
 
 
 def _way(number: int, refs: Sequence[int], tags: dict[str, str], strings: _Strings) -> list[Chunk]:
-    return _field(3, b"\x08", Mark(number, WAY), *strings.tags(tags), *_field(8, *_deltas(refs, NODE)))
+    return _field(
+        3, b"\x08", Mark(number, WAY), *strings.tags(tags), *_field(8, *_deltas(refs, NODE))
+    )
 
 
 def _relations(relations: Sequence[Any], kept: dict[int, int]) -> Stencil:
@@ -196,7 +212,11 @@ def _primitives(messages: list[Chunk], strings: _Strings) -> Stencil:
 
 def _outermost(ways: Sequence[tuple[list[int], dict[str, str]]], y: I64, x: I64) -> list[int]:
     """Return the westernmost, easternmost, southernmost and northernmost node of the connected roads."""
-    roads = [np.array(refs) // SPACING[NODE] - 1 for refs, tags in ways if tags.get("highway") in DRIVABLE]
+    roads = [
+        np.array(refs) // SPACING[NODE] - 1
+        for refs, tags in ways
+        if tags.get("highway") in DRIVABLE
+    ]
     a, b = (np.concatenate([refs[cut] for refs in roads]) for cut in (slice(-1), slice(1, None)))
     component = connected_components(coo_array((np.ones(len(a)), (a, b)), (len(x), len(x))))[1]
     inside = np.flatnonzero(component == np.bincount(component[a]).argmax())
@@ -246,7 +266,10 @@ def _header(count: int, columns: int) -> bytes:
     south, west = ORIGIN
     rows = -(-count // columns)
     north, east = south + int(STRIDE[LAT]) * rows, west + int(STRIDE[LON]) * columns
-    sides = (_varint(i << 3) + _varint(200 * side) for i, side in enumerate((west, east, north, south), 1))
+    sides = (
+        _varint(i << 3) + _varint(200 * side)
+        for i, side in enumerate((west, east, north, south), 1)
+    )
     texts = [(4, "OsmSchema-V0.6"), (4, "DenseNodes"), (5, "Sort.Type_then_ID"), (16, GENERATOR)]
     texts += [(17, "OpenStreetMap contributors, ODbL 1.0")]
     strings = (chunk for key, text in texts for chunk in _field(key, text.encode()))

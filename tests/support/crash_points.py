@@ -38,7 +38,9 @@ class Fault:
 def environment(place: Path, fault: Fault | None = None, **more: str) -> dict[str, str]:
     """The environment of a child; ``place`` is an empty folder for the bootstrap."""
     place.mkdir(parents=True, exist_ok=True)
-    (place / "sitecustomize.py").write_text("from support import crash_points\ncrash_points.arm()\n")
+    (place / "sitecustomize.py").write_text(
+        "from support import crash_points\ncrash_points.arm()\n"
+    )
     path = os.pathsep.join([str(place), str(ROOT / "tests"), str(ROOT)])
     values = {**os.environ, "PYTHONPATH": path, **more}
     if fault is not None:

@@ -28,7 +28,9 @@ class EmulatedDevice:
         self.launched: list[str] = []
         self._libraries: dict[Program, ctypes.CDLL] = {}
 
-    def launch(self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]) -> None:
+    def launch(
+        self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]
+    ) -> None:
         library = self._library(program)
         for name, *sizes in launches:
             self.launched.append(name)
@@ -41,7 +43,15 @@ class EmulatedDevice:
             with FileLock(target.with_suffix(".lock")):  # of several processes one compiles
                 if not target.exists():
                     command = [
-                        *(str(COMPILER), "-std=c++20", "-O1", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"),
+                        *(
+                            str(COMPILER),
+                            "-std=c++20",
+                            "-O1",
+                            "-w",
+                            "-U_FORTIFY_SOURCE",
+                            "-shared",
+                            "-fPIC",
+                        ),
                         *(f"-D{name}={value}" for name, value in macros.items()),
                         *(f"-I{Path(__file__).parent}", f"-I{self.kernels}", "-x", "c++"),
                         *(str(self.kernels / "search.cu"), "-o", str(target)),

@@ -26,7 +26,11 @@ _INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
 def calls_of(func: Any, args: Any) -> list[str]:
     """The operator, and ``nonzero`` where it does that to a mask that is its index."""
     name = func.name().partition("::")[2].partition(".")[0]
-    masks = [t for t in _tensors(args[1]) if t.dtype in (torch.bool, torch.uint8)] if name in _INDEXED else []
+    masks = (
+        [t for t in _tensors(args[1]) if t.dtype in (torch.bool, torch.uint8)]
+        if name in _INDEXED
+        else []
+    )
     return [name, "nonzero"] if masks else [name]
 
 
@@ -38,14 +42,18 @@ class _Recording(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, Any, dict[str, Any], list[torch.Tensor]]] = []
-        self.before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # what was there, and as it was
+        self.before: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # what was there, and as it was
         self._made: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if WAITS.intersection(calls_of(func, args)):
             raise RuntimeError("operation not permitted when stream is capturing")
-        given = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in _tensors((args, kwargs))}
+        given = {
+            t.untyped_storage().data_ptr(): t.untyped_storage() for t in _tensors((args, kwargs))
+        }
         for place in given.keys() - self._made - self.before.keys():
             # Whether an operator writes to it is not always said: batch norm's schema does not.
             whole = torch.empty(0, dtype=torch.uint8).set_(given[place])

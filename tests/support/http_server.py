@@ -70,7 +70,9 @@ class Server(ThreadingHTTPServer):
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             certificate.configure_cert(context)
-            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+            self.socket = context.wrap_socket(
+                self.socket, server_side=True, do_handshake_on_connect=False
+            )
 
     def answer(self, handler: Handler) -> None:
         self.requests.append((handler.path, dict(handler.headers)))
@@ -97,7 +99,10 @@ class FolderServer(Server):
         self.asked: list[tuple[str, int, int]] = []  #: file, first byte and end of each answer
         self.resets = 0  #: requests that are hung up on from now on
         self.wrong_file, self.wrong_byte = "", 0  #: a byte that is sent with another last bit
-        self.ranges, self.more = True, 0  #: ``Range`` is understood; bytes sent beyond what was asked for
+        self.ranges, self.more = (
+            True,
+            0,
+        )  #: ``Range`` is understood; bytes sent beyond what was asked for
         self.lock = threading.Lock()
         self.address = self.url("")
 
@@ -132,7 +137,9 @@ def serving_folder(folder: Path) -> AbstractContextManager[Any]:
 @contextlib.contextmanager
 def running(server: Any) -> Iterator[Any]:
     """Run a server in a thread."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield server
@@ -155,7 +162,9 @@ class File:
     stalls: bool = False  #: be silent there instead
     ranges: bool = True  #: understand Range
     if_range: bool = True  #: understand If-Range
-    length: int | str | None = "true"  #: declare this length instead of the true one; ``None``: none
+    length: int | str | None = (
+        "true"  #: declare this length instead of the true one; ``None``: none
+    )
     chunked: bool = False  #: send without a length, in chunks
     shift: int = 0
     more: int = 0  #: zeros after the end

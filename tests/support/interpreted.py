@@ -22,7 +22,9 @@ THERE = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not THERE, reason="triton is not installed (Linux only)")
 needs_interpreter = pytest.mark.skipif(
     not THERE
-    or (version(importlib.metadata.version("triton")) < (3, 7) and version(np.__version__) >= (2, 4)),
+    or (
+        version(importlib.metadata.version("triton")) < (3, 7) and version(np.__version__) >= (2, 4)
+    ),
     reason="no Triton that can interpret beside this NumPy (3.7 can)",
 )
 

@@ -32,7 +32,9 @@ def batch_of(edges: Edges | GraphBatch, precision: str = "32", **more: Tensor) -
 @numba.njit
 def draw(seed, start, dropped, y) -> None:
     for i in range(0, len(y), 16):
-        store(y, i, min(16, len(y) - i), where_drawn(seed, start + i, dropped, splat(np.float32(1))))
+        store(
+            y, i, min(16, len(y) - i), where_drawn(seed, start + i, dropped, splat(np.float32(1)))
+        )
 
 
 def drawn_on_the_cpu(seed: int, edges: int, d: int, p: float) -> Tensor:

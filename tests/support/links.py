@@ -23,10 +23,25 @@ KINDS: tuple[Kind, ...] = ("moved", "other", "bait", "dangling")
 PRECIOUS = b"years of work"
 #: What this package calls files and folders: each lies in a bait, ready to be taken for ours.
 NAMES = (
-    *("card.json", "README.md", "mine.txt", "00000.h5", "00001.h5", "00099.h5", "stop", "prepared.begun"),
+    *(
+        "card.json",
+        "README.md",
+        "mine.txt",
+        "00000.h5",
+        "00001.h5",
+        "00099.h5",
+        "stop",
+        "prepared.begun",
+    ),
     *("config.toml", "metrics.csv", "result.json", "model.safetensors", "last.ckpt"),
     *("best.safetensors", "receipt.json", "statistics.txt", "preview.png", ".lock"),
-    *("prepared/half", "prepared-1/half", "shards/00000.h5", "work/mine", ".unpacking-abcdefgh/0/mine"),
+    *(
+        "prepared/half",
+        "prepared-1/half",
+        "shards/00000.h5",
+        "work/mine",
+        ".unpacking-abcdefgh/0/mine",
+    ),
     f"00000.h5.{_MACHINE}-{'0' * 16}.partial",
 )
 Act = Callable[[Path], Sequence[object]]
@@ -113,7 +128,9 @@ def states(folder: Path) -> dict[str, tuple[Any, ...]]:
     found = {}
     for path in sorted([folder, *folder.rglob("*")]):
         status = path.lstat()
-        content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
+        content = (
+            hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
+        )
         found[path.relative_to(folder).as_posix()] = (status.st_mode, status.st_mtime_ns, content)
     return found
 
@@ -125,7 +142,8 @@ def run_all(
     count, failed, made = 0, [], list(made)
     for title, command in commands.items():
         there = [
-            path.relative_to(command.original).as_posix() for path in sorted(command.original.rglob("*"))
+            path.relative_to(command.original).as_posix()
+            for path in sorted(command.original.rglob("*"))
         ]
         for name in dict.fromkeys([*there, *made]):
             try:

@@ -61,7 +61,9 @@ def places(path: Path) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def is_text(node: ast.BinOp) -> bool:
     """Return True if a side is text: adding something else to it fails at once."""
-    sides = [side for side in (node.left, node.right) if isinstance(side, ast.JoinedStr | ast.Constant)]
+    sides = [
+        side for side in (node.left, node.right) if isinstance(side, ast.JoinedStr | ast.Constant)
+    ]
     return any(not isinstance(getattr(side, "value", None), int | float) for side in sides)
 
 
@@ -93,7 +95,9 @@ class Map:
         ):
             self.seconds[test] += float(seconds)
         files = {test.partition("::")[0] for test in self.seconds}
-        self.texts = {file: (root / file).read_text("utf-8") for file in files if (root / file).is_file()}
+        self.texts = {
+            file: (root / file).read_text("utf-8") for file in files if (root / file).is_file()
+        }
 
     def tests(self, path: Path, line: int) -> list[str]:
         """Return the tests of a line, those of its module and the fastest first: at most a budget of seconds,
@@ -103,20 +107,27 @@ class Map:
             number: {name.partition("|")[0] for name in names if name}
             for number, names in self.data.contexts_by_lineno(str(path)).items()
         }
-        near = next((contexts[n] for n in range(line, max(line - 20, 0), -1) if contexts.get(n)), set())
+        near = next(
+            (contexts[n] for n in range(line, max(line - 20, 0), -1) if contexts.get(n)), set()
+        )
         found = near or set().union(*contexts.values())
         if not contexts.get(line):
             name = re.compile(rf"\b{path.stem}\b")
             mirror = self.root / "tests" / path.relative_to(self.root)
-            room = next(folder for folder in mirror.parents if folder.is_dir()).relative_to(self.root)
+            room = next(folder for folder in mirror.parents if folder.is_dir()).relative_to(
+                self.root
+            )
             files = {
-                file for file, text in self.texts.items() if name.search(text) or Path(file).parent == room
+                file
+                for file, text in self.texts.items()
+                if name.search(text) or Path(file).parent == room
             }
             found = {test for test in self.seconds if test.partition("::")[0] in files}
         subject = path.stem.partition("_")[0]
         tests, spent = [], 0.0
         for test in sorted(
-            found, key=lambda test: (subject not in test.partition("::")[0], self.seconds[test], test)
+            found,
+            key=lambda test: (subject not in test.partition("::")[0], self.seconds[test], test),
         ):
             spent += self.seconds[test]
             if spent > BUDGET and len(tests) >= 3:
@@ -131,7 +142,13 @@ def noticed(root: Path, tests: list[str]) -> str:
         return ""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT, LIMIT))
-    options = {"cwd": root, "capture_output": True, "text": True, "timeout": 6 * LIMIT, "preexec_fn": limit}
+    options = {
+        "cwd": root,
+        "capture_output": True,
+        "text": True,
+        "timeout": 6 * LIMIT,
+        "preexec_fn": limit,
+    }
     try:
         done = subprocess.run(command, check=False, **options)
     except subprocess.TimeoutExpired:

@@ -115,7 +115,9 @@ def elements_of(extract: Path) -> dict[str, Elements]:
             values["nodes"] = [node.ref for node in element.nodes]
         else:
             members = ((kinds[member.type], member.ref, member.role) for member in element.members)
-            values["members"] = [dict(zip(("type", "ref", "role"), row, strict=True)) for row in members]
+            values["members"] = [
+                dict(zip(("type", "ref", "role"), row, strict=True)) for row in members
+            ]
         found[kind].append(values)
     return found
 
@@ -162,7 +164,8 @@ def edges_of(graph: StreetGraph) -> Counter:
     flags = {0: ("False",), 1: ("True",), 2: ("False", "True")}
 
     tags = [
-        [() if code < 0 else graph.values[key][code] for code in graph.tags[key].tolist()] for key in KEYS
+        [() if code < 0 else graph.values[key][code] for code in graph.tags[key].tolist()]
+        for key in KEYS
     ]
     ends = (graph.node_id[end].tolist() for end in (graph.source, graph.target))
     kinds = ([flags[flag] for flag in column.tolist()] for column in (graph.oneway, graph.reversed))

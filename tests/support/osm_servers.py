@@ -19,7 +19,9 @@ from support.osm_maps import Elements, elements_of
 
 from kmip_data.pipelines.openstreetmap.streets import is_street
 
-STATUS = "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"
+STATUS = (
+    "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"
+)
 
 
 class Servers(Server):
@@ -33,8 +35,16 @@ class Servers(Server):
         self.instead: dict[str, tuple[int, Any]] = {}
         west, south, east, north = outline.bounds
         self.places = [
-            dict.fromkeys(("class", "type", "addresstype", "name", "display_name", "licence"), "Here")
-            | {"place_id": 1, "osm_type": "relation", "osm_id": 34914, "importance": 0.7, "place_rank": 16}
+            dict.fromkeys(
+                ("class", "type", "addresstype", "name", "display_name", "licence"), "Here"
+            )
+            | {
+                "place_id": 1,
+                "osm_type": "relation",
+                "osm_id": 34914,
+                "importance": 0.7,
+                "place_rank": 16,
+            }
             | {"lat": str(outline.centroid.y), "lon": str(outline.centroid.x)}
             | {"boundingbox": [str(south), str(north), str(west), str(east)]}
             | {"geojson": json.loads(shapely.to_geojson(outline))}
@@ -89,7 +99,9 @@ class Servers(Server):
         """Areas of land use, and what they are made of."""
         found = elements_of(self._extract)
         whole = [relation for relation in found["r"] if "landuse" in relation["tags"]]
-        members = {m["ref"] for relation in whole for m in relation["members"] if m["type"] == "way"}
+        members = {
+            m["ref"] for relation in whole for m in relation["members"] if m["type"] == "way"
+        }
         ways = (way for way in found["w"] if "landuse" in way["tags"] or way["id"] in members)
         return [*self._with_nodes(ways), *whole]
 
@@ -97,7 +109,10 @@ class Servers(Server):
         nodes = {node["id"]: node for node in elements_of(self._extract)["n"]}
         # An extract is cut at its border; the real servers have all nodes of a way.
         whole = [way for way in ways if all(ref in nodes for ref in way["nodes"])]
-        return [*(nodes[ref] for ref in sorted({ref for way in whole for ref in way["nodes"]})), *whole]
+        return [
+            *(nodes[ref] for ref in sorted({ref for way in whole for ref in way["nodes"]})),
+            *whole,
+        ]
 
 
 @contextlib.contextmanager
@@ -107,7 +122,11 @@ def osm_servers(extract: Path, outline: shapely.Geometry) -> Iterator[Servers]:
     before = settings.overpass_url, settings.nominatim_url, settings.use_cache
     with running(Servers(extract, outline)) as server, mock.patch("osmnx._nominatim.time"):
         here = f"http://127.0.0.1:{server.server_port}"
-        settings.overpass_url, settings.nominatim_url, settings.use_cache = f"{here}/api", here, False
+        settings.overpass_url, settings.nominatim_url, settings.use_cache = (
+            f"{here}/api",
+            here,
+            False,
+        )
         try:
             yield server
         finally:

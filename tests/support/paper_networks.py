@@ -17,5 +17,7 @@ SHAPES = {  # columns, outputs, columns of edges
 
 def shape(dataset: str) -> dict[str, int | None]:
     """Arguments of ``build_model`` for a dataset, whose name has one of the names in it; else a city."""
-    found = next((sizes for name, sizes in SHAPES.items() if name in dataset.lower()), SHAPES["city"])
+    found = next(
+        (sizes for name, sizes in SHAPES.items() if name in dataset.lower()), SHAPES["city"]
+    )
     return dict(zip(("in_channels", "num_classes", "edge_channels"), found, strict=True))

@@ -40,14 +40,20 @@ def write_digests(home: Home) -> None:
         parameters = ", ".join(
             f"{name}={value}" for name, value in card.parameters.items() if value is not None
         )
-        about = f"{card.label}, pipeline {card.pipeline_version}" + (f": {parameters}" if parameters else "")
+        about = f"{card.label}, pipeline {card.pipeline_version}" + (
+            f": {parameters}" if parameters else ""
+        )
         tables[card.key] = {"about": about, **card.digests}
-        file.write_text(tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"]))))
+        file.write_text(
+            tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"])))
+        )
 
 
 def write_results(home: Home, name: str, names: list[str]) -> None:
     """Write the rows of finished runs as one file; what they share stands once."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout
     tables, _ = tables_of(read_runs(folders_of(names, home))[0])
     rows: list[dict[str, Any]] = []
     for runs in (runs for table in tables for runs in table.runs):
@@ -63,7 +69,10 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 "commit": commit[:10],
                 "seeds": [result.seed for result in results],
                 "splits": [json_digest(result.split.digests)[:12] for result in results],
-                **{part: [each.metrics[part][first.metric] for each in results] for part in ("val", "test")},
+                **{
+                    part: [each.metrics[part][first.metric] for each in results]
+                    for part in ("val", "test")
+                },
                 "seconds": [round(result.seconds.total, 1) for result in results],
                 "weights": [sha256_file(run.folder / WEIGHTS)[0] for run in runs],
             }

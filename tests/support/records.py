@@ -17,9 +17,22 @@ POINT_SCHEMA = Schema(
     columns=(
         Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(6,)),
         Column(
-            key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=12, num_classes=13
+            key="node/y",
+            attribute="y",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=12,
+            num_classes=13,
         ),
-        Column(key="graph/category", attribute="category", stored="uint8", presented="int64", low=0, high=15),
+        Column(
+            key="graph/category",
+            attribute="category",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=15,
+        ),
     ),
     edges="neighbor",
     k=4,
@@ -28,7 +41,13 @@ POINT_SCHEMA = Schema(
 EDGE_SCHEMA = Schema(
     columns=(
         Column(key="node/x", attribute="x", stored="float16", presented="float32", shape=(3,)),
-        Column(key="edge/attr", attribute="edge_attr", stored="float32", presented="float32", shape=(2,)),
+        Column(
+            key="edge/attr",
+            attribute="edge_attr",
+            stored="float32",
+            presented="float32",
+            shape=(2,),
+        ),
         Column(key="graph/y", attribute="y", stored="int32", presented="int64", shape=(2,)),
     ),
     edges="index",
@@ -44,7 +63,12 @@ class EncodedShard(NamedTuple):
 
 
 def encode_shard(
-    records: Sequence[GraphRecord], schema: Schema, *, dataset: str, build_key: str, compression: Any = None
+    records: Sequence[GraphRecord],
+    schema: Schema,
+    *,
+    dataset: str,
+    build_key: str,
+    compression: Any = None,
 ) -> EncodedShard:
     """Return what ``write_shard`` writes."""
     parts = Parts.of(records, schema, dataset, build_key, compression)
@@ -52,7 +76,9 @@ def encode_shard(
     return EncodedShard(data, parts.facts(hashlib.sha256(data).hexdigest(), len(data)))
 
 
-def make_record(schema: Schema, key: str, nodes: int, edges: int, random: np.random.Generator) -> GraphRecord:
+def make_record(
+    schema: Schema, key: str, nodes: int, edges: int, random: np.random.Generator
+) -> GraphRecord:
     """A record of ``schema`` with values inside its bounds; ``edges`` only counts for edge lists."""
     neighbor = edge_index = None
     if schema.edges == "neighbor":
@@ -88,7 +114,10 @@ def read_records(shard: Shard) -> list[GraphRecord]:
     """All records of a shard through its reader, the slow and obvious way."""
     found = []
     for graph, key in enumerate(shard.keys):
-        nodes, edges = shard.node_ptr[graph : graph + 2].tolist(), shard.edge_ptr[graph : graph + 2].tolist()
+        nodes, edges = (
+            shard.node_ptr[graph : graph + 2].tolist(),
+            shard.edge_ptr[graph : graph + 2].tolist(),
+        )
         rows = {"node": nodes, "edge": edges, "graph": [graph, graph + 1]}
         columns: dict[str, Any] = {}
         for column in shard.schema.columns:
@@ -113,8 +142,13 @@ def assert_same_records(found: Sequence[GraphRecord], wanted: Sequence[GraphReco
     for left, right in zip(found, wanted, strict=True):
         assert (left.num_nodes, left.num_edges) == (right.num_nodes, right.num_edges)
         forms = [
-            {key: (array.dtype, array.shape, array.tobytes()) for key, array in record.columns.items()}
+            {
+                key: (array.dtype, array.shape, array.tobytes())
+                for key, array in record.columns.items()
+            }
             for record in (left, right)
         ]
         assert forms[0] == forms[1]
-        np.testing.assert_equal((left.neighbor, left.edge_index), (right.neighbor, right.edge_index))
+        np.testing.assert_equal(
+            (left.neighbor, left.edge_index), (right.neighbor, right.edge_index)
+        )

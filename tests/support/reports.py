@@ -44,7 +44,9 @@ def write_run(
     folder = home / "runs" / dataset / model / (name or f"run-{number:03d}-seed{seed}")
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(to_toml(config))
-    (folder / "metrics.csv").write_text(f"epoch,seconds,val_{metric}\n0,1.0,0.25\n1,1.0,\n2,1.0,0.5\n")
+    (folder / "metrics.csv").write_text(
+        f"epoch,seconds,val_{metric}\n0,1.0,0.25\n1,1.0,\n2,1.0,0.5\n"
+    )
     own = {
         "name": folder.name, "dataset": dataset, "complete": True, "build_parameters": parameters,
         "split": {"name": split, "rule": "upstream", "parameters": {}, "digests": {"test": "0"}},

@@ -17,11 +17,15 @@ def share_folder(source: Path, target: Path, kind: Literal["build", "run"] = "bu
     for path in sorted(path for path in target.rglob("*") if path.is_file()):
         data = path.read_bytes()
         name = path.relative_to(target).as_posix()
-        files.append(SharedFile(file=name, sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)))
+        files.append(
+            SharedFile(file=name, sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+        )
         blocks += b"".join(
             hashlib.sha256(data[at : at + BLOCK]).digest() for at in range(0, len(data), BLOCK)
         )
-    share = Share(kind=kind, name=source.name, files=files, blocks=hashlib.sha256(blocks).hexdigest())
+    share = Share(
+        kind=kind, name=source.name, files=files, blocks=hashlib.sha256(blocks).hexdigest()
+    )
     (target / BLOCKS_NAME).write_bytes(blocks)
     text = share.to_json()
     (target / SHARE_NAME).write_text(text)

@@ -83,7 +83,9 @@ def bigbird(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
                 times[block, other] += 1
         of_nodes = times.repeat_interleave(size, 0).repeat_interleave(size, 1)[: len(x), : len(x)]
         parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), of_nodes) @ v)
-    h = layer_norm(weights, "norm_attention", x + linear(weights, "output", torch.cat(parts, 1)), part)
+    h = layer_norm(
+        weights, "norm_attention", x + linear(weights, "output", torch.cat(parts, 1)), part
+    )
     fed = linear(weights, "feed_out", torch.relu(linear(weights, "feed_in", h)))
     return layer_norm(weights, "norm_out", h + fed, part)
 
@@ -106,7 +108,9 @@ def exphormer_edges(
     if part.expander and nodes <= 10:
         links = [(i, j) for i in range(nodes) for j in range(nodes) if i != j]
     elif part.expander and expander is not None:
-        links = [pair for i in range(nodes) for j in expander[i].tolist() for pair in ((i, j), (j, i))]
+        links = [
+            pair for i in range(nodes) for j in expander[i].tolist() for pair in ((i, j), (j, i))
+        ]
     links = [(i, j) for i, j in links if i != j or part.self_loops]
     pairs += links
     features += [begin["expander_edge.weight"][0]] * len(links)
@@ -117,7 +121,9 @@ def exphormer_edges(
     return source, target, torch.stack(features)
 
 
-def exphormer(part: Any, weights: Weights, states: Tensor, edges: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def exphormer(
+    part: Any, weights: Weights, states: Tensor, edges: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
     """Attention along edges; ``states`` are the nodes and the virtual nodes after them."""
     source, target, features = edges
     at_source, at_target = (one_hot(ends, len(states)).double() for ends in (source, target))

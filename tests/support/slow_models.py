@@ -55,7 +55,9 @@ def slow_attention(
         rows = [keys[head, start:stop], values[head, start:stop]]
         if pads is not None:
             more = longest - (stop - start)
-            rows = [torch.cat([a, b[head].expand(more, -1)]) for a, b in zip(rows, pads, strict=True)]
+            rows = [
+                torch.cat([a, b[head].expand(more, -1)]) for a, b in zip(rows, pads, strict=True)
+            ]
         for row in range(start, stop):
             scores = rows[0] @ queries[head, row]
             best = scores.argsort(descending=True, stable=True)[:k]

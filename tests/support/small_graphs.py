@@ -36,7 +36,9 @@ def records_of_folder(
     """All records of a raw folder, which is also where work is done unless another is given."""
     pipeline, params, prepared = prepare(name, folder, work or folder, **parameters)
     units = pipeline.units(prepared, params)
-    return pipeline, [record for unit in units for record in pipeline.records(prepared, unit, params)]
+    return pipeline, [
+        record for unit in units for record in pipeline.records(prepared, unit, params)
+    ]
 
 
 def refused_folder(name: str, folder: Path, *patterns: str, **parameters) -> None:

@@ -35,13 +35,25 @@ def result(name: str, seed: int, value: float, model: str, *, sample: bool = Fal
     """A ``result.json`` whose accuracy on val and test is ``value``."""
     metrics = {part: {"loss": 1 - value, "accuracy": value} for part in ("train", "val", "test")}
     config = {"data": {"dataset": "clouds"}, "model": {"name": model}, "training": {"epochs": 3}}
-    own = {"name": name, "seed": seed, "model": model, "sample": sample, "config": config, "metrics": metrics}
+    own = {
+        "name": name,
+        "seed": seed,
+        "model": model,
+        "sample": sample,
+        "config": config,
+        "metrics": metrics,
+    }
     return json.dumps(RESULT | own)
 
 
 def main(words: list[str]) -> None:
     """Train, in a manner of speaking."""
-    settings = {"seconds": 0.0, "epochs": 3, "fails": "nothing", **json.loads(os.environ.get(SETTINGS, "{}"))}
+    settings = {
+        "seconds": 0.0,
+        "epochs": 3,
+        "fails": "nothing",
+        **json.loads(os.environ.get(SETTINGS, "{}")),
+    }
     given = dict(zip(words[1::2], words[2::2], strict=True))
     home = Path(given["--home"])
     if "--resume" in given:
@@ -63,7 +75,9 @@ def main(words: list[str]) -> None:
         metrics = folder / "metrics.csv"
         seed = int(folder.name.rpartition("seed")[2])
         value = (sum(map(ord, folder.parent.name + folder.name)) % 50 + seed) / 100
-        rows = metrics.read_text().splitlines() if metrics.exists() else ["epoch,seconds,val_accuracy"]
+        rows = (
+            metrics.read_text().splitlines() if metrics.exists() else ["epoch,seconds,val_accuracy"]
+        )
         if settings["fails"] in folder.name:
             print("Error: The loss is not a number any more.\n  next: less")  # noqa: T201
             sys.exit(1)

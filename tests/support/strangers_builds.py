@@ -24,10 +24,24 @@ SIZES = (3, 0, 5, 4)  #: nodes of the graphs of many
 
 _COLUMNS = (
     Column(
-        key="node/x", attribute="x", stored="float32", presented="float32", shape=(3,), fields=("a", "b", "c")
+        key="node/x",
+        attribute="x",
+        stored="float32",
+        presented="float32",
+        shape=(3,),
+        fields=("a", "b", "c"),
     ),
-    Column(key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=2, num_classes=3),
-    Column(key="graph/name", attribute="name", stored="uint8", presented="uint8", shape=(4,), form="text"),
+    Column(
+        key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=2, num_classes=3
+    ),
+    Column(
+        key="graph/name",
+        attribute="name",
+        stored="uint8",
+        presented="uint8",
+        shape=(4,),
+        form="text",
+    ),
 )
 _VIEWS = (View(attribute="pos", source="node/x", start=0, stop=2),)
 _WEIGHT = Column(key="edge/weight", attribute="weight", stored="uint16", presented="int64", high=9)
@@ -36,7 +50,11 @@ _WEIGHT = Column(key="edge/weight", attribute="weight", stored="uint16", present
 def _schema(edges: str) -> Schema:
     more = (_WEIGHT,) if edges == "index" else ()
     return Schema(
-        columns=_COLUMNS + more, views=_VIEWS, edges=edges, k=2 if edges == "neighbor" else None, max_nodes=64
+        columns=_COLUMNS + more,
+        views=_VIEWS,
+        edges=edges,
+        k=2 if edges == "neighbor" else None,
+        max_nodes=64,
     )
 
 
@@ -67,7 +85,9 @@ def make_originals(folder: Path) -> None:
 def reseal(folder: Path) -> None:
     """Make the digests of the cards those of the files, as a stranger would; of what is still a card."""
     for card in (folder / CARD_NAME, folder / "columns" / ENCODING / CARD_NAME):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        with contextlib.suppress(
+            OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError
+        ):
             content = json.loads(card.read_bytes())
             named = [
                 *content.get("shards", []),
@@ -75,7 +95,9 @@ def reseal(folder: Path) -> None:
                 *content.get("splits", {}).values(),
             ]
             for entry in named:
-                entry["sha256"] = hashlib.sha256((card.parent / entry["file"]).read_bytes()).hexdigest()
+                entry["sha256"] = hashlib.sha256(
+                    (card.parent / entry["file"]).read_bytes()
+                ).hexdigest()
             if "shards_digest" in content:
                 shards = json.loads((folder / CARD_NAME).read_bytes())["shards"]
                 joined = "\n".join(shard["sha256"] for shard in shards)

@@ -31,7 +31,12 @@ def write_plan(path: Path, **keys: Any) -> Path:
     """Write a plan: by default two models and two seeds on ``clouds``."""
     import tomli_w
 
-    values = {"about": "a test", "datasets": ["clouds"], "models": ["gps-kmip", "gps-none"], "seeds": "0..1"}
+    values = {
+        "about": "a test",
+        "datasets": ["clouds"],
+        "models": ["gps-kmip", "gps-none"],
+        "seeds": "0..1",
+    }
     path.write_text(tomli_w.dumps({**values, "epochs": 3, **keys}))
     return path
 
@@ -39,7 +44,12 @@ def write_plan(path: Path, **keys: Any) -> Path:
 def environment(**settings: Any) -> dict[str, str]:
     """Variables with which processes find the stand-in and know what it is to do."""
     paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": paths, "STAND_IN": json.dumps(settings), "OMP_NUM_THREADS": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "STAND_IN": json.dumps(settings),
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 class StandInSubmission(Submission):

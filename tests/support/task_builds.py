@@ -25,7 +25,9 @@ TARGETS = {
     "labels": _graph_column("uint8", "float32", shape=(2,)),
     "values": _graph_column("float32", "float32", shape=(2,)),
     "value": _graph_column("float32", "float32"),
-    "links": Column(key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(2,)),
+    "links": Column(
+        key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(2,)
+    ),
 }
 
 
@@ -59,9 +61,14 @@ def rings(
         edges = np.concatenate([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]], axis=1)
         given = {TARGETS[target].key: value, "edge/attr": rng.random((2 * n, 1), dtype=np.float32)}
         given |= {"node/x": x} if features else {}
-        records.append(GraphRecord(key=f"g{number:02d}", num_nodes=n, columns=given, edge_index=edges))
+        records.append(
+            GraphRecord(key=f"g{number:02d}", num_nodes=n, columns=given, edge_index=edges)
+        )
     floats = {"stored": "float32", "presented": "float32"}
-    columns = [TARGETS[target], Column(key="edge/attr", attribute="edge_attr", shape=(1,), **floats)]
+    columns = [
+        TARGETS[target],
+        Column(key="edge/attr", attribute="edge_attr", shape=(1,), **floats),
+    ]
     columns += [Column(key="node/x", attribute="x", shape=(3,), **floats)] if features else []
     train = 2 * graphs // 3
     test = (train + graphs) // 2

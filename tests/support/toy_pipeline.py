@@ -67,8 +67,16 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
     def schema(self, params: ToyParams) -> Schema:
         return Schema(
             columns=(
-                Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,)),
-                Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=CLASSES),
+                Column(
+                    key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,)
+                ),
+                Column(
+                    key="node/y",
+                    attribute="y",
+                    stored="uint8",
+                    presented="int64",
+                    num_classes=CLASSES,
+                ),
             ),
             edges=params.edges,
             k=params.k if params.edges == "neighbor" else None,
@@ -138,7 +146,9 @@ class InProcessPipeline(ToyPipeline):
     """The same, built without a worker process where no line asks for anything."""
 
     def is_small(self, raw: RawFolder) -> bool:
-        lines = [line for name in raw.members for line in (raw.path / name).read_text().splitlines()]
+        lines = [
+            line for name in raw.members for line in (raw.path / name).read_text().splitlines()
+        ]
         return all(len(line.split()) == 2 for line in lines)
 
 
@@ -161,7 +171,10 @@ def _obey(order: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif word == "no-torch" and "torch" in sys.modules:
         raise ImportError("torch is loaded in a worker")
-    elif word == "threads" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (int(value), "1"):
+    elif word == "threads" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (
+        int(value),
+        "1",
+    ):
         raise RuntimeError("another number of threads")
 
 
@@ -174,7 +187,9 @@ def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
     }
     table = (np.arange(nodes)[:, None] + np.arange(1, params.k + 1)) % max(1, nodes)
     if params.edges == "neighbor":
-        return GraphRecord(key=key, num_nodes=nodes, columns=columns, neighbor=table.astype(np.uint16))
+        return GraphRecord(
+            key=key, num_nodes=nodes, columns=columns, neighbor=table.astype(np.uint16)
+        )
     index = np.stack([table.reshape(-1), np.repeat(np.arange(nodes), params.k)]).astype(np.uint16)
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=index)
 
@@ -196,10 +211,15 @@ def toy_pipeline() -> ToyPipeline:
     return ToyPipeline(toy_manifest())
 
 
-def write_raw(folder: Path, graphs: int, *, orders: dict[int, str] | None = None, nodes: int = 0) -> None:
+def write_raw(
+    folder: Path, graphs: int, *, orders: dict[int, str] | None = None, nodes: int = 0
+) -> None:
     """Write ``graphs`` lines into two raw files; ``orders`` adds behaviour to some of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"toy/{i:04d} {nodes or 5 + i % 4} {(orders or {}).get(i, '')}".strip() for i in range(graphs)]
+    lines = [
+        f"toy/{i:04d} {nodes or 5 + i % 4} {(orders or {}).get(i, '')}".strip()
+        for i in range(graphs)
+    ]
     half = (graphs + 1) // 2
     for i, part in enumerate((lines[:half], lines[half:])):
         (folder / f"part{i}.txt").write_text("".join(f"{line}\n" for line in part))
@@ -248,7 +268,9 @@ def build_toy(
     params = ToyParams(**options.pop("parameters", {}))
     split = ToySplitParams(**options.pop("split_parameters", {}))
     raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
-    plan = BuildPlan.of(pipeline, params, raw, Home(home or folder), BuildOptions(jobs=jobs, **options))
+    plan = BuildPlan.of(
+        pipeline, params, raw, Home(home or folder), BuildOptions(jobs=jobs, **options)
+    )
     return build_raw(plan, split)
 
 

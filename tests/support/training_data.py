@@ -15,19 +15,33 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 
 CLASSES = 4
-OPERATORS = 984  #: of a step of :func:`tiny_config`'s network, which ``test_without_waiting.py`` asserts
+OPERATORS = (
+    984  #: of a step of :func:`tiny_config`'s network, which ``test_without_waiting.py`` asserts
+)
 
 #: Columns of ``metrics.csv`` that no two runs have alike.
 OF_THE_MACHINE = {"seconds", "seconds_train", "peak_memory"}
 
 #: Options of `kmip-data train` for a network that is trained in seconds.
-TINY_RUN = ["--device", "cpu", "-q", "--json", "--set", "model.layers=2", "--set", "model.hidden_dim=8"]
+TINY_RUN = [
+    "--device",
+    "cpu",
+    "-q",
+    "--json",
+    "--set",
+    "model.layers=2",
+    "--set",
+    "model.hidden_dim=8",
+]
 
 
 def read_history(run: Path) -> list[dict[str, float]]:
     """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
     with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
+        return [
+            {name: float(cell) for name, cell in row.items() if cell}
+            for row in csv.DictReader(file)
+        ]
 
 
 def learnable_build(
@@ -70,7 +84,9 @@ def learnable_build(
     schema = Schema(
         columns=(
             Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(6,)),
-            Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=classes),
+            Column(
+                key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=classes
+            ),
         ),
         edges=layout,
         k=k if layout == "neighbor" else None,

@@ -52,13 +52,19 @@ print("TIMED step", min(b - a for a, b in zip(times, times[1:])))
 
 def measure(checkout: Path, home: str) -> dict[str, float]:
     """Return CPU seconds of each task, in one checkout and an empty home."""
-    environment = os.environ | {"KMIP_DATA_HOME": home, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "KMIP_DATA_HOME": home,
+        "OMP_NUM_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+    }
     result = {}
 
     def run(*words: str) -> tuple[str, float]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [str(checkout / ".venv/bin/python"), *words]
-        done = subprocess.run(command, env=environment, cwd="/", check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=environment, cwd="/", check=True, capture_output=True, text=True
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -23,7 +23,11 @@ def entries() -> dict[str, dict]:
     if not path.exists():
         pytest.skip(f"upstream's configurations are not here: {path}")
     found = json.loads(path.read_text("utf-8"))
-    return {f"{dataset}/{name}": keys for dataset, files in found.items() for name, keys in files.items()}
+    return {
+        f"{dataset}/{name}": keys
+        for dataset, files in found.items()
+        for name, keys in files.items()
+    }
 
 
 def preset_of(name: str) -> tuple[str, str, str]:

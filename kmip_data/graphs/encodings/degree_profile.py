@@ -57,7 +57,9 @@ def local_degree_profile(
     exact here, and float32 there.
     """
     if rule not in get_args(DegreeProfile):
-        raise UsageError(f"There is no degree profile {rule!r}.", expected=", ".join(get_args(DegreeProfile)))
+        raise UsageError(
+            f"There is no degree profile {rule!r}.", expected=", ".join(get_args(DegreeProfile))
+        )
     check_edges(edge_index, num_nodes)
     source, target = (np.asarray(row, np.int64) for row in edge_index)
     degree = np.bincount(source, minlength=num_nodes)
@@ -75,7 +77,9 @@ def local_degree_profile(
     else:
         variance = spread / count
         variance[variance <= 1e-5] = 0
-    return np.stack([degree, least, most, total / count, np.sqrt(variance)], axis=1).astype(np.float32)
+    return np.stack([degree, least, most, total / count, np.sqrt(variance)], axis=1).astype(
+        np.float32
+    )
 
 
 ENCODING = Profile

@@ -48,14 +48,21 @@ class Laplacian(Encoding):
         vectors = np.empty((int(graphs.node_ptr[-1]), self.parameter), np.float32)
         for g in range(len(values)):
             check()
-            (a, b), (start, stop) = graphs.node_ptr[g : g + 2].tolist(), graphs.edge_ptr[g : g + 2].tolist()
+            (a, b), (start, stop) = (
+                graphs.node_ptr[g : g + 2].tolist(),
+                graphs.edge_ptr[g : g + 2].tolist(),
+            )
             edges = graphs.edge_index[:, start:stop]
             values[g], vectors[a:b] = laplacian_encoding(edges, b - a, self.parameter)
         return {"graph/lappe_values": values, "node/lappe_vectors": vectors}
 
 
 def laplacian_encoding(
-    edge_index: NDArray[np.integer[Any]], num_nodes: int, count: int = 10, *, dense_nodes: int = DENSE_NODES
+    edge_index: NDArray[np.integer[Any]],
+    num_nodes: int,
+    count: int = 10,
+    *,
+    dense_nodes: int = DENSE_NODES,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the ``count`` smallest eigenvalues of the Laplacian D − A and their eigenvectors.
 
@@ -130,7 +137,10 @@ def _dense(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArr
     """Return the smallest nontrivial pairs of a connected graph, by LAPACK."""
     from scipy.linalg import eigh
 
-    matrix, options = -adjacency.toarray(), {"overwrite_a": True, "check_finite": False, "driver": "evr"}
+    matrix, options = (
+        -adjacency.toarray(),
+        {"overwrite_a": True, "check_finite": False, "driver": "evr"},
+    )
     np.fill_diagonal(matrix, adjacency.sum(axis=1))
     values, modes = eigh(matrix, subset_by_index=[1, count], **options)
     return values, modes
@@ -158,7 +168,9 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
     for _ in range(_SEARCHES):
         found = basis
 
-        def project(x: NDArray[np.float64], found: NDArray[np.float64] = found) -> NDArray[np.float64]:
+        def project(
+            x: NDArray[np.float64], found: NDArray[np.float64] = found
+        ) -> NDArray[np.float64]:
             return x - found @ (found.T @ x)
 
         def solve(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -188,7 +200,9 @@ def _factorise(matrix: Any, shift: float) -> Any:
     from scipy.sparse.linalg import splu
 
     shifted = csc_array(matrix - shift * eye_array(matrix.shape[0]))
-    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    return splu(
+        shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    )
 
 
 def _signed(mode: NDArray[np.float64]) -> NDArray[np.float64]:

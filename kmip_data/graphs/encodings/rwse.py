@@ -33,11 +33,19 @@ class RandomWalk(Encoding):
         """Compute all graphs at once, as components of one graph."""
         check()
         edges, nodes = graphs.joined(), int(graphs.node_ptr[-1])
-        return {"node/rwse": random_walk_encoding(edges, nodes, self.parameter, node_ptr=graphs.node_ptr)}
+        return {
+            "node/rwse": random_walk_encoding(
+                edges, nodes, self.parameter, node_ptr=graphs.node_ptr
+            )
+        }
 
 
 def random_walk_encoding(
-    edge_index: NDArray[np.integer[Any]], num_nodes: int, steps: int = 20, *, node_ptr: I64 | None = None
+    edge_index: NDArray[np.integer[Any]],
+    num_nodes: int,
+    steps: int = 20,
+    *,
+    node_ptr: I64 | None = None,
 ) -> F32:
     """Return the diagonals of P, P², … Pᵀ, where P is the matrix of a random walk along the edges.
 
@@ -67,7 +75,12 @@ def random_walk_encoding(
     reversible[np.searchsorted(bounds, differing, side="right") - 1] = False
     reversible = np.repeat(reversible, np.diff(bounds))
     out = np.zeros((num_nodes, steps), np.float32)
-    for_ranges(lambda a, b: walk(first, targets, reversible, out, a, b), num_nodes, grain=_GRAIN, most=_MOST)
+    for_ranges(
+        lambda a, b: walk(first, targets, reversible, out, a, b),
+        num_nodes,
+        grain=_GRAIN,
+        most=_MOST,
+    )
     return out
 
 

@@ -182,7 +182,9 @@ def _room(nodes: int, edges: int, lanes: int) -> Part:
 
 
 @njit_nogil()
-def _union(pointer: I64, neighbor: I32, first: int, own: int, hops: int, nodes: I32, place: I32) -> int:
+def _union(
+    pointer: I64, neighbor: I32, first: int, own: int, hops: int, nodes: I32, place: I32
+) -> int:
     """List in ``nodes`` all nodes within ``hops`` of the group, nearest first; return their number.
 
     Directions are ignored here, so the list may exceed the balls.
@@ -208,7 +210,14 @@ def _union(pointer: I64, neighbor: I32, first: int, own: int, hops: int, nodes: 
 
 @njit_nogil()
 def _cut_out(
-    pointer: I64, neighbor: I32, length: F64, step: F32, nodes: I32, found: int, place: I32, part: Part
+    pointer: I64,
+    neighbor: I32,
+    length: F64,
+    step: F32,
+    nodes: I32,
+    found: int,
+    place: I32,
+    part: Part,
 ) -> None:
     """Copy the edges among the listed nodes into ``part``."""
     rows, neighbors, lengths, steps = part.pointer, part.neighbor, part.length, part.step
@@ -252,7 +261,9 @@ def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
 
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
-def _sweep(part: Part, value: Any, length: Any, own: int, found: int, ends: int, lanes: int) -> None:
+def _sweep(
+    part: Part, value: Any, length: Any, own: int, found: int, ends: int, lanes: int
+) -> None:
     """Relax ``value`` (found · lanes) until nothing changes, starting from 0 at the node of each lane.
 
     Most intersections have three or four neighbours, so four are relaxed at a time (two if no more are left,

@@ -31,10 +31,11 @@ FINER = 2  #: levels by which the order of points is finer than the leaves: near
 INDEX = 0xFFFFFFFF  #: the index part of a key
 LAST_KEY = 0x7F800000FFFFFFFF  #: infinitely far, after every other key
 CROWD = 1024  #: more candidates of a leaf, and 8 k, are not shared
-WORST, LEAST = 1.5, 3.0  #: the next limit, times the largest and the smallest k-th squared distance of a leaf
-RANKED = (
-    256  #: most keys that are ranked by comparing all pairs, vectorised (0.10 to 0.07 s); others are sorted
-)
+WORST, LEAST = (
+    1.5,
+    3.0,
+)  #: the next limit, times the largest and the smallest k-th squared distance of a leaf
+RANKED = 256  #: most keys that are ranked by comparing all pairs, vectorised (0.10 to 0.07 s); others are sorted
 
 
 class Tree(NamedTuple):
@@ -173,7 +174,9 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
         number[0] = (dx * dx + dy * dy) + dz * dz
         limit = min(guess, (np.int64(bits[0]) << 32) | INDEX)
         own = leaves + leaf
-        count = _gather(tree, leaf, tree.low[own], tree.high[own], limit, most, near, distance, work.bits)
+        count = _gather(
+            tree, leaf, tree.low[own], tree.high[own], limit, most, near, distance, work.bits
+        )
         least, worst = np.int64(LAST_KEY), np.int64(0)
         for query in range(first, last):
             x, y, z = xs[query], ys[query], zs[query]
@@ -182,7 +185,9 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
                 key = _select(x, y, z, query - first, near, count, limit, far, work)
             if count > most or key > limit:
                 some = Near(xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end])
-                key = _select(x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work)
+                key = _select(
+                    x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work
+                )
                 point[0], point[1], point[2] = x, y, z
                 found = _gather(tree, leaf, point, point, key, n, alone, distance, work.bits)
                 key = _select(x, y, z, query - first, alone, found, key, far, work)
@@ -240,7 +245,11 @@ def _gather(
             top += 2
             continue
         first, last = n * (node - leaves) >> levels, n * (node - leaves + 1) >> levels
-        xs, ys, zs = tree.points[0, first:last], tree.points[1, first:last], tree.points[2, first:last]
+        xs, ys, zs = (
+            tree.points[0, first:last],
+            tree.points[1, first:last],
+            tree.points[2, first:last],
+        )
         order = tree.order[first:last]
         for i in range(len(order)):
             dx = max(x0 - xs[i], xs[i] - x1, zero)

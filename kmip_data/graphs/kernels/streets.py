@@ -38,7 +38,9 @@ def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
     for at, edge in enumerate(edges):
         before = start, end
         start, end = (
-            (source[edge], target[edge]) if edge < size else (target[edge - size], source[edge - size])
+            (source[edge], target[edge])
+            if edge < size
+            else (target[edge - size], source[edge - size])
         )
         new[at] = before[0] != start or before[1] != end
     first = np.append(np.flatnonzero(new), len(edges))

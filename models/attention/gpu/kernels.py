@@ -65,7 +65,9 @@ def attend_rows(
         value = _gather(values + head * value_head, key, value_row, there, channel, width)
         place = out + (head * rows + row)[:, None] * width + channel[None, :]
         tl.store(
-            place, tl.sum(weight[:, :, None] * value, 1), (row < rows)[:, None] & (channel < width)[None, :]
+            place,
+            tl.sum(weight[:, :, None] * value, 1),
+            (row < rows)[:, None] & (channel < width)[None, :],
         )
 
 
@@ -99,7 +101,9 @@ def slope_rows(
         chosen = _gather(keys + head * key_head, key, key_row, there, channel, dim)
         place = grad_queries + (head * rows + row)[:, None] * dim + channel[None, :]
         tl.store(
-            place, tl.sum(slope[:, :, None] * chosen, 1), (row < rows)[:, None] & (channel < dim)[None, :]
+            place,
+            tl.sum(slope[:, :, None] * chosen, 1),
+            (row < rows)[:, None] & (channel < dim)[None, :],
         )
 
 
@@ -143,8 +147,12 @@ def sum_segments(
         if keep is not None:
             weight = tl.where(tl.load(keep + pair, live, 0) != 0, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
-        of_key += slope[:, None] * _rows(queries + head * query_head, row, query_row, live, channel, dim)
-        of_value += weight[:, None] * _rows(grad + head * grad_head, row, grad_row, live, channel, width)
+        of_key += slope[:, None] * _rows(
+            queries + head * query_head, row, query_row, live, channel, dim
+        )
+        of_value += weight[:, None] * _rows(
+            grad + head * grad_head, row, grad_row, live, channel, width
+        )
     tl.store(grad_keys + segment * dim + channel, tl.sum(of_key, 0), channel < dim)
     tl.store(grad_values + segment * width + channel, tl.sum(of_value, 0), channel < width)
 

@@ -11,10 +11,19 @@ import torch
 import triton
 from torch import Tensor
 
-from kmip_data.models.attention.gpu.kernels import add_segments, attend_rows, slope_rows, sum_segments
+from kmip_data.models.attention.gpu.kernels import (
+    add_segments,
+    attend_rows,
+    slope_rows,
+    sum_segments,
+)
 
 SEGMENT = 512  #: pairs that one program sums at most: the work of a key that many queries chose is divided
-_ROWS, _CHANNELS, _GATHERED = 16, 16, 2048  #: most queries, channels and gathered numbers of a program
+_ROWS, _CHANNELS, _GATHERED = (
+    16,
+    16,
+    2048,
+)  #: most queries, channels and gathered numbers of a program
 _PAIRS = 16  #: that are added side by side, and then up
 # Products and sums are not contracted: what the interpreter computes is what a GPU does.
 _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
@@ -44,7 +53,11 @@ def backward(
     """As :func:`kmip_data.models.attention.cpu_kernels.backward`."""
     (heads, rows, k), (_, many, dim), width = indices.shape, keys.shape, values.shape[2]
     if not indices.numel() or not many:
-        return queries.new_zeros(queries.shape), keys.new_zeros(keys.shape), values.new_zeros(values.shape)
+        return (
+            queries.new_zeros(queries.shape),
+            keys.new_zeros(keys.shape),
+            values.new_zeros(values.shape),
+        )
     indices = indices.contiguous()
     slopes = torch.empty_like(weights)
     grad_queries = queries.new_empty(heads, rows, dim)
@@ -71,7 +84,11 @@ def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor,
     # 32-bit numbers are sorted by their digits in half the passes.
     kind = torch.int32 if all_keys < 2**31 - 1 else torch.int64
     number = torch.arange(all_keys + 1, dtype=kind, device=indices.device)
-    key = torch.where(indices < 0, all_keys, indices + number[:-1:keys, None, None]).to(kind).flatten()
+    key = (
+        torch.where(indices < 0, all_keys, indices + number[:-1:keys, None, None])
+        .to(kind)
+        .flatten()
+    )
     key, order = key.sort(stable=True)
     return order, key[::segment].contiguous(), torch.searchsorted(key, number)
 

@@ -18,7 +18,16 @@ import numpy as np
 from llvmlite import ir
 
 from kmip_data.arrays import F32, I32, I64
-from kmip_data.models.search.cpu.lanes import Lanes, binary, broadcast, cgutils, llvm, primitive, splat, types
+from kmip_data.models.search.cpu.lanes import (
+    Lanes,
+    binary,
+    broadcast,
+    cgutils,
+    llvm,
+    primitive,
+    splat,
+    types,
+)
 from kmip_data.runtime.threads import njit_nogil
 
 LANES = 16
@@ -80,7 +89,14 @@ times = binary(lambda builder, a, b: builder.fmul(a, b, flags=_MAY_FUSE))  #: ``
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _ROUND = 12582912.0  # 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
 # exp(r) = 1 + r + r²(½ + …) for |r| ≤ ln 2 / 2, to 2 units in the last place (Cephes, expf)
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_EXP = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
 _LARGEST = 87.0  # e^87 is finite in float32, e^-87 is normal
 
 
@@ -229,7 +245,15 @@ def update(
 
 @njit_nogil()
 def sum_gradients(
-    start: int, stop: int, d: int, k: int, pre: F32, grad: F32, norm: F32, dropout: Dropout, results: Several
+    start: int,
+    stop: int,
+    d: int,
+    k: int,
+    pre: F32,
+    grad: F32,
+    norm: F32,
+    dropout: Dropout,
+    results: Several,
 ) -> None:
     """For each node, Σ g and Σ g · (z − mean), g the gradient of what the norm gives.
 
@@ -299,7 +323,9 @@ def differentiate(
                 z = load(pre, edge, count)
                 opened = sigmoid(z)
                 slope_of_gate = times(opened, minus(one, opened))
-                of_opened = plus(of_gate, times(of_message, load(message, source * d + channel, count)))
+                of_opened = plus(
+                    of_gate, times(of_message, load(message, source * d + channel, count))
+                )
                 g = times(slope_of_gate, of_opened)
                 if updates:
                     passed = where_above(plus(times(z, a), b), nothing, load(grad, edge, count))

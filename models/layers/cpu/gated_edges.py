@@ -120,15 +120,27 @@ class _GatedEdges(torch.autograd.Function):
             grad = grad_new.contiguous().view(-1, d)
             of_nodes = torch.empty(2, nodes, d)
             arrays = flat(pre), flat(grad), flat(norm), options.dropout, _flat(*of_nodes)
-            for_ranges(lambda a, b: gate_kernels.sum_gradients(a, b, d, k, *arrays), nodes, grain=GRAIN)
-            total, product = of_nodes.sum(1, dtype=torch.float64)  # Σ g and Σ g · (z − mean) over all edges
+            for_ranges(
+                lambda a, b: gate_kernels.sum_gradients(a, b, d, k, *arrays), nodes, grain=GRAIN
+            )
+            total, product = of_nodes.sum(
+                1, dtype=torch.float64
+            )  # Σ g and Σ g · (z − mean) over all edges
             share = float(ctx.own) / (nodes * k)
             grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
         of_sums = (torch.zeros(nodes, d) if t is None else t for t in (grad_messages, grad_gates))
         neighbor = options.edges.neighbor.contiguous().numpy()
         grad_target, at_sources = torch.empty(nodes, d), torch.zeros(2, nodes, d)
         of_edges = _flat(pre, torch.zeros(0) if grad is None else grad)
-        arguments = d, neighbor, of_edges, flat(message), _flat(*of_sums), flat(norm), options.dropout
+        arguments = (
+            d,
+            neighbor,
+            of_edges,
+            flat(message),
+            _flat(*of_sums),
+            flat(norm),
+            options.dropout,
+        )
         at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
         # A few parts at a time, one per thread: their gradients of z are used at once, then overwritten,
         # so no third tensor of the size of the edges is needed.
@@ -157,13 +169,17 @@ class _GatedEdges(torch.autograd.Function):
 class _OldGradients:
     """Gradients of the old edges and of the weight that multiplies them, from that of z, part by part."""
 
-    def __init__(self, old: Tensor, weight: Tensor | None, grad_new: Tensor | None, *, wanted: bool) -> None:
+    def __init__(
+        self, old: Tensor, weight: Tensor | None, grad_new: Tensor | None, *, wanted: bool
+    ) -> None:
         self._old, self._weight, self._grad_new = old.reshape(-1, old.shape[-1]), weight, grad_new
         self.edges = self.weight = None
         if weight is not None:
             self.weight = torch.zeros_like(weight)
             self.edges = _new_edges(*self._old.shape).view(old.shape) if wanted else None
-        elif wanted and grad_new is not None:  # ``old`` is one row, and was only added to the new edges
+        elif (
+            wanted and grad_new is not None
+        ):  # ``old`` is one row, and was only added to the new edges
             self.edges = grad_new.sum(0, keepdim=True)
 
     def add(self, grad_pre: Tensor, first: int, last: int) -> None:

@@ -81,7 +81,9 @@ class _Norming:
     """State of a layer's norm of z, shared by the two functions that compute it."""
 
     drop: norms.Dropout
-    constants: Tensor = field(init=False)  #: (3, d) factors, shifts and means, once there are statistics
+    constants: Tensor = field(
+        init=False
+    )  #: (3, d) factors, shifts and means, once there are statistics
     parts: Tensor | None = None  #: backwards: (tiles, 2, d), the norm's sums, where they are there
 
 
@@ -92,7 +94,9 @@ class _Unformed(UnformedEdges):
     its norm. They are formed once, so that this gradient has one source.
     """
 
-    def __init__(self, old: Tensor, carrier: Tensor, norming: _Norming, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, old: Tensor, carrier: Tensor, norming: _Norming, shape: tuple[int, ...]
+    ) -> None:
         self._given: tuple[Tensor, Tensor | None, _Norming | None] = (old, carrier, norming)
         self._shape, self.dtype = shape, carrier.dtype
 
@@ -118,7 +122,9 @@ class _Form(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         new, product, d = old, None, old.shape[1]
-        split = "bf16x3" if old.dtype == torch.bfloat16 else split  # one part holds a bfloat16 number
+        split = (
+            "bf16x3" if old.dtype == torch.bfloat16 else split
+        )  # one part holds a bfloat16 number
         ctx.split, of = split if d <= products.MOST else None, None
         if z is not None and norming is not None:
             new = torch.empty_like(z) if ctx.needs_input_grad[1] else z
@@ -141,7 +147,9 @@ class _Form(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor | None, grad_product: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad: Tensor | None, grad_product: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         new, weight, z = ctx.saved_tensors
         grad = None if grad is None else grad.contiguous()
         grad_weight = parts = None
@@ -153,10 +161,18 @@ class _Form(torch.autograd.Function):
                 given = grad_product, weight.t(), grad
                 grad, parts = products.multiplied(*given, split=ctx.split, of=of)
             else:
-                grad = grad_product @ weight if grad is None else torch.addmm(grad, grad_product, weight)
+                grad = (
+                    grad_product @ weight
+                    if grad is None
+                    else torch.addmm(grad, grad_product, weight)
+                )
         if z is not None:
             ctx.norming.parts = parts
-        of_old = grad.sum(0, keepdim=True, dtype=torch.float32) if ctx.shared and grad is not None else grad
+        of_old = (
+            grad.sum(0, keepdim=True, dtype=torch.float32)
+            if ctx.shared and grad is not None
+            else grad
+        )
         return of_old, None if z is None else grad, grad_weight, None, None
 
 
@@ -195,7 +211,9 @@ class _GatedEdges(torch.autograd.Function):
             deviation = None
             if norm is not None and own:
                 repeated = entries.batch.context.repeated
-                norming.constants, deviation = norms.constants_by_tiles(norm, parts, repeated=repeated)
+                norming.constants, deviation = norms.constants_by_tiles(
+                    norm, parts, repeated=repeated
+                )
             elif norm is not None:
                 norming.constants, deviation = constants_of(norm, None, entries.count)
         ctx.save_for_backward(message, z, quotient, inverse, deviation)
@@ -203,7 +221,9 @@ class _GatedEdges(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_quotient: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_quotient: Tensor | None, grad: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         message, z, quotient, inverse, deviation = ctx.saved_tensors
         entries, norming, (nodes, d) = ctx.entries, ctx.norming, quotient.shape
         grad_scale = grad_shift = norm = None

@@ -63,7 +63,9 @@ def kept(seed, number, channel, dropped):
 
 
 @triton.jit
-def join(out, there, count, pivot, total, square, D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr):
+def join(
+    out, there, count, pivot, total, square, D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr
+):
     """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each of BN lanes."""
     count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
     share = total / tl.maximum(count, 1.0)
@@ -143,7 +145,9 @@ def finish(
         away = tl.load(parts + at + D, mask=mask, other=0.0).to(tl.float64) - pivot[None, :]
         count += number
         total += number * away
-        square += tl.load(parts + at + 2 * D, mask=mask, other=0.0).to(tl.float64) + number * away * away
+        square += (
+            tl.load(parts + at + 2 * D, mask=mask, other=0.0).to(tl.float64) + number * away * away
+        )
     rows = tl.maximum(tl.sum(count, 0), 1.0)
     away = tl.sum(total, 0) / rows
     mean = pivot + away
@@ -160,7 +164,11 @@ def finish(
         old = tl.load(running_mean + channel, mask=there, other=0.0).to(tl.float64)
         tl.store(running_mean + channel, (old + MOMENTUM * (mean - old)).to(tl.float32), mask=there)
         old = tl.load(running_variance + channel, mask=there, other=0.0).to(tl.float64)
-        tl.store(running_variance + channel, (old + MOMENTUM * (unbiased - old)).to(tl.float32), mask=there)
+        tl.store(
+            running_variance + channel,
+            (old + MOMENTUM * (unbiased - old)).to(tl.float32),
+            mask=there,
+        )
         if tl.program_id(0) == 0:
             tl.store(batches, tl.load(batches) + 1)
 
@@ -210,7 +218,9 @@ def update(
 
 
 @triton.jit
-def through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr):
+def through_norm(
+    z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr
+):
     """Z − mean of the elements ``at``, and the gradient of what the norm gives, from g behind it."""
     there = channel < D
     if RELU:
@@ -223,7 +233,9 @@ def through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.const
 
 
 @triton.jit
-def before_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr):
+def before_norm(
+    z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr
+):
     """The gradient of z, from g behind the norm; ``norm`` (5, D) is of :func:`finish_gradients`."""
     away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU)
     there = channel < D
@@ -262,7 +274,16 @@ def sum_gradients(
 
 @triton.jit
 def finish_gradients(
-    parts, tiles, constants, deviation, out, share, first, D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr
+    parts,
+    tiles,
+    constants,
+    deviation,
+    out,
+    share,
+    first,
+    D: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
 ):
     """Compute :func:`.norms.gradients_of` from the sums of tiles (tiles, 2, D).
 

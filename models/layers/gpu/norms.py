@@ -45,7 +45,9 @@ def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tup
     return constants, deviation
 
 
-def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, relu: bool) -> Tensor:
+def sums_by_tiles(
+    z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, relu: bool
+) -> Tensor:
     """Σ g and Σ g · (z − mean) of tiles, (tiles, 2, d), g the gradient of what a norm made of z (E, d).
 
     ``grad`` is that of what dropout(relu(norm(z))) gave; ``relu`` False: without it.
@@ -125,12 +127,16 @@ class _Normed(torch.autograd.Function):
         z, constants, deviation = ctx.saved_tensors
         relu, before, after, first = ctx.around
         (count, d), block, given = z.shape, channels_of_a_tile(z.shape[1]), grad.contiguous()
-        of_rows, of_more = (None if kind is None else torch.empty_like(z, dtype=kind) for kind in ctx.types)
+        of_rows, of_more = (
+            None if kind is None else torch.empty_like(z, dtype=kind) for kind in ctx.types
+        )
         if ctx.types[0] == ctx.types[1] and not before[1]:
             of_more = of_rows
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             parts = sums_by_tiles(z, given, constants, after, relu=relu)
-            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count, first)
+            of_scale, of_shift, norm = gradients_by_tiles(
+                parts, constants, deviation, 1 / count, first
+            )
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
                 z, given, norm, of_rows, None if of_more is of_rows else of_more, *after, *before, count,
                 first, D=d, BE=ROWS // block, BC=block, RELU=relu, **OPTIONS,

@@ -18,7 +18,9 @@ from torch import Tensor
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, form, through_norm
 from kmip_data.models.layers.gpu.norms import Dropout
 
-Norming = tuple[Tensor, Tensor, Dropout]  #: z (E, d); its norm's factors, shifts, means (3, d); what follows
+Norming = tuple[
+    Tensor, Tensor, Dropout
+]  #: z (E, d); its norm's factors, shifts, means (3, d); what follows
 MOST = 128  #: channels; a wider row has more sums than a program's registers hold
 ROWS = 64  #: edges of a program
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # by what knows neither of the two
@@ -61,7 +63,9 @@ def multiply(
         at = place + channel[None, :]
         mask = live & (channel < D)[None, :]
         if new is not None:
-            of_rows = form(rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, True)
+            of_rows = form(
+                rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, True
+            )
             of_rows = of_rows.to(new.dtype.element_ty)
             tl.store(new + at, of_rows, mask=mask)
         else:
@@ -76,14 +80,54 @@ def multiply(
             sums_last = _add(sums_last, of_rows, at, there, last, out_stride, D, PRECISION)
     _finish(sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D)
     if REST > 0:
-        _finish(sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D)
+        _finish(
+            sums_rest,
+            addend,
+            out,
+            place,
+            rest,
+            live,
+            pre,
+            norm,
+            parts,
+            seed,
+            dropped,
+            kept_scale,
+            D,
+        )
     if LAST > 0:
-        _finish(sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D)
+        _finish(
+            sums_last,
+            addend,
+            out,
+            place,
+            last,
+            live,
+            pre,
+            norm,
+            parts,
+            seed,
+            dropped,
+            kept_scale,
+            D,
+        )
 
 
 @triton.jit
 def _finish(
-    sums, addend, out, place, channel, live, pre, norm, parts, seed, dropped, kept_scale, D: tl.constexpr
+    sums,
+    addend,
+    out,
+    place,
+    channel,
+    live,
+    pre,
+    norm,
+    parts,
+    seed,
+    dropped,
+    kept_scale,
+    D: tl.constexpr,
 ):
     """Write one of the tiles of :func:`multiply`."""
     at = place + channel[None, :]

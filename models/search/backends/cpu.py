@@ -35,7 +35,10 @@ _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
 _TIES = 0.1  # of a sample of queries: exact
-_GIANTS, _GIANT = 16, 16.0  # up to this many keys, longer than all others by this factor, are searched apart
+_GIANTS, _GIANT = (
+    16,
+    16.0,
+)  # up to this many keys, longer than all others by this factor, are searched apart
 _ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
 _WARM = 3  # twigs searched first
@@ -61,7 +64,9 @@ def refuses(problem: SearchProblem) -> str | None:
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
     found = problem.new_result()
-    queries, keys, scores, indices = (each.numpy() for each in (problem.queries, problem.keys, *found))
+    queries, keys, scores, indices = (
+        each.numpy() for each in (problem.queries, problem.keys, *found)
+    )
     query_ptr, key_ptr = problem.query_rows, problem.key_rows
     rows, sizes = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
     large = (rows >= _FEW_QUERIES) & (sizes >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k)
@@ -74,11 +79,15 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     for graph, head in itertools.product(large.nonzero()[0], range(problem.heads)):
         (first, last), (low, high) = query_ptr[graph], key_ptr[graph]
         ours = (head, slice(first, last))
-        _search_large(queries[ours], keys[head, low:high], hint[ours], scores[ours], indices[ours], int(low))
+        _search_large(
+            queries[ours], keys[head, low:high], hint[ours], scores[ours], indices[ours], int(low)
+        )
     return found
 
 
-def _search_exactly(queries: F32, keys: F32, scores: F32, indices: I64, query_ptr: I64, key_ptr: I64) -> None:
+def _search_exactly(
+    queries: F32, keys: F32, scores: F32, indices: I64, query_ptr: I64, key_ptr: I64
+) -> None:
     """All heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
     from kmip_data.models.search.cpu.exact_scan import search_rows
 
@@ -113,11 +122,15 @@ def _search_large(queries: F32, keys: F32, hint: I64, scores: F32, indices: I64,
     zero: NDArray[np.bool_] = (queries == 0).all(1)
     scores[zero], indices[zero] = 0, np.arange(low, low + k)
     # 2. Grow the tree; without cones it is the layout of the flat scan.
-    try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
+    try_tree = (
+        len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
+    )
     tree = grow(keys, cones=try_tree, places=try_tree and hint.shape[1] > 0)
 
     def climb(some: slice | I64, start: int, stop: int, *found: Any) -> int:
-        return int(search_tree(tree, queries[some], keys, hint[some], k, low, _WARM, start, stop, *found))
+        return int(
+            search_tree(tree, queries[some], keys, hint[some], k, low, _WARM, start, stop, *found)
+        )
 
     def scan(some: slice | I64, start: int, stop: int, *found: Any) -> None:
         search_flat(tree, queries[some], keys, k, low, start, stop, *found)
@@ -174,10 +187,16 @@ def _giants(keys: F32) -> I64:
     squares = np.einsum("ij,ij->i", keys, keys)
     most = min(_GIANTS, len(keys) - 1)
     rest = np.partition(squares, -1 - most)[-1 - most]
-    return np.flatnonzero(squares / np.float32(_GIANT**2) > rest) if rest > 0 else np.empty(0, np.int64)
+    return (
+        np.flatnonzero(squares / np.float32(_GIANT**2) > rest)
+        if rest > 0
+        else np.empty(0, np.int64)
+    )
 
 
-def _search_beside(giants: I64, queries: F32, keys: F32, scores: F32, indices: I64, low: int) -> None:
+def _search_beside(
+    giants: I64, queries: F32, keys: F32, scores: F32, indices: I64, low: int
+) -> None:
     """Search the other keys, and merge with the scores of the giants."""
     others = np.delete(np.arange(len(keys)), giants)
     _search_large(queries, keys[others], np.empty((len(queries), 0), np.int64), scores, indices, 0)

@@ -33,7 +33,9 @@ def unusable(device_type: str) -> str | None:
 
 @functools.cache  # asked at every search
 def _missing() -> str | None:
-    if any(importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")):
+    if any(
+        importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")
+    ):
         return f"cuda.core is not installed: {install_command('cuda')}"
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
@@ -53,7 +55,9 @@ def refuses(problem: SearchProblem) -> str | None:
         return f"takes k up to {MOST_K}, not {problem.k}"
     graphs = 64 * (len(problem.key_ptr) - 1)
     rows = problem.heads * max(problem.queries.shape[1], problem.keys.shape[1] + graphs)
-    return None if rows <= _MOST_ROWS else f"counts to {_MOST_ROWS} rows of all heads, not to {rows}"
+    return (
+        None if rows <= _MOST_ROWS else f"counts to {_MOST_ROWS} rows of all heads, not to {rows}"
+    )
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:

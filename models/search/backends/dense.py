@@ -20,7 +20,9 @@ AUTO = "auto takes it where no other backend fits"
 RANK = {"cpu": 1, "cuda": 1}
 
 MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch a tile may take
-_BYTES_PER_PAIR = 40  # of the whole-row path: float64 sum, float32 score, two int64 keys, topk's own
+_BYTES_PER_PAIR = (
+    40  # of the whole-row path: float64 sum, float32 score, two int64 keys, topk's own
+)
 _SMALL = 512  # keys; below it launching work costs more than the padded rows
 
 
@@ -45,7 +47,9 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
             large.append(graph)
         elif wide and tall:
             small.append((wide, tall, graph))
-    search_by_graph(problem, _by_products, large, result, error=float64_sum_error, ranked=limit, pairs=limit)
+    search_by_graph(
+        problem, _by_products, large, result, error=float64_sum_error, ranked=limit, pairs=limit
+    )
     for graphs in _groups(small, limit // problem.heads):
         _search_small(problem, graphs, *result)
     return result
@@ -71,12 +75,17 @@ def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int
         yield tuple(group)
 
 
-def _search_small(problem: SearchProblem, graphs: tuple[int, ...], scores: Tensor, indices: Tensor) -> None:
+def _search_small(
+    problem: SearchProblem, graphs: tuple[int, ...], scores: Tensor, indices: Tensor
+) -> None:
     """Several small graphs whole."""
     query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)
     key_rows, is_key = _padded_rows(problem.key_ptr, graphs, problem.device)
     heads, (count, rows), wide = problem.heads, query_rows.shape, key_rows.shape[1]
-    queries, keys = problem.queries[:, query_rows].flatten(0, 1), problem.keys[:, key_rows].flatten(0, 1)
+    queries, keys = (
+        problem.queries[:, query_rows].flatten(0, 1),
+        problem.keys[:, key_rows].flatten(0, 1),
+    )
     block = score_block(queries, keys).view(heads, count, rows, wide)
     # Padding comes last, so even a real score of −inf ranks before it.
     block.masked_fill_(~is_key[:, None, :], -torch.inf)

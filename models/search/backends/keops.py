@@ -81,7 +81,9 @@ def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
 _compiled: set[tuple[str, int, int]] = set()
 
 
-def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> contextlib.AbstractContextManager[object]:
+def _one_compiler_at_a_time(
+    kernel: tuple[str, int, int],
+) -> contextlib.AbstractContextManager[object]:
     """A lock among this user's processes around a kernel's first use: KeOps has none and would race."""
     if kernel in _compiled:
         return contextlib.nullcontext()

@@ -79,7 +79,9 @@ def pack(score: Any, row: Any) -> Any:
 
 
 @njit_nogil(error_model="numpy")
-def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices: Any, to: int) -> None:
+def write_sorted(
+    packed: Any, count: int, k: int, low: int, scores: Any, indices: Any, to: int
+) -> None:
     """Write the k ≤ ``count`` best of ``packed[:count]`` to places ``to`` … behind two pointers, best first.
 
     The int64 of ``packed`` are distinct, see :func:`pack`; they are overwritten, and so are 8 after
@@ -99,7 +101,10 @@ def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices
         for j in range(0, count, 8):  # how many are better: no branch to guess, unlike sorting
             place += count_bits(lanes.above(load(numbers, j), limit))
         if place < k:
-            scores[to + place], indices[to + place] = unordered(value >> 32), LAST - (value & LAST) + low
+            scores[to + place], indices[to + place] = (
+                unordered(value >> 32),
+                LAST - (value & LAST) + low,
+            )
     lanes.hold(packed)
 
 
@@ -131,7 +136,9 @@ class Block(NamedTuple):
 def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
     """A block of ``rows`` queries, and the arrays that it points to, to be held as long as it is used."""
     space = 3 * k + ROOM
-    reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)  # zero: rows without a query reach nothing
+    reals = np.zeros(
+        rows * (dim + space + 3) + 32, np.float32
+    )  # zero: rows without a query reach nothing
     wholes, places = np.empty(rows * 2, np.int64), np.empty(rows * space, np.int32)
     packed, query, state = np.empty(space + 8, np.int64), np.empty(dim), reals[rows * space + 16 :]
     block = Block(

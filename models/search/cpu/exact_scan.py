@@ -137,7 +137,9 @@ def _begin(queries: Any, head: int, first: int, rows: int, size: int, memory: _M
     for row in range((rows + TILE - 1) // TILE * TILE):
         at = row // TILE * dim * TILE + row % TILE
         for c in range(dim):
-            memory.wide[at + c * TILE] = np.float64(queries[head, first + row, c]) if row < rows else 0.0
+            memory.wide[at + c * TILE] = (
+                np.float64(queries[head, first + row, c]) if row < rows else 0.0
+            )
     for half in range((rows + 7) // 8):
         memory.filled[half] = 0
         for i in range(half * size, (half + 1) * size):
@@ -168,7 +170,15 @@ def _search_tile(
         for j in range(0, here, 4):
             key = group + j
             _score(
-                memory.wide, tile * dim, memory.block, key * dim, dim, row + key, fresh, left + j, right + j
+                memory.wide,
+                tile * dim,
+                memory.block,
+                key * dim,
+                dim,
+                row + key,
+                fresh,
+                left + j,
+                right + j,
             )
         for j in range(here, LEAST):
             store(fresh, (left + j) * 8, splat(_EMPTY))
@@ -184,7 +194,15 @@ def _search_tile(
 
 @njit_nogil(error_model="numpy")
 def _finish(
-    memory: _Memory, rows: int, size: int, few: int, low: int, k: int, scores: Any, indices: Any, to: int
+    memory: _Memory,
+    rows: int,
+    size: int,
+    few: int,
+    low: int,
+    k: int,
+    scores: Any,
+    indices: Any,
+    to: int,
 ) -> None:
     """Write what was found for ``rows`` queries to places ``to`` …."""
     best, fresh = memory.best, memory.fresh
@@ -218,9 +236,14 @@ def search_rows(
     tiles = max(1, _STATE // most)
     room = max(LEAST, _CACHE // dim // LEAST * LEAST)
     blocks, wides = np.empty(room * dim), np.empty(tiles * dim * TILE)
-    bests, freshes = np.empty(tiles * TILE * most, np.int64), np.empty(tiles * TILE * most, np.int64)
+    bests, freshes = (
+        np.empty(tiles * TILE * most, np.int64),
+        np.empty(tiles * TILE * most, np.int64),
+    )
     counts = np.zeros(2 * tiles, np.int64)
-    memory = _Memory(pointer(blocks), pointer(wides), pointer(bests), pointer(freshes), pointer(counts))
+    memory = _Memory(
+        pointer(blocks), pointer(wides), pointer(bests), pointer(freshes), pointer(counts)
+    )
     to_scores, to_indices = pointer(scores), pointer(indices)
     count, at, graph = row_graph[-1], start, 0
     while at < stop:
@@ -242,4 +265,10 @@ def search_rows(
         to = (head * scores.shape[1] + first) * k
         _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
         at += rows
-    lanes.hold(blocks), lanes.hold(wides), lanes.hold(bests), lanes.hold(freshes), lanes.hold(counts)
+    (
+        lanes.hold(blocks),
+        lanes.hold(wides),
+        lanes.hold(bests),
+        lanes.hold(freshes),
+        lanes.hold(counts),
+    )

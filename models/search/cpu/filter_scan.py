@@ -68,7 +68,9 @@ def search_flat(
             for i in range(0, count, 4):
                 for pair in range(leaf, min(leaf + step, leaves), 2):
                     _multiply_pair(points, pair, dim, block, i)
-        candidates.finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+        candidates.finish(
+            block, count, number, queries, keys, first, low, to_scores, to_indices, failed
+        )
     lanes.hold(memory)
 
 
@@ -104,7 +106,9 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
         mask &= mask - 1
         dots = splat(np.float32(0))
         for c in range(dim):
-            dots = multiply_add(splat(block.unit[base + c]), load(points, (leaf * dim + c) * 16), dots)
+            dots = multiply_add(
+                splat(block.unit[base + c]), load(points, (leaf * dim + c) * 16), dots
+            )
         hits = at_least(dots, splat(block.floor[i]))
         leaves += 1
         if hits and append(block, i, dots, hits, leaf * 16):
@@ -262,7 +266,9 @@ def search_tree(
         for branch in range(branches):
             union = 0
             for i in range(count):
-                mask = at_least(_reach(twig_cones, branch, dim, block.unit, i * dim), splat(block.limit[i]))
+                mask = at_least(
+                    _reach(twig_cones, branch, dim, block.unit, i * dim), splat(block.limit[i])
+                )
                 for j in range(i * warm, (i + 1) * warm):
                     if first_twigs[j] >> 4 == branch:
                         mask &= ~(1 << (first_twigs[j] & 15))
@@ -272,9 +278,20 @@ def search_tree(
                 lane = lanes.lowest_bit(union)
                 union &= union - 1
                 leaves += _visit_together(
-                    points, leaf_cones, dim, branch * 16 + lane, lane, block, count, masks, pick, picked
+                    points,
+                    leaf_cones,
+                    dim,
+                    branch * 16 + lane,
+                    lane,
+                    block,
+                    count,
+                    masks,
+                    pick,
+                    picked,
                 )
         # 4. Rank the candidates by the rule.
-        candidates.finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+        candidates.finish(
+            block, count, number, queries, keys, first, low, to_scores, to_indices, failed
+        )
     lanes.hold(memory), lanes.hold(lists), lanes.hold(twigs), lanes.hold(reach)
     return leaves

@@ -182,8 +182,12 @@ _REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
 _LARGER, _SMALLER = _choose(_WHOLES, ">"), _choose(_WHOLES, "<")
 minus = binary(lambda builder, a, b: builder.fsub(a, b))  #: ``a − b``
 times = binary(lambda builder, a, b: builder.fmul(a, b))  #: ``a · b``
-square_root = unary(lambda builder, a: llvm(builder, f"sqrt.v{a.type.count}f32", a.type, [a]))  #: of float32
-at_least = _mask(_REALS, ">=")  #: bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN
+square_root = unary(
+    lambda builder, a: llvm(builder, f"sqrt.v{a.type.count}f32", a.type, [a])
+)  #: of float32
+at_least = _mask(
+    _REALS, ">="
+)  #: bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN
 above = _mask(_WHOLES, ">")  #: bit i of an int64: lane i of ``a`` is > that of ``b``; integers
 maximum = binary(_choose(_REALS, ">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
 minimum = binary(_choose(_REALS, "<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
@@ -191,11 +195,17 @@ larger = binary(_LARGER)  #: the larger, lane by lane; integers
 smaller = binary(_SMALLER)  #: the smaller, lane by lane; integers
 largest_lane = _across("fmax")  #: of float32, without NaN
 smallest_lane = _across("fmin")  #: of float32, without NaN
-lowest_bit = _of_bits("cttz", ir.Constant(ir.IntType(1), 1))  #: number of the lowest bit set; not of 0
+lowest_bit = _of_bits(
+    "cttz", ir.Constant(ir.IntType(1), 1)
+)  #: number of the lowest bit set; not of 0
 count_bits = _of_bits("ctpop")  #: how many bits are set
 #: The 32 bits of a float32 as a signed integer, and the float32 whose bits are the low 32 of an integer.
-float_bits = unary(lambda b, x: b.sext(b.bitcast(x, _HALF), _WHOLE), lambda _: types.int64, types.float32)
-bits_float = unary(lambda b, x: b.bitcast(b.trunc(x, _HALF), _REAL), lambda _: types.float32, types.int64)
+float_bits = unary(
+    lambda b, x: b.sext(b.bitcast(x, _HALF), _WHOLE), lambda _: types.int64, types.float32
+)
+bits_float = unary(
+    lambda b, x: b.bitcast(b.trunc(x, _HALF), _REAL), lambda _: types.float32, types.int64
+)
 
 
 @primitive
@@ -247,7 +257,9 @@ def _network(*phases: Any) -> Callable[..., Any]:
             if before:
                 rows = [_LARGER(builder, a, b) for a, b in zip(rows, before, strict=True)]
             for a, b in phase:
-                rows[a], rows[b] = (choose(builder, rows[a], rows[b]) for choose in (_LARGER, _SMALLER))
+                rows[a], rows[b] = (
+                    choose(builder, rows[a], rows[b]) for choose in (_LARGER, _SMALLER)
+                )
         for place, row in zip(at, rows, strict=True):
             builder.store(row, place).align = 8
         return context.get_dummy_value()
@@ -287,4 +299,6 @@ def _halves(count: int) -> list[tuple[int, int]]:
 
 sort_16 = primitive(_network(_odd_even(16)))  #: sort 16 registers lane by lane, the largest first
 absorb_16 = primitive(_network(_odd_even(16), _halves(16)))
-merge_16 = primitive(_network(_halves(16)))  #: the same, for lanes that fall and then rise, or rise and fall
+merge_16 = primitive(
+    _network(_halves(16))
+)  #: the same, for lanes that fall and then rise, or rise and fall

@@ -168,7 +168,9 @@ def _select(value: Any, index: Any, low: int, high: int, nth: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
-def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones: Any, number: int) -> None:
+def _cone(
+    rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones: Any, number: int
+) -> None:
     """Write the narrowest cone about the mean direction of some keys into its lane of ``cones``."""
     dim = rows.shape[1]
     # 1. Axis: the mean direction, normalised.

@@ -49,7 +49,9 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
     # Kernels read two numbers at once; a view may begin anywhere.
-    rows = [each.clone() if each.data_ptr() % 8 else each for each in (problem.queries, problem.keys)]
+    rows = [
+        each.clone() if each.data_ptr() % 8 else each for each in (problem.queries, problem.keys)
+    ]
     plan = plan_of(problem, device.processors)
     if problem.keep is not None:
         problem.keep.append(plan)
@@ -89,7 +91,9 @@ class Device:
         self._kernels: dict[Program, dict[str, Any]] = {}
         self._modules: dict[Program, Any] = {}
 
-    def launch(self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]) -> None:
+    def launch(
+        self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]
+    ) -> None:
         """Run kernels on torch's current stream; ``members`` are those of ``struct Search``."""
         from cuda.bindings import driver
 
@@ -101,7 +105,9 @@ class Device:
                 kernels[name] = self._load(program, name)
             given = (*grid, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
             (error,) = driver.cuLaunchKernel(kernels[name], *given)
-            if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:  # of a thread that never used the device
+            if (
+                error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
+            ):  # of a thread that never used the device
                 kernels[name] = self._load(program, name)
                 (error,) = driver.cuLaunchKernel(kernels[name], *given)
             if error != driver.CUresult.CUDA_SUCCESS:
@@ -115,7 +121,9 @@ class Device:
         CudaDevice(self._index).set_current()
         # Twice: machine code from disk may be damaged.
         for fresh in (False, True):
-            code = None if program in self._modules else compiled(program, self._target, fresh=fresh)
+            code = (
+                None if program in self._modules else compiled(program, self._target, fresh=fresh)
+            )
             try:
                 if code is not None:
                     self._modules[program] = ObjectCode.from_cubin(code)
@@ -124,7 +132,8 @@ class Device:
                 self._modules.pop(program, None)
                 failure = f"search kernels for {self._target} do not load: {error}"
         raise UsageError(
-            failure, next=f"update the NVIDIA driver to CUDA {torch.version.cuda} or newer, or {_INSTEAD}"
+            failure,
+            next=f"update the NVIDIA driver to CUDA {torch.version.cuda} or newer, or {_INSTEAD}",
         )
 
 
@@ -162,21 +171,32 @@ def nvrtc_version() -> str:
         from cuda.bindings import nvrtc
 
         return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
-    except Exception as error:  # ImportError, or what cuda.bindings raises where the library is missing
+    except (
+        Exception
+    ) as error:  # ImportError, or what cuda.bindings raises where the library is missing
         raise UsageError(f"NVRTC cannot be loaded: {error}", next=_INSTEAD) from error
 
 
-def compile_program(program: Program, target: str, log: IO[str] | None = None, **options: Any) -> bytes:
+def compile_program(
+    program: Program, target: str, log: IO[str] | None = None, **options: Any
+) -> bytes:
     """Machine code by NVRTC, which needs no GPU; ``options`` are those of ``cuda.core.ProgramOptions``."""
     try:
         from cuda.core import Program as Source
         from cuda.core import ProgramOptions
 
         macros = [(name, str(value)) for name, value in {**program.macros(), "EMULATED": 0}.items()]
-        given = {"arch": target, "std": "c++17", "include_path": str(KERNELS), "define_macro": macros}
+        given = {
+            "arch": target,
+            "std": "c++17",
+            "include_path": str(KERNELS),
+            "define_macro": macros,
+        }
         text = (KERNELS / "search.cu").read_text("utf-8")
         source = Source(text, "c++", ProgramOptions(name="search.cu", **given, **options))
         return bytes(source.compile("cubin", logs=log).code)
     except Exception as error:  # whatever NVRTC, or a machine without it, raises
         found = str(error).splitlines()[0]
-        raise UsageError(f"NVRTC cannot compile the search for {target}: {found}", next=_INSTEAD) from error
+        raise UsageError(
+            f"NVRTC cannot compile the search for {target}: {found}", next=_INSTEAD
+        ) from error

@@ -64,7 +64,9 @@ class Plan:
     tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
     #: (2, G) int64 on the device: where queries and keys of each graph begin; None where a search says it
     starts: Tensor | None
-    members: NDArray[np.int64]  #: of ``struct Search``; of scratch arrays their first byte in that memory
+    members: NDArray[
+        np.int64
+    ]  #: of ``struct Search``; of scratch arrays their first byte in that memory
     scratch_bytes: int
     laid_out: bool = False  #: True once the tables hold for all searches to come
 
@@ -99,7 +101,9 @@ def plan_for(
     ordered = ordered and buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
     # Places for candidates: a quarter of them, less 8, hold the results.
     size = 128 if k <= 24 else 256 if k <= 56 else 512
-    program = Program(dim, size, 1 if k <= 24 else 8, *_tiles(dim, rows, most_keys, ordered=ordered))
+    program = Program(
+        dim, size, 1 if k <= 24 else 8, *_tiles(dim, rows, most_keys, ordered=ordered)
+    )
 
     sample_size = 16 * (min(program.tiles, 2) if program.split > 1 else program.tiles)
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
@@ -132,18 +136,28 @@ def plan_for(
 
 def plan_of(problem: SearchProblem, processors: int) -> Plan:
     """Return the plan of a problem on a device."""
-    hinted = 0 if problem.hint is None or problem.hint.shape[2] < problem.k else problem.hint.shape[2]
+    hinted = (
+        0 if problem.hint is None or problem.hint.shape[2] < problem.k else problem.hint.shape[2]
+    )
     shape = (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim)
     ptrs = (problem.query_ptr, problem.key_ptr)
-    stream = torch.cuda.current_stream(problem.device).cuda_stream if problem.device.type == "cuda" else 0
+    stream = (
+        torch.cuda.current_stream(problem.device).cuda_stream
+        if problem.device.type == "cuda"
+        else 0
+    )
     unread = problem.starts is not None
-    return plan_for(shape, problem.k, hinted, ptrs, problem.device, processors, stream, unread=unread)
+    return plan_for(
+        shape, problem.k, hinted, ptrs, problem.device, processors, stream, unread=unread
+    )
 
 
 def _on(device: torch.device, numbers: NDArray[np.int64]) -> Tensor:
     if device.type != "cuda":
         return torch.from_numpy(numbers)
-    if torch.cuda.is_current_stream_capturing():  # it would be remembered, and nothing is copied yet
+    if (
+        torch.cuda.is_current_stream_capturing()
+    ):  # it would be remembered, and nothing is copied yet
         raise RuntimeError("a search of these sizes has no plan yet")
     # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been made.
     return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
@@ -187,7 +201,9 @@ def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
 def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str, int]:
     """Numbers of 4 bytes in each array of the scratch memory."""
     heads, segments = numbers["heads"], numbers["heads"] * numbers["graph_count"]
-    queries, keys, batches = (heads * numbers[name] for name in ("query_count", "key_count", "batches"))
+    queries, keys, batches = (
+        heads * numbers[name] for name in ("query_count", "key_count", "batches")
+    )
     sizes = {
         "centre": segments * program.dim, "longest": segments, "first_prefix": segments, "norm": keys,
         "packed": batches * 64 * _up(program.dim, 8), "packed_rows": batches * _BATCH, "threshold": queries,
@@ -206,7 +222,9 @@ def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[L
         numbers[name] for name in ("heads", "graph_count", "query_count", "key_count", "ordered")
     )
     split, tiles = program.split, numbers["sample_tile_count"]
-    sample = (tiles, split) if split > 1 else (_up(tiles, _WARPS), _WARPS)  # blocks, and warps of each
+    sample = (
+        (tiles, split) if split > 1 else (_up(tiles, _WARPS), _WARPS)
+    )  # blocks, and warps of each
     launches = (
         (True, "lay_out", _up(graphs, 8), 1, 256),
         (numbers["hinted"], "hints", _up(queries, 8), heads, 256),

@@ -22,7 +22,9 @@ class Learned(NamedTuple):
     logits: Tensor  #: (rows, outputs)
     target: Tensor
     loss: Tensor  #: scalar
-    norm: Tensor  #: of the gradient before clipping; the loss again where the optimiser did not step
+    norm: (
+        Tensor  #: of the gradient before clipping; the loss again where the optimiser did not step
+    )
 
 
 #: Work on a batch; given a list, it adds what a recorded graph must keep alive.
@@ -45,7 +47,9 @@ class CudaGraphs:
 
     def memory(self) -> tuple[int, int]:
         """Return the free bytes of the device, and the most that was allocated."""
-        return torch.cuda.mem_get_info(self._device)[0], torch.cuda.max_memory_allocated(self._device)
+        return torch.cuda.mem_get_info(self._device)[0], torch.cuda.max_memory_allocated(
+            self._device
+        )
 
     def run(self, work: Callable[[list[Any] | None], Found]) -> Found:
         """Do the work on that stream, so that libraries and the search allocate their workspaces for it."""
@@ -141,10 +145,15 @@ def padded(batch: Any) -> Any | None:
     for name, value in batch.to_dict().items():
         if name in done or not isinstance(value, Tensor) or name not in slices:
             continue
-        length = all_nodes if slices[name].tolist() == of_nodes else len(value) // graphs * (graphs + 1)
+        length = (
+            all_nodes if slices[name].tolist() == of_nodes else len(value) // graphs * (graphs + 1)
+        )
         length = all_edges if name == "edge_attr" else length
         out[name] = (_without_targets if name == "y" else _repeated)(value, length)
-    out.batch, out.ptr = pad(batch.batch, (0, more), value=graphs), pad(batch.ptr, (0, 1), value=all_nodes)
+    out.batch, out.ptr = (
+        pad(batch.batch, (0, more), value=graphs),
+        pad(batch.ptr, (0, 1), value=all_nodes),
+    )
     out[COUNTED] = torch.full((2,), nodes, device=place.device)
     out[COUNTED][1:] = edges
     return out

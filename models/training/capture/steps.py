@@ -20,7 +20,13 @@ from torch.optim import Optimizer
 from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.search.topk import get_backend
-from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work, padded, without_padding
+from kmip_data.models.training.capture.graphs import (
+    CudaGraphs,
+    Learned,
+    Work,
+    padded,
+    without_padding,
+)
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -47,7 +53,9 @@ class CapturedSteps:
         Pad batches to few sizes, as :func:`~.graphs.padded` does.
     """
 
-    def __init__(self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False) -> None:
+    def __init__(
+        self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False
+    ) -> None:
         self._graphs, self._report, self._pad = graphs, report, pad
         self._seen: Counter[Any] = Counter()
         #: A batch, whose memory the graph reads, a function that replays it, and its results, by shape.
@@ -87,7 +95,9 @@ class CapturedSteps:
             return without_padding(self._learned(step, larger, optimiser, moment), batch, larger)
         return self._learned(step, batch, optimiser, moment)
 
-    def _learned(self, step: Step, batch: Any, optimiser: Optimizer, moment: dict[str, bool]) -> Learned:
+    def _learned(
+        self, step: Step, batch: Any, optimiser: Optimizer, moment: dict[str, bool]
+    ) -> Learned:
         rates = self._rates = self._rates or _Rates(optimiser, batch.x.device)
         rates.follow()
 

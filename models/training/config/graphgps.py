@@ -49,7 +49,9 @@ class _File:
 
     def refuse(self, key: str) -> None:
         self.left.discard(key)
-        found = f"{key} = {_TEXT.repr(self.values[key])}" if key in self.values else f"{key} is missing"
+        found = (
+            f"{key} = {_TEXT.repr(self.values[key])}" if key in self.values else f"{key} is missing"
+        )
         self.unmapped.append(found)
 
     def pick(self, key: str, choices: Mapping[Any, Any], default: Any = None) -> Any:
@@ -66,7 +68,9 @@ class _File:
 
     def skip(self, *patterns: str) -> list[str]:
         """Strike off the keys that match, and return them."""
-        found = [key for key in sorted(self.left) if any(fnmatchcase(key, each) for each in patterns)]
+        found = [
+            key for key in sorted(self.left) if any(fnmatchcase(key, each) for each in patterns)
+        ]
         self.left -= {*found}
         return found
 
@@ -101,7 +105,9 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     for key in sorted(file.left):
         file.refuse(key)
     if file.unmapped:
-        raise _refusal(path, file, "remove them from a copy of the file, and set what they mean with --set")
+        raise _refusal(
+            path, file, "remove them from a copy of the file, and set what they mean with --set"
+        )
     values = base.model_dump()
     values |= {section: merged(values[section], keys) for section, keys in changes.items()}
     config = config_from_mapping(values, str(path))
@@ -125,8 +131,14 @@ def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConf
     model, kept = base.model, dict[str, Any]()
     if kind == "GPSModel" and budgeted:
         code = load_preset(base.data.dataset, "gps-kmip").model
-        kept = {"local": code.local, "ffn_activation": code.ffn_activation, "edge_encoder": code.edge_encoder}
-    graphgps = kind == "GPSModel" and not (budgeted or (model.head, model.node_encoder) == ("node", "linear"))
+        kept = {
+            "local": code.local,
+            "ffn_activation": code.ffn_activation,
+            "edge_encoder": code.edge_encoder,
+        }
+    graphgps = kind == "GPSModel" and not (
+        budgeted or (model.head, model.node_encoder) == ("node", "linear")
+    )
     if graphgps:
         local: Any = model.local  # never none in a GPSModel
         residual = "inside" if local.residual == "none" else local.residual
@@ -146,7 +158,10 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
         "parameter_budget": None,
         "input_layers": file.get("gnn.layers_pre_mp", 0),
     }
-    budget, limit = file.get("model.auto_satisfy_param_budget", False), file.get("model.param_budget")
+    budget, limit = (
+        file.get("model.auto_satisfy_param_budget", False),
+        file.get("model.param_budget"),
+    )
     if budget and kind != "MultiModel":  # whose width upstream does not search
         found |= {"hidden_dim": USUAL_DIM, "parameter_budget": limit}
     elif not stack:
@@ -174,7 +189,9 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
 
 def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any]:
     """Return ``model.local`` of a network without attention."""
-    residual = bool(file.get("gnn.residual", False)) and kind == "custom_gnn"  # GraphGym's does not read it
+    residual = (
+        bool(file.get("gnn.residual", False)) and kind == "custom_gnn"
+    )  # GraphGym's does not read it
     if local.kind == "gated-gcn":
         # GraphGPS's GatedGCN adds its input in either network, and has ReLU.
         file.unread += ["gnn.act"] if activation != "relu" else []
@@ -201,7 +218,9 @@ def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict
         usual = str(network["hidden_dim"]) == str((found["heads"] or 0) * (found["value_dim"] or 0))
         if usual or network["parameter_budget"] is not None:
             found["value_dim"] = None
-        found["output_projection"] = "gt.sparse.head_agg" not in file.values  # the thesis's code has no key
+        found["output_projection"] = (
+            "gt.sparse.head_agg" not in file.values
+        )  # the thesis's code has no key
         file.require("gt.sparse.head_agg", "none", "none")
     elif kind == "exphormer":
         used = file.get("prep.exp", False) and file.get("prep.use_exp_edges", True)
@@ -230,7 +249,9 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
             file.require(f"posenc_{name}.{key}", value, value)
     for key in [key for key in file.left if key.startswith("posenc_")]:
         section = key.partition(".")[0]
-        if not file.values.get(f"{section}.enable", False) or key.endswith((".n_heads", "RWSE.layers")):
+        if not file.values.get(f"{section}.enable", False) or key.endswith(
+            (".n_heads", "RWSE.layers")
+        ):
             file.left.discard(key)  # of an encoding that is off, or of another kind of it
     edge = file.pick("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
     return {
@@ -263,13 +284,18 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
 
 def _training(file: _File, base: RunConfig) -> dict[str, Any]:
     optimiser: dict[str, Any] = {
-        "name": file.pick("optim.optimizer", {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}, "adam"),
+        "name": file.pick(
+            "optim.optimizer", {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}, "adam"
+        ),
         "lr": file.get("optim.base_lr", 0.01),
         "weight_decay": file.get("optim.weight_decay", 5e-4),
     }
     if optimiser["name"] == "sgd":
         optimiser["momentum"] = file.get("optim.momentum", 0.9)
-    schedules = {"cosine_with_warmup": "cosine_with_warmup", "reduce_on_plateau": "reduce_on_plateau"}
+    schedules = {
+        "cosine_with_warmup": "cosine_with_warmup",
+        "reduce_on_plateau": "reduce_on_plateau",
+    }
     schedule = {"kind": file.pick("optim.scheduler", schedules | {"none": "constant"}, "cos")}
     if schedule["kind"] == "cosine_with_warmup":
         schedule["warmup_epochs"] = file.get("optim.num_warmup_epochs", 50)
@@ -277,7 +303,9 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
         schedule["patience"] = file.get("optim.schedule_patience", 10)
         file.require("optim.reduce_factor", 0.5, 0.1)
         file.require("optim.min_lr", 0.0, 0.0)
-    file.skip("optim.num_warmup_epochs", "optim.schedule_patience", "optim.reduce_factor", "optim.min_lr")
+    file.skip(
+        "optim.num_warmup_epochs", "optim.schedule_patience", "optim.reduce_factor", "optim.min_lr"
+    )
     file.skip("optim.momentum")
     clip = file.get("optim.clip_grad_norm_value", 1.0)
     training: dict[str, Any] = {
@@ -316,7 +344,11 @@ def _read(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(read_small(path, 2**16))  # upstream's have 4 kB
         found = dict(itertools.islice(_flat(values, ""), MOST + 1))
     except Exception as error:  # tags and digits provoke errors of many classes in PyYAML
-        fault = "its top level is no mapping" if isinstance(error, AttributeError) else first_fault(error)
+        fault = (
+            "its top level is no mapping"
+            if isinstance(error, AttributeError)
+            else first_fault(error)
+        )
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
     if len(found) > MOST:
         raise DamagedInput(f"{path} has more than {MOST:,} keys, which no configuration has.")
@@ -327,7 +359,10 @@ def _flat(values: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """Dotted keys and values, sections too; numbers such as 1e-5, which YAML takes for text, as numbers."""
     for key, value in values.items():
         if isinstance(value, dict):
-            yield f"{prefix}{key}", value  # counted: aliases of empty sections have no end, and no other key
+            yield (
+                f"{prefix}{key}",
+                value,
+            )  # counted: aliases of empty sections have no end, and no other key
             yield from _flat(value, f"{prefix}{key}.")
         elif isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):
             yield f"{prefix}{key}", float(value)

@@ -26,16 +26,24 @@ def _or_added(given: Any, check: Callable[[Any], Any]) -> Any:
 class OptimiserConfig(Strict):
     """AdamW with PyTorch's default betas, unless another is named."""
 
-    name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="class of torch.optim")
+    name: Literal["adamw", "adam", "sgd"] = Field(
+        default="adamw", description="class of torch.optim"
+    )
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
-    weight_decay: float = Field(default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2")
-    betas: tuple[_Share, _Share] | None = Field(default=None, description="decay of Adam's two moments")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
+    )
+    betas: tuple[_Share, _Share] | None = Field(
+        default=None, description="decay of Adam's two moments"
+    )
     momentum: _Share | None = Field(default=None, description="momentum of sgd")
 
     @model_validator(mode="after")
     def _takes_what_is_set(self) -> Self:
         if (self.betas if self.name == "sgd" else self.momentum) is not None:
-            raise ValueError(f"{self.name} takes no {'betas' if self.name == 'sgd' else 'momentum'}")
+            raise ValueError(
+                f"{self.name} takes no {'betas' if self.name == 'sgd' else 'momentum'}"
+            )
         return self
 
 
@@ -45,14 +53,20 @@ class ScheduleConfig(Strict):
     kind: Literal["cosine_with_warmup", "constant", "reduce_on_plateau"] = Field(
         default="cosine_with_warmup", description="schedule of the learning rate"
     )
-    per: Literal["epoch", "step"] = Field(default="epoch", description="interval at which the rate moves")
+    per: Literal["epoch", "step"] = Field(
+        default="epoch", description="interval at which the rate moves"
+    )
     warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
-    patience: int = Field(default=10, ge=0, description="plateau: epochs without a lower validation loss")
+    patience: int = Field(
+        default=10, ge=0, description="plateau: epochs without a lower validation loss"
+    )
 
     @model_validator(mode="after")
     def _can_move_then(self) -> Self:
         if self.kind == "reduce_on_plateau" and self.per == "step":
-            raise ValueError("reduce_on_plateau moves per epoch: the validation loss is known once an epoch")
+            raise ValueError(
+                "reduce_on_plateau moves per epoch: the validation loss is known once an epoch"
+            )
         return self
 
 
@@ -94,10 +108,15 @@ class DataConfig(Strict):
     dataset: str = Field(description="dataset name or build folder")
     sample: bool = Field(default=False, description="use the generated miniature")
     parameters: dict[str, Any] = Field(
-        default_factory=dict, description="build parameters that differ from their defaults, such as k"
+        default_factory=dict,
+        description="build parameters that differ from their defaults, such as k",
     )
-    split: dict[str, Any] = Field(default_factory=dict, description="split parameters, such as test_area")
-    split_seed_follows_run: bool = Field(default=False, description="draw the split with the run's seed")
+    split: dict[str, Any] = Field(
+        default_factory=dict, description="split parameters, such as test_area"
+    )
+    split_seed_follows_run: bool = Field(
+        default=False, description="draw the split with the run's seed"
+    )
     features: str = Field(
         default="all",
         description="view of the node features (all: every column), or degree-profile: five numbers"
@@ -113,10 +132,14 @@ class DataConfig(Strict):
 class TrainingConfig(Strict):
     """The loop."""
 
-    epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
+    epochs: int = Field(
+        default=200, ge=1, description="epochs of the run; the schedule ends with them"
+    )
     batch_size: int = Field(default=8, ge=1, description="graphs per batch, dealt to all processes")
     accumulate: int = Field(default=1, ge=1, description="batches per optimiser step")
-    clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
+    clip_norm: float = Field(
+        default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping"
+    )
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
     loss: (
         Literal[
@@ -141,7 +164,8 @@ class TrainingConfig(Strict):
         " per hop, such as [10, 10]; empty: whole graph",
     )
     eval_neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        default=(), description="as neighbors, in evaluations; none: whole graph, if it fits into memory"
+        default=(),
+        description="as neighbors, in evaluations; none: whole graph, if it fits into memory",
     )
     k_schedule: str = Field(
         default="",
@@ -149,7 +173,9 @@ class TrainingConfig(Strict):
         " model.attention.k, which evaluations use",
     )
     eval_every: int = Field(
-        default=1, ge=1, description="epochs between evaluations; the first and last are always evaluated"
+        default=1,
+        ge=1,
+        description="epochs between evaluations; the first and last are always evaluated",
     )
     patience: int | None = Field(
         default=None, ge=1, description="stop after this many evaluations without improvement"
@@ -175,7 +201,9 @@ class TrainingConfig(Strict):
 class SystemConfig(Strict):
     """Use of the machine. It never changes what is learned, up to rounding."""
 
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="auto: a GPU if there is one"
+    )
     devices: int = Field(default=1, ge=1, description="processes per machine, one per GPU")
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
     capture: Literal["auto", "off"] = Field(
@@ -199,7 +227,9 @@ class SystemConfig(Strict):
         """Leave out keys of earlier runs that changed nothing of what is learned."""
         if not isinstance(values, dict):
             return values
-        return {name: value for name, value in values.items() if name not in {"compile", "log_every"}}
+        return {
+            name: value for name, value in values.items() if name not in {"compile", "log_every"}
+        }
 
 
 class RunConfig(Strict):
@@ -211,7 +241,8 @@ class RunConfig(Strict):
         default="code", description="variant of the preset: code, text, or another that it names"
     )
     plugins: tuple[Plugin, ...] | None = Field(
-        default=None, description="plugins of the run with their SHA-256; a run imports none by itself"
+        default=None,
+        description="plugins of the run with their SHA-256; a run imports none by itself",
     )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -225,7 +256,9 @@ class RunConfig(Strict):
         text = self.training.k_schedule
         k = getattr(self.model.attention, "k", None)
         if text and k != (last := KSchedule.parse(text).last):
-            raise ValueError(f"training.k_schedule ends at {last}, model.attention.k is {k}; make them equal")
+            raise ValueError(
+                f"training.k_schedule ends at {last}, model.attention.k is {k}; make them equal"
+            )
         return self
 
     @property

@@ -58,7 +58,9 @@ def _documented(model: type[BaseModel], prefix: str, *_added: str) -> list[Key]:
             parts = kinds_of(name)
             found.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc))
             for kind, part in parts.items():
-                keys = [key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"]
+                keys = [
+                    key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"
+                ]
                 found += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in keys]
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             found += documented_keys(field.annotation, f"{path}.")
@@ -84,7 +86,9 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
         path, separator, text = item.partition("=")
         if not separator:
             raise _refused(
-                f"{item!r} is not an override.", "section.key=value, such as optimiser.lr=1e-3", item
+                f"{item!r} is not an override.",
+                "section.key=value, such as optimiser.lr=1e-3",
+                item,
             )
         _assign(values, path.strip(), text.strip())
     return config_from_mapping(values, "the overrides")
@@ -213,7 +217,9 @@ def _unknown(path: str) -> str:
     # Right key, wrong or missing section: the last parts are compared alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
     close = (
-        known.get(name) or nearest(path, [key.name for key in keys]) or known.get(nearest(name, known) or "")
+        known.get(name)
+        or nearest(path, [key.name for key in keys])
+        or known.get(nearest(name, known) or "")
     )
     return f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}"
 
@@ -259,4 +265,6 @@ def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     warmup = schedule.warmup_epochs
     if schedule.kind.endswith("with_warmup") and epochs <= warmup < training.epochs:
         warmup = warmup * epochs // training.epochs
-    return apply_overrides(config, [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"])
+    return apply_overrides(
+        config, [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"]
+    )

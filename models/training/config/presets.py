@@ -63,19 +63,27 @@ class Preset(Strict):
     dataset: str
     model: str
     source: str
-    base: str = Field(default="", description="preset (dataset.model) that this one is given as changes of")
+    base: str = Field(
+        default="", description="preset (dataset.model) that this one is given as changes of"
+    )
     without: tuple[str, ...] = Field(
-        default=(), description="keys of ``text``, topics of ``note`` and variants that the base alone has"
+        default=(),
+        description="keys of ``text``, topics of ``note`` and variants that the base alone has",
     )
     code: dict[str, dict[str, Any]] = Field(default_factory=dict)
     text: tuple[Difference, ...] = ()
     variant: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="name -> keys in which a further variant differs from the code"
+        default_factory=dict,
+        description="name -> keys in which a further variant differs from the code",
     )
     ours: tuple[str, ...] = Field(default=(), description="variants that are not upstream's")
     note: tuple[Note, ...] = ()
-    paper: PaperResult | None = Field(default=None, description="none: the paper did not have the dataset")
-    paper_on: dict[str, PaperResult] = Field(default_factory=dict, description="of a family's datasets")
+    paper: PaperResult | None = Field(
+        default=None, description="none: the paper did not have the dataset"
+    )
+    paper_on: dict[str, PaperResult] = Field(
+        default_factory=dict, description="of a family's datasets"
+    )
 
     @property
     def name(self) -> str:
@@ -94,7 +102,10 @@ class Preset(Strict):
         """
         if variant not in self.variants:
             raise unknown_name(
-                f"variant of {self.name}", variant, self.variants, command="kmip-data train --as code …"
+                f"variant of {self.name}",
+                variant,
+                self.variants,
+                command="kmip-data train --as code …",
             )
         if variant == "text":
             return {difference.key: difference.value for difference in self.text}
@@ -134,7 +145,11 @@ class Preset(Strict):
                 "model": model,
                 "code": code,
                 "text": [{"key": key, **row} for key, row in text.items() if key not in gone],
-                "note": [{"topic": topic, "text": row} for topic, row in note.items() if topic not in gone],
+                "note": [
+                    {"topic": topic, "text": row}
+                    for topic, row in note.items()
+                    if topic not in gone
+                ],
                 "variant": {key: row for key, row in variant.items() if key not in gone},
                 "ours": [key for key in ours if key not in gone],
                 "paper": paper,
@@ -144,7 +159,9 @@ class Preset(Strict):
 
     def variants_for(self, code: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the variants for a preset with ``code``: keys of another kind of attention are left out."""
-        kinds = {each.get("model", {}).get("attention", {}).get("kind") for each in (self.code, code)}
+        kinds = {
+            each.get("model", {}).get("attention", {}).get("kind") for each in (self.code, code)
+        }
         gone = "model.attention." if len(kinds) > 1 else "\0"
         return {
             name: {key: value for key, value in keys.items() if not key.startswith(gone)}
@@ -157,8 +174,14 @@ class Preset(Strict):
         A width and a budget replace each other; parameters of a build or a split are those of one dataset.
         """
         code = merged(self.code, {} if model == self.model else {"model": models()[model]})
-        gone = {"data": {"parameters", "split"} & changes.get("data", {}).keys(), "model": set[str]()}
-        for given, replaced in (("hidden_dim", "parameter_budget"), ("parameter_budget", "hidden_dim")):
+        gone = {
+            "data": {"parameters", "split"} & changes.get("data", {}).keys(),
+            "model": set[str](),
+        }
+        for given, replaced in (
+            ("hidden_dim", "parameter_budget"),
+            ("parameter_budget", "hidden_dim"),
+        ):
             gone["model"] |= {replaced} if given in changes.get("model", {}) else set()
         return {
             section: {key: value for key, value in keys.items() if key not in gone.get(section, ())}
@@ -194,7 +217,9 @@ def read_preset(dataset: str, model: str) -> Preset:
         shared, usual = f"{family(dataset)}/{model}", f"{family_of(dataset)}/{USUAL}"
         if shared in preset_names():
             preset = read_preset(*shared.split("/"))
-            return preset.model_copy(update={"dataset": dataset, "paper": preset.paper_on.get(dataset)})
+            return preset.model_copy(
+                update={"dataset": dataset, "paper": preset.paper_on.get(dataset)}
+            )
         if model in models() and usual in preset_names():
             return _ours(read_preset(dataset, USUAL), model)
         known = {*presets_of(dataset), *(models() if usual in preset_names() else ())}
@@ -250,7 +275,10 @@ def load_preset(
     config = config_from_mapping(merged(preset.code, own), f"the preset {preset.name!r}")
     # As the command line's --set, which has a word for no value (TOML has none).
     changes = preset.changes(as_).items()
-    texts = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in changes]
+    texts = [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in changes
+    ]
     return apply_overrides(config, texts)
 
 
@@ -270,7 +298,11 @@ def config_for(
     ``UsageError`` where the dataset has presets, but none of that model or variant.
     """
     card, own = None, dict[str, Any]()
-    if home is not None and (home.built / target / CARD_NAME).is_file() and (named := build_in(target, home)):
+    if (
+        home is not None
+        and (home.built / target / CARD_NAME).is_file()
+        and (named := build_in(target, home))
+    ):
         target = str(named.path)  # the name of a folder below ``built/``
     dataset = target
     if folder := folder_of(target):
@@ -285,7 +317,9 @@ def config_for(
             "split_seed_follows_run": False,
         }
     elif target not in dataset_names() and home is not None:
-        card = next((build.card for build in list_builds(home) if build.card.dataset == target), None)
+        card = next(
+            (build.card for build in list_builds(home) if build.card.dataset == target), None
+        )
     preset = family_of(dataset, card)
     if preset is not None:
         config = load_preset(preset, model, as_, target=dataset)

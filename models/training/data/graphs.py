@@ -36,7 +36,12 @@ class EpochBatches:
     """
 
     def __init__(
-        self, loader: GraphLoader, epoch: Callable[[], int], done: Callable[[], int], *, of_nodes: bool
+        self,
+        loader: GraphLoader,
+        epoch: Callable[[], int],
+        done: Callable[[], int],
+        *,
+        of_nodes: bool,
     ) -> None:
         self._loader, self._epoch, self._done, self._of_nodes = loader, epoch, done, of_nodes
 
@@ -70,7 +75,9 @@ class ManyGraphs(RunData):
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
         self._whole = self._records(config)
-        self._datasets = {part: self._records(config, part) for part in PARTS if part in self.split.parts}
+        self._datasets = {
+            part: self._records(config, part) for part in PARTS if part in self.split.parts
+        }
 
     def _size(self, part: str) -> int:
         return len(self._datasets.get(part, ()))
@@ -78,7 +85,10 @@ class ManyGraphs(RunData):
     @property
     def largest_batch(self) -> BatchSize:
         """Upper bound of a process's train batch: the largest graphs together."""
-        dataset, count = self._datasets["train"], -(-self.config.training.batch_size // self.config.processes)
+        dataset, count = (
+            self._datasets["train"],
+            -(-self.config.training.batch_size // self.config.processes),
+        )
         nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
         return BatchSize(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
 
@@ -98,11 +108,15 @@ class ManyGraphs(RunData):
         dataset = self._datasets[part][position : position + 1]
         return next(iter(self._loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
 
-    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> EpochBatches:
+    def batches(
+        self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
+    ) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
         training = self.config.training
         order = {"shuffle": training.shuffle, "seed": training.seed}
-        loader = self._loader(self._datasets["train"], training.batch_size, even=True, divide=True, **order)
+        loader = self._loader(
+            self._datasets["train"], training.batch_size, even=True, divide=True, **order
+        )
         return EpochBatches(loader, epoch, done, of_nodes=self.task.level == "node")
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
@@ -111,7 +125,9 @@ class ManyGraphs(RunData):
         for part in parts:
             loader = self._loader(dataset := self._datasets[part], size)
             rank, processes = loader.ranks()
-            if processes > 1:  # a loss may depend on how graphs are batched, so its batches are those of one
+            if (
+                processes > 1
+            ):  # a loss may depend on how graphs are batched, so its batches are those of one
                 own = [place for place in range(len(dataset)) if place // size % processes == rank]
                 loader = self._loader(dataset[own], size, rank=0, world_size=1)
             found.append(((part,), loader))
@@ -127,7 +143,9 @@ class OneGraph(RunData):
 
     unit = "nodes"
 
-    def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
+    def __init__(
+        self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]
+    ) -> None:
         super().__init__(build, split_name, config, required)
         if self.task.level != "node":
             raise UsageError(
@@ -158,7 +176,9 @@ class OneGraph(RunData):
         edges = self.graph.edge_index.numpy() if self._mapped is None else self._mapped
         return Neighborhoods(edges, int(self._dataset.nodes[0]))
 
-    def _around(self, part: str, seeds: I64, fanouts: Sequence[int], generator: np.random.Generator) -> Data:
+    def _around(
+        self, part: str, seeds: I64, fanouts: Sequence[int], generator: np.random.Generator
+    ) -> Data:
         """Return a draw around ``seeds``, which come first and make up the mask of the part.
 
         Rows come from the memory map until the graph is loaded, bit for bit the same.
@@ -221,7 +241,9 @@ class OneGraph(RunData):
         """The graph, whichever part."""
         return self.graph
 
-    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
+    def batches(
+        self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
+    ) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
         if not self._sampled:
             return [self.graph]
@@ -286,7 +308,13 @@ def open_data(
     if family(data.dataset) == "city":  # one graph: refused before it is built
         _check_divides(config)
     found = obtain(
-        target, data.parameters, data.split, home=home, sample=data.sample, build=build, **build_options
+        target,
+        data.parameters,
+        data.split,
+        home=home,
+        sample=data.sample,
+        build=build,
+        **build_options,
     )
     name = split if split in found.card.splits else split_name(found, data.split)
     check_columns(found, config)
@@ -295,5 +323,7 @@ def open_data(
     if kind is OneGraph:
         _check_divides(config)
     if build:
-        obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
+        obtain_columns(
+            found, [encoding.name for encoding in config.model.encodings], **build_options
+        )
     return kind(found, name, config, required)

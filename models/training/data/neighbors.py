@@ -51,7 +51,9 @@ class NeighborBatches:
         order = generator.permutation(self._chosen) if self._shuffle else self._chosen
         groups = (order[start : start + size] for start in range(0, len(order), size))
         # One thread: the draws take their numbers from the generator in turn.
-        drawn = ahead(groups, lambda seeds: self._around(seeds, self._fanouts, generator), threads=1, depth=2)
+        drawn = ahead(
+            groups, lambda seeds: self._around(seeds, self._fanouts, generator), threads=1, depth=2
+        )
         for number, batch in enumerate(drawn):
             if number >= done:
                 yield batch.pin_memory() if self._pin else batch

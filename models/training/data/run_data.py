@@ -20,7 +20,15 @@ from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.tasks import LOSSES, Kind, Level, Task, is_class, is_whole, target_column
+from kmip_data.models.training.tasks import (
+    LOSSES,
+    Kind,
+    Level,
+    Task,
+    is_class,
+    is_whole,
+    target_column,
+)
 from kmip_data.reading.dataset import ShardedDataset
 
 #: Kind of the targets -> loss and metric of a run that names none.
@@ -88,12 +96,16 @@ class RunData(ABC):
     build: Build
     split_name: str  #: key of ``card.splits``
     inputs: Inputs  #: how the node features are read and made
-    sizes: dict[str, int]  #: part -> number of its graphs (or nodes), for parts that have any, in order
+    sizes: dict[
+        str, int
+    ]  #: part -> number of its graphs (or nodes), for parts that have any, in order
     task: Task  #: what is predicted
     config: RunConfig  #: the run, with loss, metric and head written out
     _whole: ShardedDataset | Data  #: all parts
 
-    def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
+    def __init__(
+        self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]
+    ) -> None:
         self.build, self.split_name = build, split_name
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
         column = check_columns(build, config)
@@ -159,7 +171,9 @@ class RunData(ABC):
         """Keep what this process trains on of a graph that several share."""
 
     @abstractmethod
-    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
+    def batches(
+        self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
+    ) -> Iterable[Any]:
         """Train batches of the epoch that ``epoch()`` gives, but for its first ``done()``."""
 
     @abstractmethod
@@ -193,7 +207,11 @@ class RunData(ABC):
     def channels(self) -> dict[str, Any]:
         """Arguments of :func:`build_model` that the data decide."""
         edges = int(self._whole.num_edge_features) or None
-        return {"in_channels": self.in_channels, "num_classes": self.task.outputs, "edge_channels": edges}
+        return {
+            "in_channels": self.in_channels,
+            "num_classes": self.task.outputs,
+            "edge_channels": edges,
+        }
 
     @property
     def split(self) -> Any:
@@ -248,7 +266,8 @@ def check_columns(build: Build, config: RunConfig) -> Column:
         "node features x (--set data.features=degree-profile computes some from the edges)": computed
         or any(column.attribute == "x" for column in schema.columns),
         "edges": schema.edges != "none",
-        "targets y of nodes or graphs, or links": labels is not None and labels.level in {"node", "graph"},
+        "targets y of nodes or graphs, or links": labels is not None
+        and labels.level in {"node", "graph"},
         "split": bool(card.splits),
     }
     missing = [what for what, there in found.items() if not there]

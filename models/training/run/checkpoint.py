@@ -56,7 +56,9 @@ def cosine_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1) -> LRScheduler:
+def build_schedule(
+    optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
+) -> LRScheduler:
     """Return the schedule that ``config.kind`` names; ``steps`` of an epoch: where it moves with each."""
     if config.kind == "reduce_on_plateau":
         return ReduceLROnPlateau(optimiser, mode="min", factor=0.5, patience=config.patience)
@@ -64,7 +66,9 @@ def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int, st
         return LambdaLR(optimiser, lambda _: 1.0)
     unit = steps if config.per == "step" else 1
     warmup, length = unit * config.warmup_epochs, unit * epochs
-    return LambdaLR(optimiser, lambda moment: cosine_with_warmup(moment, warmup=warmup, epochs=length))
+    return LambdaLR(
+        optimiser, lambda moment: cosine_with_warmup(moment, warmup=warmup, epochs=length)
+    )
 
 
 def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
@@ -96,7 +100,9 @@ class Average:
         parameters = dict(model.named_parameters())
         smooth = [name for name in state if name in parameters or name.endswith(STATISTICS)]
         # A resumed average was read onto the CPU.
-        self.weights = {name: tensor.to(state[name].device) for name, tensor in self.weights.items()}
+        self.weights = {
+            name: tensor.to(state[name].device) for name, tensor in self.weights.items()
+        }
         self._move([self.weights[name] for name in smooth], [state[name] for name in smooth], 0)
         for name in state.keys() - set(smooth):
             self.weights[name].copy_(state[name])
@@ -162,7 +168,9 @@ def _read(path: Path, parse: Callable[[bytes], Any], what: str, *, next: str) ->
         with open_regular(path) as file:
             return parse(file.readall())
     except Exception as error:
-        raise DamagedInput(f"{path} cannot be read as {what}: {first_fault(error)}", next=next) from error
+        raise DamagedInput(
+            f"{path} cannot be read as {what}: {first_fault(error)}", next=next
+        ) from error
 
 
 def copy_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -182,7 +190,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file, which holds tensors alone; raise DamagedInput where it is none."""
     from safetensors.torch import load
 
-    step = "kmip-data train --resume RUN writes it again from the last checkpoint, or name another run"
+    step = (
+        "kmip-data train --resume RUN writes it again from the last checkpoint, or name another run"
+    )
     found: dict[str, Tensor] = _read(path, load, "weights", next=step)
     return found
 
@@ -202,13 +212,17 @@ def put_weights(module: nn.Module, path: Path, *, strict: bool = True) -> None:
         ) from error
 
 
-def fitting_weights(model: nn.Module, source: Path, log: Callable[[str], None]) -> dict[str, Tensor]:
+def fitting_weights(
+    model: nn.Module, source: Path, log: Callable[[str], None]
+) -> dict[str, Tensor]:
     """Return the weights of the run ``source`` that fit ``model`` by name and shape, for fine-tuning.
 
     Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it fits.
     """
     found, own = read_weights(source / WEIGHTS), model.state_dict()
-    taken = {n: found[n] for n, tensor in own.items() if n in found and found[n].shape == tensor.shape}
+    taken = {
+        n: found[n] for n, tensor in own.items() if n in found and found[n].shape == tensor.shape
+    }
     if all(tensor.ndim < 2 for tensor in taken.values()):
         raise UsageError(
             f"No weights of {source} fit the model.",

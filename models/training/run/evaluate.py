@@ -43,7 +43,10 @@ class Evaluation:
     @property
     def same(self) -> bool | None:
         """True if the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
-        if self.build.card.key != self.result.build_key or self.split.digests != self.result.split.digests:
+        if (
+            self.build.card.key != self.result.build_key
+            or self.split.digests != self.result.split.digests
+        ):
             return None
         return self.metrics == self.result.metrics
 
@@ -65,7 +68,9 @@ class Evaluation:
         card, epoch = self.build.card, f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}"]
         if self.same is not None:
-            lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
+            lines.append(
+                "equal to result.json" if self.same else "not bit for bit what result.json has"
+            )
         return "\n".join([metrics_table([self.metrics]), *lines])
 
 
@@ -104,7 +109,9 @@ def evaluate(
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     with opened.working() as module:
-        metrics = evaluate_parts(module, opened.data, opened.data.parts, torch.device(opened.device.kind))
+        metrics = evaluate_parts(
+            module, opened.data, opened.data.parts, torch.device(opened.device.kind)
+        )
     build, split = opened.data.build, SplitUsed.of(opened.data)
     return Evaluation(opened.folder, opened.result, build, split, opened.device.name, metrics)
 
@@ -172,9 +179,7 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     pairs = zip(result.columns, data.inputs.names, strict=False)
     other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
     if found != (result.num_features, result.num_classes):
-        other = (
-            f"{found[0]} features and {found[1]} classes, not {result.num_features} and {result.num_classes}"
-        )
+        other = f"{found[0]} features and {found[1]} classes, not {result.num_features} and {result.num_classes}"
     if other:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {other}.",

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-_LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: files of a run folder before its configuration
+_LEFT = (
+    r"^\.lock|\.partial$|^initial\.safetensors$"  #: files of a run folder before its configuration
+)
 #: Files that kmip-data writes, or wrote, into a run folder.
 _OWN = re.compile(
     r"(config\.toml|metrics\.csv|result\.json|steps\.csv|curves\.png|trace\.json|profile\.txt"
@@ -71,7 +73,11 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
     with writing(parent / name):
         refuse_links_below(home.runs, parent)
         parent.mkdir(parents=True, exist_ok=True)
-        names = [name] if exact else itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
+        names = (
+            [name]
+            if exact
+            else itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
+        )
         for folder in (parent / each for each in names):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
@@ -117,7 +123,10 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         raise UsageError(f"{len(matches)} runs are called {text!r}.", found=several, next="a path")
     names = [str(folder.relative_to(home.runs)) for folder in runs]
     # Of a path, or of its end alone: a name is much shorter than its path.
-    ends = {"/".join(folder.parts[-len(wanted) :]): name for folder, name in zip(runs, names, strict=True)}
+    ends = {
+        "/".join(folder.parts[-len(wanted) :]): name
+        for folder, name in zip(runs, names, strict=True)
+    }
     close = ends.get(nearest(text, ends) or "") or nearest(text, names)
     raise UsageError(
         f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
@@ -169,7 +178,9 @@ class SplitUsed(Strict):
     def of(cls, data: RunData) -> SplitUsed:
         """Describe the split of ``data``."""
         rule, parameters = data.split.rule, data.split.parameters
-        return cls(name=data.split_name, rule=rule, parameters=parameters, digests=data.identity["split"])
+        return cls(
+            name=data.split_name, rule=rule, parameters=parameters, digests=data.identity["split"]
+        )
 
 
 class Seconds(Strict):
@@ -192,9 +203,12 @@ class RunResult(Strict):
     version: Literal[1] = 1
     name: str
     dataset: str
-    sample: bool = Field(description="trained on generated data: the figures mean nothing about the dataset")
+    sample: bool = Field(
+        description="trained on generated data: the figures mean nothing about the dataset"
+    )
     complete: bool | None = Field(
-        default=None, description="false: trained on part of the published set; none: none was published"
+        default=None,
+        description="false: trained on part of the published set; none: none was published",
     )
     build_key: str
     build_parameters: dict[str, Any]
@@ -204,7 +218,9 @@ class RunResult(Strict):
     variant: str
     config: dict[str, Any] = Field(description="the whole configuration, as in config.toml")
     num_features: int = Field(description="columns of x")
-    columns: tuple[str, ...] = Field(default=(), description="names of the columns of x, where they have any")
+    columns: tuple[str, ...] = Field(
+        default=(), description="names of the columns of x, where they have any"
+    )
     vocabulary: str = Field(
         default="", description="digest of the categories of one-hot columns, where there are any"
     )
@@ -215,7 +231,9 @@ class RunResult(Strict):
     hardware: str = Field(default="", description="processor and PyTorch's threads, or the GPU")
     versions: dict[str, str]
     epochs: int
-    best_epoch: int = Field(description="counted from 0; first epoch with the best validation metric")
+    best_epoch: int = Field(
+        description="counted from 0; first epoch with the best validation metric"
+    )
     metric: str = Field(description="the metric that chose the epoch")
     metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
     seconds: Seconds
@@ -238,11 +256,16 @@ def read_result(run: Path) -> RunResult:
     result of version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
-    again, what = f"{resume} writes it anew from the run's last checkpoint", "cannot be read as a result"
+    again, what = (
+        f"{resume} writes it anew from the run's last checkpoint",
+        "cannot be read as a result",
+    )
     try:
         return read_model(run / RESULT_NAME, RunResult, what, next=again)
     except FileNotFoundError as error:
-        raise UsageError(f"{run} is not a finished run: it has no {RESULT_NAME}.", next=resume) from error
+        raise UsageError(
+            f"{run} is not a finished run: it has no {RESULT_NAME}.", next=resume
+        ) from error
 
 
 def package_versions() -> dict[str, str]:
@@ -303,7 +326,9 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
     rows = [["", *map(title_of, names)]]
     for part in (part for part in PARTS if part in mean):
         spread = std[part] if len(runs) > 1 else {}
-        rows.append([part, *(value_text(name, mean[part][name], spread.get(name)) for name in names)])
+        rows.append(
+            [part, *(value_text(name, mean[part][name], spread.get(name)) for name in names)]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
 

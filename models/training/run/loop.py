@@ -30,7 +30,12 @@ from kmip_data.models.training.data.run_data import RunData, sent_ahead
 from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers
 from kmip_data.models.training.metrics import all_metrics, is_better
 from kmip_data.models.training.run import checkpoint
-from kmip_data.models.training.run.checkpoint import Average, build_optimiser, build_schedule, step_schedule
+from kmip_data.models.training.run.checkpoint import (
+    Average,
+    build_optimiser,
+    build_schedule,
+    step_schedule,
+)
 from kmip_data.models.training.run.folder import METRICS_NAME, with_unit
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
@@ -68,7 +73,9 @@ class Loop:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
         self.config, self.training = module.config, module.config.training
         self.captured, self.logger, self.quiet = captured, logger, quiet
-        self.learn: Any = self.plain_step if captured is None else partial(captured, self.plain_step)
+        self.learn: Any = (
+            self.plain_step if captured is None else partial(captured, self.plain_step)
+        )
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
@@ -81,14 +88,20 @@ class Loop:
         self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
         self.optimiser = build_optimiser(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
-        self.schedule = build_schedule(self.optimiser, self.config.schedule, self.training.epochs, steps)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=self.training.precision == "16-mixed")
+        self.schedule = build_schedule(
+            self.optimiser, self.config.schedule, self.training.epochs, steps
+        )
+        self.scaler = torch.amp.GradScaler(
+            device.type, enabled=self.training.precision == "16-mixed"
+        )
         self.average = None if self.training.ema is None else Average(self.training.ema)
 
         self.metric = str(self.training.metric)
         self.history: list[Row] = []  #: one row an epoch
         self.kept: dict[int, dict[str, Tensor]] = {}  #: the best epoch and its weights
-        self.proven = False  #: True once a checkpoint of this process was written: what it resumed was sound
+        self.proven = (
+            False  #: True once a checkpoint of this process was written: what it resumed was sound
+        )
         self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
@@ -99,7 +112,9 @@ class Loop:
         epochs = self.training.epochs
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
-            self.progress = Progress("train, all epochs", epochs * self.count, unit="batches", initial=done)
+            self.progress = Progress(
+                "train, all epochs", epochs * self.count, unit="batches", initial=done
+            )
         if rank() and not self.epoch and not self.batch and self.data.unit == "graphs":
             # Every process began with the run's seed, for equal weights; its dropout must differ. Of one
             # graph each draws the numbers of all nodes.
@@ -158,10 +173,18 @@ class Loop:
             seconds = (self._ends[-1] - self._ends[-2]) * self.count * self.training.epochs
             if seconds >= LONG:
                 epochs = f"{counted(self.training.epochs, 'epoch')} of {self.count:,} batches"
-                self.progress.message(f"time: about {rough_time(seconds)} for {epochs}, by the third batch")
+                self.progress.message(
+                    f"time: about {rough_time(seconds)} for {epochs}, by the third batch"
+                )
 
     def plain_step(
-        self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool, keep: list[Any] | None = None
+        self,
+        batch: Any,
+        optimiser: Optimizer,
+        *,
+        first: bool,
+        steps: bool,
+        keep: list[Any] | None = None,
     ) -> Learned:
         """Learn from one batch; after the last one of a step clip the gradient and step.
 
@@ -217,9 +240,16 @@ class Loop:
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
     def _line_of(self, row: Row) -> str:
-        values = {part: row[f"{part}_{self.metric}"] for part in PARTS if f"{part}_{self.metric}" in row}
-        title, best = all_metrics()[self.metric].title, " (best)" if self.best_epoch == row["epoch"] else ""
-        parts = "".join(f"  {part} {title} {with_unit(self.metric, value)}" for part, value in values.items())
+        values = {
+            part: row[f"{part}_{self.metric}"] for part in PARTS if f"{part}_{self.metric}" in row
+        }
+        title, best = (
+            all_metrics()[self.metric].title,
+            " (best)" if self.best_epoch == row["epoch"] else "",
+        )
+        parts = "".join(
+            f"  {part} {title} {with_unit(self.metric, value)}" for part, value in values.items()
+        )
         begin = f"epoch {self.epoch}/{self.training.epochs}  train loss {row['train_loss']:.4f}"
         return f"{begin}{parts}{best}  {row['seconds']:.1f} s"
 
@@ -230,7 +260,9 @@ class Loop:
         with nullcontext() if average is None else average.within(model):
             if average is not None:
                 share_buffers(model)
-            measure = partial(evaluate_parts, self.module, self.data, self.data.evaluated, self.device)
+            measure = partial(
+                evaluate_parts, self.module, self.data, self.data.evaluated, self.device
+            )
             found = measure() if self.captured is None else self.captured.making_room(measure)
             # The first process's figures decide for all of them which epoch is best and which the last.
             for part, values in gathered(found)[0].items():
@@ -238,7 +270,11 @@ class Loop:
                 column = "train_eval" if part == "train" else part
                 row |= {f"{column}_{name}": value for name, value in values.items()}
             # Of equal epochs the first is better.
-            best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
+            best = (
+                None
+                if self.best_epoch is None
+                else self.history[self.best_epoch][f"val_{self.metric}"]
+            )
             if is_better(self.metric, row[f"val_{self.metric}"], best):
                 self.kept = {self.epoch: checkpoint.copy_weights(model)}
         return row
@@ -265,7 +301,9 @@ class Loop:
     def _checkpoint_is_due(self) -> bool:
         minutes = self.config.system.checkpoint_every
         # The clock of the first process decides: all must save after the same batch.
-        return minutes is not None and bool(gathered(time.perf_counter() - self._saved_at >= 60 * minutes)[0])
+        return minutes is not None and bool(
+            gathered(time.perf_counter() - self._saved_at >= 60 * minutes)[0]
+        )
 
     def state(self) -> dict[str, Any]:
         """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""

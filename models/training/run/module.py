@@ -43,12 +43,16 @@ class TrainingModule(nn.Module):
         self.model = build_model(model, **data.channels)
         self.loss = LOSSES[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task, self.config.training.metric)
-        self.meter = Meter(config.training.accumulate, scaled=config.training.precision == "16-mixed")
+        self.meter = Meter(
+            config.training.accumulate, scaled=config.training.precision == "16-mixed"
+        )
         self.shared = self.config.processes > 1  #: True if several processes share each batch
         self._norms = [m for m in self.model.modules() if self.shared and isinstance(m, BatchNorm)]
         self.network: Any = self.model  #: or DistributedDataParallel around it
         self.epoch = 0  #: current epoch, from 0
-        self.size: BatchSize | None = None  #: of the current batch, for the error when it does not fit
+        self.size: BatchSize | None = (
+            None  #: of the current batch, for the error when it does not fit
+        )
         self.doing = "starting"  #: for errors
 
     def forward(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor]:
@@ -70,7 +74,9 @@ class TrainingModule(nn.Module):
             what = "The numbers inside the network" if sound else "The weights"
             raise self.diverged(f"{what} are not finite numbers", error.what) from error
 
-    def learn(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def learn(
+        self, batch: Any, keep: list[Any] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch, and the loss to go backward from.
 
         The last two differ where several processes share a batch: the reported loss is that of all rows.
@@ -148,7 +154,9 @@ def measure_parts(
     module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
 ) -> dict[str, SplitMetrics]:
     """Apply the network to ``parts`` in eval mode and accumulate their metrics."""
-    counted = {part: SplitMetrics(module.task, module.config.training.metric).to(device) for part in parts}
+    counted = {
+        part: SplitMetrics(module.task, module.config.training.metric).to(device) for part in parts
+    }
     training = module.training
     module.eval()
     try:
@@ -179,7 +187,9 @@ class Meter:
     def begin(self, step: int, batches: int, device: torch.device) -> None:
         """Begin an epoch of ``batches`` batches, whose first step is number ``step`` of the run."""
         self._first_step = step
-        self.values = torch.zeros(2, batches, device=device)  #: losses, and norms where a batch ends a step
+        self.values = torch.zeros(
+            2, batches, device=device
+        )  #: losses, and norms where a batch ends a step
 
     def note(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
         """Keep the loss of a batch and the norm, before clipping, of the gradient that it completes."""
@@ -191,7 +201,9 @@ class Meter:
         """Return the first loss or gradient that is not finite, in words, with its batch and step."""
         for batch, (loss, norm) in enumerate(self.values.T.tolist()):
             if not math.isfinite(loss) or not (math.isfinite(norm) or self.scaled):
-                what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+                what = (
+                    f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+                )
                 return f"The {what}", batch, self._first_step + batch // self.accumulate
         return None
 
@@ -202,7 +214,9 @@ class Meter:
         norms = [*norms[self.accumulate - 1 : -1 : self.accumulate], norms[-1]]
         norms = [norm for norm in norms if math.isfinite(norm)]
         on_gpu = self.values.device.type == "cuda"
-        memory = torch.cuda.max_memory_allocated(self.values.device) if on_gpu else peak_host_memory()
+        memory = (
+            torch.cuda.max_memory_allocated(self.values.device) if on_gpu else peak_host_memory()
+        )
         return {
             "grad_norm": sum(norms) / len(norms) if norms else math.nan,
             "grad_norm_max": max(norms, default=math.nan),

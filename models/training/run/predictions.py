@@ -64,7 +64,9 @@ class Predictions:
     logits: Array | None = None
     #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None`` for links
     pred: Array | None = None
-    key: Array | None = None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
+    key: Array | None = (
+        None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
+    )
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
     ptr: Array | None = None
     about: About | None = None  #: ``None`` if unknown
@@ -127,14 +129,22 @@ def predict(
         batch_size=opened.config.training.batch_size,
     )
     scores = None if task.kind == "regression" else values.numpy()
-    classes = {"regression": values, "multilabel": values > 0, "single-label": values.argmax(dim=-1)}
+    classes = {
+        "regression": values,
+        "multilabel": values > 0,
+        "single-label": values.argmax(dim=-1),
+    }
     pred = classes[task.kind].numpy() if task.kind in classes else None
     return Predictions(scores, pred, key, ptr, about)
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write the arrays of :class:`Predictions`, and ``about`` as JSON, to an ``.npz`` file."""
-    about = {} if predictions.about is None else {"about": np.array(predictions.about.model_dump_json())}
+    about = (
+        {}
+        if predictions.about is None
+        else {"about": np.array(predictions.about.model_dump_json())}
+    )
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **predictions.arrays, **about)
     write_output(path, stream.getvalue())
@@ -149,13 +159,20 @@ def read_predictions(path: Path) -> Predictions:
     try:
         with open_regular(path) as file, io.BufferedReader(file) as stream:
             with zipfile.ZipFile(stream) as archive:  # a few bytes may unpack to any number
-                size, free = sum(member.file_size for member in archive.infolist()), free_host_memory()
+                size, free = (
+                    sum(member.file_size for member in archive.infolist()),
+                    free_host_memory(),
+                )
             if size > free:
                 raise OutOfResources(f"{path} unpacks to {size:,} bytes; {free:,} are free.")
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as arrays:
-                about = About.model_validate_json(str(arrays["about"])) if "about" in arrays else None
-                return Predictions(**{name: arrays[name] for name in ARRAYS if name in arrays}, about=about)
+                about = (
+                    About.model_validate_json(str(arrays["about"])) if "about" in arrays else None
+                )
+                return Predictions(
+                    **{name: arrays[name] for name in ARRAYS if name in arrays}, about=about
+                )
     except FileNotFoundError:
         raise
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
@@ -256,19 +273,25 @@ def _values(given: Predictions, data: RunData, part: str) -> Tensor:
     array = np.zeros(0) if found is None else found
     if classes := given.logits is None and task.kind == "single-label":
         columns, kinds = 1, "iu"
-    right = array.shape[:1] == (rows,) and array.size == rows * columns and array.dtype.kind in kinds
+    right = (
+        array.shape[:1] == (rows,) and array.size == rows * columns and array.dtype.kind in kinds
+    )
     right = right and not np.isnan(array).any()
     if right and classes:
         right = array.min() >= 0 and array.max() < task.outputs
     for name, expected in (("key", key), ("ptr", ptr)):  # keys may be text or objects
         if name in given.arrays:
-            right = right and np.array_equal(given.arrays[name].astype(str), np.asarray(expected, str))
+            right = right and np.array_equal(
+                given.arrays[name].astype(str), np.asarray(expected, str)
+            )
     if not right:
         raise UsageError(
             f"The predictions do not fit the {part} part of {data.build.card.dataset}.",
             expected=f"logits, numbers without NaN of shape {(rows, task.outputs)}, or pred of classes or"
             " values; key and ptr of the part, in its order, if any",
-            found=", ".join(f"{name} {each.dtype} {each.shape}" for name, each in given.arrays.items()),
+            found=", ".join(
+                f"{name} {each.dtype} {each.shape}" for name, each in given.arrays.items()
+            ),
             next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",
         )
     single = np.float32 if array.dtype == np.float32 else np.float64

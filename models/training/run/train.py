@@ -50,7 +50,9 @@ class Prepared:
 
     config: RunConfig  #: with everything that the data decide written out
     data: RunData
-    folder: Path | None  #: the run folder; ``None`` in processes of a distributed run that did not make it
+    folder: (
+        Path | None
+    )  #: the run folder; ``None`` in processes of a distributed run that did not make it
     device: Device
     memory: StepMemory
     log: Callable[[str], None]
@@ -99,11 +101,15 @@ def train(
     home, device = home or Home.locate(), _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
     if source := config.training.init_from:
-        training = config.training.model_copy(update={"init_from": str(run_folder.find_run(source, home))})
+        training = config.training.model_copy(
+            update={"init_from": str(run_folder.find_run(source, home))}
+        )
         config = config.model_copy(update={"training": training})
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
-        apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
+        apply_overrides(
+            config, [f"training.seed={seed}"]
+        )  # refuses a wrong seed before any is trained
     if line := origin(config):
         log(line)
     done = Summary([], [])
@@ -116,12 +122,16 @@ def train(
                 model = build_model(seeded.model, **data.channels)
             initial = checkpoint.fitting_weights(model, Path(seeded.training.init_from), log)
         needed = plan_memory(seeded, data, device)
-        opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
+        opened: AbstractContextManager[Path | None] = (
+            nullcontext()
+        )  # the first process of the run has it
         if is_main_process():
             usual = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{seeded.variant}-seed{seed}"
             chosen = usual if name is None else name if len(seeds) == 1 else f"{name}-seed{seed}"
             label = data.build.card.label
-            opened = run_folder.new_run(home, label, seeded.model.name, chosen, exact=name is not None)
+            opened = run_folder.new_run(
+                home, label, seeded.model.name, chosen, exact=name is not None
+            )
         with opened as folder:
             if folder is not None:
                 if initial:
@@ -171,7 +181,9 @@ def resume(
     config = run_folder.own_choices(config, folder, home)
     if devices is not None:
         machines = int(os.environ.get("WORLD_SIZE", devices)) // devices
-        config = apply_overrides(config, [f"system.devices={devices}", f"system.nodes={max(1, machines)}"])
+        config = apply_overrides(
+            config, [f"system.devices={devices}", f"system.nodes={max(1, machines)}"]
+        )
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
@@ -228,7 +240,9 @@ def _fit(run: Prepared) -> RunResult:
             device,
             folder=folder,
             # The loop alone holds the memory of recorded steps, and drops it after training.
-            captured=CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged) if plain is None else None,
+            captured=CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged)
+            if plain is None
+            else None,
             quiet=run.quiet,
             logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),
         )
@@ -287,7 +301,9 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
             total=sum(row["seconds"] for row in rows),
         ),
         memory=run_folder.Memory(
-            device=torch.cuda.max_memory_allocated(loop.device) if loop.device.type == "cuda" else None,
+            device=torch.cuda.max_memory_allocated(loop.device)
+            if loop.device.type == "cuda"
+            else None,
             host=peak_host_memory(),
         ),
     )
@@ -315,7 +331,9 @@ def _announcement(
     yield f"memory: {run.memory}{many and ' each'}{again}"
     yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
     if run.device.kind == "cuda":
-        how = "captured as CUDA graphs" + (", batches padded to few sizes" if run.data.ragged else "")
+        how = "captured as CUDA graphs" + (
+            ", batches padded to few sizes" if run.data.ragged else ""
+        )
         yield f"steps: {how if plain is None else f'not captured: {plain}'}"
 
 

@@ -48,7 +48,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         "go on, nothing built": Command(begun, build),
         "go on, all built": Command(ended, build),
         "repair the page": Command(bare, lambda folder: ["verify", folder, *repair], without_page),
-        "encode again": Command(whole, lambda folder: ["encode", folder, *ENCODE, "--jobs", "1", "-q"]),
+        "encode again": Command(
+            whole, lambda folder: ["encode", folder, *ENCODE, "--jobs", "1", "-q"]
+        ),
     }
     header = (begun / "work/journal.jsonl").read_bytes().splitlines()[0]
     prepared = {"files": ["half"], "folder": "prepared-1", "inside": None, "plan": {}}

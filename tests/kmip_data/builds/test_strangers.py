@@ -250,7 +250,9 @@ def test_names_that_are_none(copy, tmp_path):
 
     check_each(check, itertools.product(BAD_NAMES, NAMES))
     (folder / CARD_NAME).write_text(original)
-    change_card(folder, lambda card: card["files"][0].update(file="../x"), f"columns/{ENCODING}/{CARD_NAME}")
+    change_card(
+        folder, lambda card: card["files"][0].update(file="../x"), f"columns/{ENCODING}/{CARD_NAME}"
+    )
     with pytest.raises(DamagedInput, match="cannot be read as the card of an added column"):
         ShardedDataset(folder, columns=[ENCODING])
     with pytest.raises(UsageError, match=r"cannot be called '\.\./b'"):
@@ -267,7 +269,9 @@ def test_cards_with_other_values(copy):
         lambda card: card["parameters"].update(more={"a": {}}),
         lambda card: card["counts"].pop("nodes"),
         lambda card: card["counts"].update(edges=-1),
-        lambda card: card["statistics"].update(classes={"total": [1, 2], "splits": {"a": {"b": [1]}}}),
+        lambda card: card["statistics"].update(
+            classes={"total": [1, 2], "splits": {"a": {"b": [1]}}}
+        ),
         lambda card: card["statistics"].update(in_degree={"min": 1}),
         lambda card: card["statistics"].update(city={"features": {"mean": "a"}}),
         lambda card: card["data_schema"].update(columns=[{}]),

@@ -150,7 +150,13 @@ def test_every_bit_of_the_card_counts(points):
     change_card(points, lambda card: card.statistics.update(small=1e-5, big=1e300))
     assert verify_build(points).ok
     text = (points / CARD_NAME).read_text()
-    for old, new in (("e-05", "E-05"), ("1e+300", "1E+300"), (" ", "  "), ("ö", "\\u00f6"), ("\n", "\r\n")):
+    for old, new in (
+        ("e-05", "E-05"),
+        ("1e+300", "1E+300"),
+        (" ", "  "),
+        ("ö", "\\u00f6"),
+        ("\n", "\r\n"),
+    ):
         assert old in text
         (points / CARD_NAME).write_text(text.replace(old, new, 1), newline="")
         assert found(verify_build(points)) == [(CARD_NAME, "was changed after it was written")]
@@ -323,7 +329,9 @@ def test_splits_that_are_not_those_of_the_card(points):
         (dict(keys=[*KEYS[:-1], "other"]), "has other records in test"),
         (dict(parts={**PARTS, "more": []}), "has other parts"),
     ):
-        put_split(points, b"<html>" if options is None else encode_split(**{**original, **options})[0])
+        put_split(
+            points, b"<html>" if options is None else encode_split(**{**original, **options})[0]
+        )
         assert found(verify_build(points)) == [("splits/stride.h5", what)]
     # Overlapping, repeated and out of range: what the writer refuses, made by hand.
     for part, position, value in (("val", 0, 2), ("val", 1, 1), ("test", 0, 8), ("train", 0, -1)):
@@ -362,6 +370,10 @@ def test_split_of_nodes(tmp_path):
     with h5py.File(tmp_path / "good/splits/stride.h5", "r+") as file:
         file["split/node_code"][0] = 7
     reseal(tmp_path / "good")
-    assert found(verify_build(tmp_path / "good")) == [("splits/stride.h5", "has parts that are not valid")]
+    assert found(verify_build(tmp_path / "good")) == [
+        ("splits/stride.h5", "has parts that are not valid")
+    ]
     node_build(tmp_path / "short", code[:-1])
-    assert found(verify_build(tmp_path / "short")) == [("splits/stride.h5", "has parts that are not valid")]
+    assert found(verify_build(tmp_path / "short")) == [
+        ("splits/stride.h5", "has parts that are not valid")
+    ]

@@ -19,7 +19,12 @@ def card_of(folder, dataset, **columns):
     schema = Schema(
         columns=tuple(
             Column(
-                key=key, attribute=key[5:], stored="float32", presented="float32", shape=(len(f),), fields=f
+                key=key,
+                attribute=key[5:],
+                stored="float32",
+                presented="float32",
+                shape=(len(f),),
+                fields=f,
             )
             for key, f in columns.items()
         ),
@@ -47,7 +52,9 @@ def test_stored_columns_a_view_of_them_and_a_degree_profile(tmp_path):
 
 
 def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
-    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat", "lanes"), COORDINATES: ("s0", "s1")})
+    card = card_of(
+        tmp_path / "b", "town", **{"node/x": ("lon", "lat", "lanes"), COORDINATES: ("s0", "s1")}
+    )
     found = network_inputs(card, "all", "replace")
     assert found.attributes == ("x", "coordinate_encoding")
     assert found.names == ("s0", "s1", "lanes")

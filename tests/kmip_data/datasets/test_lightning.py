@@ -54,7 +54,9 @@ def build(tmp_path_factory):
 
 
 def trainer(**options):
-    off = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    off = dict.fromkeys(
+        ("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
     return pl.Trainer(accelerator="cpu", devices=1, logger=False, **off, **options)
 
 
@@ -102,7 +104,9 @@ def test_from_a_name_and_from_a_folder(build, tmp_path):
 
 def test_parts_that_are_not_there(tmp_path):
     records = s3dis_records(6)
-    some = write_build(tmp_path / "some", records, s3dis_schema(), parts={"train": [0, 1, 2, 3], "test": []})
+    some = write_build(
+        tmp_path / "some", records, s3dis_schema(), parts={"train": [0, 1, 2, 3], "test": []}
+    )
     model, data = Recorder(), module(some)
     trainer(max_epochs=1).fit(model, datamodule=data)
     assert len(model.seen["train"]) == 1

@@ -32,7 +32,9 @@ def test_s3dis(home):
     parts = {part: s3dis(home, split=part) for part in ("train", "val", "test")}
     whole = s3dis(home, split=None)
     assert len(whole) == 24
-    assert sorted(np.concatenate([part.records for part in parts.values()]).tolist()) == list(range(24))
+    assert sorted(np.concatenate([part.records for part in parts.values()]).tolist()) == list(
+        range(24)
+    )
     assert all(key.startswith("Area_6") for key in parts["test"].keys)
     item = parts["train"][0]
     assert repr(item) == "Data(x=[4096, 9], edge_index=[2, 16384], y=[4096], pos=[4096, 3])"
@@ -42,7 +44,9 @@ def test_s3dis(home):
     assert whole.class_names[12] == "clutter"
     assert repr(parts["val"]).startswith("S3DIS(s3dis sample, ")
     assert "k=4" in repr(parts["val"])
-    assert parts["val"].split_digest == whole.card.splits["upstream-area6-seed0"].parts["val"].digest
+    assert (
+        parts["val"].split_digest == whole.card.splits["upstream-area6-seed0"].parts["val"].digest
+    )
 
 
 def test_features_and_lengths(home):

@@ -28,7 +28,10 @@ def ask(count, pairs, lengths, nodes, hops):
     if shutil.which("node") is None:
         pytest.skip("no node on this machine")
     asked = {"count": count, "nodes": nodes, "hops": hops}
-    asked |= {"pairs": np.asarray(pairs).T.ravel().tolist(), "lengths": [float(each) for each in lengths]}
+    asked |= {
+        "pairs": np.asarray(pairs).T.ravel().tolist(),
+        "lengths": [float(each) for each in lengths],
+    }
     script = SCRIPT.read_text("utf-8") + ASK
     done = subprocess.run(
         ["node", "-e", script], input=json.dumps(asked), capture_output=True, text=True, check=True
@@ -51,7 +54,11 @@ def test_balls_and_paths_are_those_of_networkx(hops, whole):
     rng = np.random.default_rng(hops)
     graph = nx.gnm_random_graph(150, 190, seed=hops)
     pairs = np.array(graph.edges).T
-    lengths = rng.integers(0, 4, pairs.shape[1]) if whole else rng.random(pairs.shape[1], dtype=np.float32)
+    lengths = (
+        rng.integers(0, 4, pairs.shape[1])
+        if whole
+        else rng.random(pairs.shape[1], dtype=np.float32)
+    )
     graph, nodes = graph_of(pairs, lengths, 150), list(range(0, 150, 7))
     for node, found in zip(nodes, ask(150, pairs, lengths, nodes, hops), strict=True):
         reached = nx.single_source_shortest_path_length(graph, node, cutoff=hops)

@@ -36,7 +36,11 @@ def test_of_one_graph_the_test_nodes_count(tmp_path):
     graph = record_graph(ShardedDataset(streets_build(tmp_path / "build")), 0, None, "")
     np.testing.assert_array_equal(graph.test, streets().test_mask.numpy())
     _, split, _ = graph.header["layers"]
-    assert [layer["name"] for layer in graph.header["layers"]] == ["class", "split", "edges of a node"]
+    assert [layer["name"] for layer in graph.header["layers"]] == [
+        "class",
+        "split",
+        "edges of a node",
+    ]
     sizes = [int(streets()[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
     with pytest.raises(UsageError, match="no record 1"):

@@ -90,7 +90,9 @@ def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, t
         tmp_path,
     )
     for node, shown in zip(nodes, found, strict=True):
-        assert shown["found"] == node or (city.position[shown["found"]] == city.position[node]).all()
+        assert (
+            shown["found"] == node or (city.position[shown["found"]] == city.position[node]).all()
+        )
         node = shown["found"]  # noqa: PLW2901 -- one of two at the same place
         assert shown["title"] == f"Intersection {node}"
         assert not shown["left"], "rows belong to no node once the pointer has left"
@@ -144,7 +146,9 @@ def test_every_way_to_colour_draws_its_colours(layers, page, tmp_path):
             continue
         shown = set(layer.colors) & set(seen)
         assert len(shown) > 1, layer.name
-        assert set(layer.colors) & set(found[layer.name]["alone"]) == {layer.colors[0]}, "the others are gone"
+        assert set(layer.colors) & set(found[layer.name]["alone"]) == {layer.colors[0]}, (
+            "the others are gone"
+        )
         assert set(layer.colors) & set(found[layer.name]["again"]) == shown
 
 
@@ -235,7 +239,11 @@ def test_few_streets_in_sight_are_bands_and_many_are_lines(city, page, tmp_path)
 
 def test_columns_are_packed_without_loss(city):
     packer = Packer()
-    columns = {**city.columns, "few": np.float32([1, 2, 2, 1]), "nan": np.float32([1, np.nan, 3, 4, np.nan])}
+    columns = {
+        **city.columns,
+        "few": np.float32([1, 2, 2, 1]),
+        "nan": np.float32([1, np.nan, 3, 4, np.nan]),
+    }
     found = {name: packer.add_column(values) for name, values in columns.items()}
     raw = gzip.decompress(base64.b64decode(packer.text()))
     dtypes = {"u8": "u1", "u16": "<u2", "f32": "<f4", "f64": "<f8"}

@@ -39,7 +39,9 @@ def test_the_map_is_the_build(build, city):
         assert values.tolist() == data.x[:, number].tolist()
     assert city.columns["osm_id"].tolist() == data.osm_id.tolist()
     masks = [data.train_mask, data.val_mask, data.test_mask]
-    assert set(city.splits) == set(build.card.splits) == {"random-seed0", "spatial-150m-buffer1-seed0"}
+    assert (
+        set(city.splits) == set(build.card.splits) == {"random-seed0", "spatial-150m-buffer1-seed0"}
+    )
     codes = city.splits[build.card.default_split]
     assert all((codes == number).tolist() == mask.tolist() for number, mask in enumerate(masks))
     members = [city.eccentricity[city.classes == number] for number in range(10)]
@@ -105,7 +107,9 @@ def test_right_and_wrong(city):
     assert said.codes.tolist() == guess.tolist()
     buffered, *_ = prediction_layers(city, "mine", guess, "spatial-150m-buffer1-seed0")
     dropped = city.splits["spatial-150m-buffer1-seed0"] == 3
-    assert buffered.labels == (*labels, "dropped by the buffer"), "what was dropped is not called a test node"
+    assert buffered.labels == (*labels, "dropped by the buffer"), (
+        "what was dropped is not called a test node"
+    )
     assert ((buffered.codes == 4) == dropped).all()
     elsewhere, *_ = prediction_layers(city, "mine", guess, None)
     assert elsewhere.labels == ("right", "wrong")

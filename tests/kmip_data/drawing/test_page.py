@@ -32,7 +32,9 @@ def answer(city) -> Answer:
         weights = rng.dirichlet(np.ones(3), (2, count)).astype(np.float32)
         layers.append(ChosenKeys(rng.integers(0, count, (2, count, 3)), weights))
     layers[1].indices[:, NODE, 2] = -1
-    return Answer("helsinki/gps-kmip/mine", "random-seed0", guess, "", np.arange(count), tuple(layers))
+    return Answer(
+        "helsinki/gps-kmip/mine", "random-seed0", guess, "", np.arange(count), tuple(layers)
+    )
 
 
 def write(build, answer, path, curves=()):
@@ -47,7 +49,9 @@ def read(path):
     """The header, and the arrays by what the header says of them."""
     text = path.read_text("utf-8")
     header = json.loads(re.search(r'id="header">(.*?)</script>', text, re.DOTALL)[1])
-    data = gzip.decompress(base64.b64decode(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]))
+    data = gzip.decompress(
+        base64.b64decode(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+    )
     return header, lambda at: np.frombuffer(data, KINDS[at["kind"]], at["count"], at["at"])
 
 
@@ -127,7 +131,11 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert f"predicted {answer.classes[NODE]}: " in found["story"]
     assert "That is the eccentricity" in found["story"]
     layer = answer.layers[1]
-    wanted = {(int(layer.indices[h, NODE, j]), h): layer.weights[h, NODE, j] for h in (0, 1) for j in (0, 1)}
+    wanted = {
+        (int(layer.indices[h, NODE, j]), h): layer.weights[h, NODE, j]
+        for h in (0, 1)
+        for j in (0, 1)
+    }
     shown = {(int(key), int(head)): float(weight) for key, head, weight, _ in found["rows"]}
     assert shown == pytest.approx(wanted, rel=7e-3, abs=1e-4)
     assert found["ink"]
@@ -136,10 +144,14 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert "gat: 0.7 at the end" in found["legend"]
     graph = nx.Graph(city.streets.T.tolist())
     parts = city.splits["random-seed0"]
-    hops = nx.multi_source_dijkstra_path_length(graph, set(np.flatnonzero(parts == 0).tolist()), weight=None)
+    hops = nx.multi_source_dijkstra_path_length(
+        graph, set(np.flatnonzero(parts == 0).tolist()), weight=None
+    )
     test = [node for node, hop in hops.items() if hop == 1 and parts[node] == 2]
     off = np.abs(answer.classes[test] - city.classes[test]).mean()
-    hop, mean, count = re.fullmatch(r"(\d+) hop: (\S+) classes off, (\S+) nodes", found["errors"][0]).groups()
+    hop, mean, count = re.fullmatch(
+        r"(\d+) hop: (\S+) classes off, (\S+) nodes", found["errors"][0]
+    ).groups()
     assert (hop, float(mean), count) == ("1", float(f"{off:.3g}"), f"{len(test):,}")
     assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 
@@ -209,7 +221,11 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         row[city.streets[1, city.streets[0] == node]] = 0.5
     by_distance = {"mae by distance": [[1, 0.5], [5, 1.25]]}
     curves = [
-        {"name": f"helsinki/{model}/a", "columns": by_distance, "influence": Influence(nodes, values, [])}
+        {
+            "name": f"helsinki/{model}/a",
+            "columns": by_distance,
+            "influence": Influence(nodes, values, []),
+        }
         for model, values in (("gcn", near), ("gps-kmip", rng.random((3, count)) + 0.01))
     ]
     page = tmp_path / "page.html"
@@ -246,6 +262,8 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         "gcn", f"reached by {reached} of {count:,} intersections, up to 1 hop away",
     ]  # fmt: skip
     assert found["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
-    assert found["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], "of data with distances, of the first run"
+    assert found["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], (
+        "of data with distances, of the first run"
+    )
     assert found["light"][1] > 1.3 * found["light"][0], "more of the city glows"
     assert (found["held"], found["apart"], found["panes"]) == (2000, True, 1)

@@ -48,7 +48,14 @@ def test_drawing_of_a_record_is_the_record(tmp_path):
 def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     """As PascalVOC-SP has them among its features; rows go down."""
     fields = ("mean red", "row of the centroid [px]", "column of the centroid [px]")
-    x = Column(key="node/x", attribute="x", stored="float16", presented="float32", shape=(3,), fields=fields)
+    x = Column(
+        key="node/x",
+        attribute="x",
+        stored="float16",
+        presented="float32",
+        shape=(3,),
+        fields=fields,
+    )
     schema = Schema(columns=(x,), edges="index", max_nodes=10)
     values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
     edges = np.array([[0, 1], [1, 0]], np.uint16)
@@ -121,7 +128,9 @@ def test_molecules_are_drawn_from_their_features():
 
     molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
     assert is_molecule(ATOM_FIELDS)
-    picture, pos = draw_molecule(molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr)
+    picture, pos = draw_molecule(
+        molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr
+    )
     assert picture.shape == (700, 760, 3)
     assert pos.shape == (len(molecule.x), 2)
     assert ((pos >= 0) & (pos < (760, 700))).all()
@@ -130,5 +139,7 @@ def test_molecules_are_drawn_from_their_features():
     near = picture[row - 15 : row + 15, column - 15 : column + 15].reshape(-1, 3).astype(int)
     assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue
     with chosen("dark"):
-        picture, _ = draw_molecule(molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr)
+        picture, _ = draw_molecule(
+            molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr
+        )
     assert tuple(picture[0, 0]) == (0x16, 0x18, 0x1D), "the ground of the picture around it"

@@ -61,7 +61,9 @@ def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"a.h5", "a.h5.partial"}
 
 
-def test_a_new_file_that_is_taken_for_stale_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_new_file_that_is_taken_for_stale_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch
+):
     real, taken = fcntl.flock, []
 
     def late(descriptor, how):
@@ -137,7 +139,9 @@ OPERATIONS = {
     "write": lambda root: write_file(root / "a/b/new", b"x", root=root),
     "replace": lambda root: write_file(root / "a/b/mine", b"x", root=root),
     "remove": lambda root: files.remove_file(root / "a/b/mine", root=root),
-    "remove by name": lambda root: files.remove_files(root, ["a/b/mine", "a/mine"], folders=["a/b/empty"]),
+    "remove by name": lambda root: files.remove_files(
+        root, ["a/b/mine", "a/mine"], folders=["a/b/empty"]
+    ),
     "remove partial files": lambda root: files.remove_partials(root / "a/b", root=root),
     "make a folder": lambda root: files.make_folder(root / "a/b/c/d", root=root),
     "remove what is scratch": lambda root: files.remove_scratch(root / "a/b", root=root),
@@ -176,7 +180,10 @@ def _swapped(tmp_path, monkeypatch, operation, turn, swapped):
             patch.setattr(os, name, swapping(getattr(os, name)))
         with contextlib.suppress(OSError, UsageError):
             OPERATIONS[operation](root)
-    assert sorted((path, path.is_file() and path.read_text()) for path in (away / "a").rglob("*")) == before
+    assert (
+        sorted((path, path.is_file() and path.read_text()) for path in (away / "a").rglob("*"))
+        == before
+    )
     return count
 
 
@@ -203,7 +210,10 @@ def test_a_link_that_is_put_in_between_leads_nowhere(
 
 
 def test_disk_that_does_not_take_it(tmp_path, monkeypatch):
-    calls, codes = [("write", 2), ("fsync", 1), ("replace", 1)], (errno.ENOSPC, errno.EFBIG, errno.EIO)
+    calls, codes = (
+        [("write", 2), ("fsync", 1), ("replace", 1)],
+        (errno.ENOSPC, errno.EFBIG, errno.EIO),
+    )
 
     def check(case):
         (call, turn), code = case
@@ -216,7 +226,11 @@ def test_disk_that_does_not_take_it(tmp_path, monkeypatch):
             count += 1
             if count == turn:
                 raise OSError(code, os.strerror(code))
-            return real_write(args[0], bytes(args[1][:1000])) if call == "write" else real(*args, **more)
+            return (
+                real_write(args[0], bytes(args[1][:1000]))
+                if call == "write"
+                else real(*args, **more)
+            )
 
         with monkeypatch.context() as patch:
             patch.setattr(os, call, fail)
@@ -224,7 +238,8 @@ def test_disk_that_does_not_take_it(tmp_path, monkeypatch):
                 write_file(tmp_path / "a.h5", DATA)
         text = str(caught.value)
         assert all(
-            part in text for part in (f"{len(DATA):,} bytes", os.strerror(code), "bytes free", "next: ")
+            part in text
+            for part in (f"{len(DATA):,} bytes", os.strerror(code), "bytes free", "next: ")
         )
         assert contents(tmp_path) == {"a.h5": b"old"}
         write_file(tmp_path / "a.h5", DATA)
@@ -251,7 +266,11 @@ def test_an_interrupt_as_soon_as_a_call_has_returned_leaves_nothing(tmp_path, mo
 
 def test_wrong_places(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    for path in (*map(tmp_path.__truediv__, ("absent/a.h5", "file/a.h5", "a" * 300)), Path("/"), Path()):
+    for path in (
+        *map(tmp_path.__truediv__, ("absent/a.h5", "file/a.h5", "a" * 300)),
+        Path("/"),
+        Path(),
+    ):
         with pytest.raises(UsageError, match="cannot be written"):
             write_file(path, DATA)
     (tmp_path / "folder").mkdir()

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 from support.cases import check_each
 
-from kmip_data.errors import FULL, OutOfResources, UsageError, disk_error, human_bytes, require_room, writing
+from kmip_data.errors import (
+    FULL,
+    OutOfResources,
+    UsageError,
+    disk_error,
+    human_bytes,
+    require_room,
+    writing,
+)
 
 CASES = [
     *((number, OutOfResources, "There is no room to write") for number in FULL),
@@ -24,10 +32,15 @@ def test_errors_of_the_system_become_ours():
     def check(case):
         number, kind, says = case
         reason = os.strerror(number)
-        with pytest.raises(kind, match=says) as caught, writing(Path("/data/home/raw/x"), left="half of it"):
+        with (
+            pytest.raises(kind, match=says) as caught,
+            writing(Path("/data/home/raw/x"), left="half of it"),
+        ):
             raise OSError(number, reason)
         text = str(caught.value)
-        assert all(part in text for part in ("/data/home/raw/x", reason, "on disk: half of it", "next: "))
+        assert all(
+            part in text for part in ("/data/home/raw/x", reason, "on disk: half of it", "next: ")
+        )
         assert type(disk_error(OSError(number, "x"), Path("x"))) is kind
 
     check_each(check, CASES)

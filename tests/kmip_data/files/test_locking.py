@@ -65,7 +65,10 @@ def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     with build_lock(folder):
         assert [path.name for path in (tmp_path / ".locks").iterdir()] == ["x.lock"]
-        with pytest.raises(UsageError, match="is in use by another process"), build_lock(folder, wait=False):
+        with (
+            pytest.raises(UsageError, match="is in use by another process"),
+            build_lock(folder, wait=False),
+        ):
             pass
         assert lock_path(folder).exists()  # still the holder's
     with build_lock(folder, wait=False):
@@ -112,9 +115,12 @@ def test_many_in_turn_never_meet(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path / "x"), str(inside)]
     environment = crash_points.environment(tmp_path / "bootstrap")
     children = [
-        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(4)
+        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
     ]
-    assert [(child.communicate(timeout=600)[1], child.returncode) for child in children] == [("", 0)] * 4
+    assert [(child.communicate(timeout=600)[1], child.returncode) for child in children] == [
+        ("", 0)
+    ] * 4
     assert not (tmp_path / ".locks").exists()
 
 

@@ -34,7 +34,11 @@ def test_what_is_read(tmp_path):
 
 def test_json_is_read_or_a_value_error(tmp_path):
     path = tmp_path / "file.json"
-    for text, value in (('{"a": [1, 2.5]}', {"a": [1, 2.5]}), ("\ufeff[]", []), ('"\\ud83d\\ude00"', "😀")):
+    for text, value in (
+        ('{"a": [1, 2.5]}', {"a": [1, 2.5]}),
+        ("\ufeff[]", []),
+        ('"\\ud83d\\ude00"', "😀"),
+    ):
         path.write_text(text, "utf-8")
         assert read_json(path) == value
     for data in (
@@ -61,7 +65,11 @@ def test_other_things_than_files(tmp_path):
 
 def test_large_files_of_others(tmp_path):
     path = large(tmp_path / RESULT_NAME)
-    for read in (lambda: read_config(path), lambda: read_result(tmp_path), lambda: read_vocabulary(path)):
+    for read in (
+        lambda: read_config(path),
+        lambda: read_result(tmp_path),
+        lambda: read_vocabulary(path),
+    ):
         with pytest.raises(DamagedInput) as caught:
             read()
         assert "more than the 16,777,216 that are read" in str(caught.value)

@@ -45,15 +45,18 @@ def test_the_page_says_what_a_user_needs(build: Build) -> None:
         assert text in page, text
 
 
-HOSTILE = (
-    "</script><script>alert(1)</script> <img src=x> [a](javascript:alert(1)) `b` *c* |d| \x1b[2J\u202e\n# e"
-)
+HOSTILE = "</script><script>alert(1)</script> <img src=x> [a](javascript:alert(1)) `b` *c* |d| \x1b[2J\u202e\n# e"
 
 
 def test_nothing_of_a_card_is_obeyed(build: Build) -> None:
     """Names come from archives and from strangers: the page shows them, and does nothing else."""
     values = build.card.model_dump()
-    split = {**values["splits"][build.card.default_split], "note": HOSTILE, "rule": HOSTILE, "parameters": {}}
+    split = {
+        **values["splits"][build.card.default_split],
+        "note": HOSTILE,
+        "rule": HOSTILE,
+        "parameters": {},
+    }
     receipt = {**values["receipts"][0], "name": HOSTILE, "origin": HOSTILE}
     hostile = {
         "title": HOSTILE,
@@ -129,12 +132,19 @@ def check(found: dict, caplog: pytest.LogCaptureFixture, folder: Path) -> None:
 
 def test_croissant_of_a_build_of_every_dataset(tmp_path, caplog, build) -> None:
     for name in dataset_names():
-        card = build.card.model_copy(update={"dataset": name, "manifest": name, "license": {"name": "MIT"}})
+        card = build.card.model_copy(
+            update={"dataset": name, "manifest": name, "license": {"name": "MIT"}}
+        )
         found = build_croissant(card)
         check(found, caplog, tmp_path)
         assert found["datePublished"] >= (load_manifest(name).published or "2026"), name
         assert "Not stated" not in json.dumps(found), name
-    states = {"manifest": "", "license": {}, "citation": "", "title": 'A "title"\n of two lines \\ é'}
+    states = {
+        "manifest": "",
+        "license": {},
+        "citation": "",
+        "title": 'A "title"\n of two lines \\ é',
+    }
     found = build_croissant(build.card.model_copy(update=states))
     check(found, caplog, tmp_path)
     assert found["license"] == found["rai:dataCollection"] == "Not stated."

@@ -53,16 +53,22 @@ def test_a_cut_shard_is_the_same_shard(compression, tmp_path, monkeypatch):
     assert "members" not in (whole.path / "card.json").read_text()
     assert (cut.card.version, entry.sha256, entry.bytes) == (2, one.sha256, one.bytes)
     assert len(entry.members) == -(-one.bytes // SIZE) > 3
-    assert sorted(entry.files) == sorted(f"shards/{path.name}" for path in (cut.path / "shards").iterdir())
+    assert sorted(entry.files) == sorted(
+        f"shards/{path.name}" for path in (cut.path / "shards").iterdir()
+    )
     joined = b"".join((cut.path / file).read_bytes() for file in entry.files)
     assert joined == (whole.path / one.file).read_bytes()
     left, right = Shard(whole.path / one.file), Shard(cut.path / entry.file)
     pattern = str(cut.path / "shards/00000-%05d.h5")
     with h5py.File(pattern, driver="family", memb_size=SIZE) as file:
         for key, shard in (
-            (key, each) for key in left.layout for each in (right, pickle.loads(pickle.dumps(right)))
+            (key, each)
+            for key in left.layout
+            for each in (right, pickle.loads(pickle.dumps(right)))
         ):
-            count = {"graph": 1, "node": 9000, "edge": 9000}[key.partition("/")[0]] + key.endswith("_ptr")
+            count = {"graph": 1, "node": 9000, "edge": 9000}[key.partition("/")[0]] + key.endswith(
+                "_ptr"
+            )
             np.testing.assert_array_equal(shard.read(key, 0, count), left.read(key, 0, count))
             np.testing.assert_array_equal(shard.read(key, 0, count), file[key][()])
             assert (shard.mapped(key) is None) == (left.mapped(key) is None)
@@ -104,7 +110,9 @@ def test_the_damaged_file_is_named(change, file, what, cut):
     change(cut.path)
     file = file or f"00000-{len(cut.card.files) - 1:05d}"
     report = verify_build(cut.path)
-    assert [(problem.file, problem.what) for problem in report.problems] == [(f"shards/{file}.h5", what)]
+    assert [(problem.file, problem.what) for problem in report.problems] == [
+        (f"shards/{file}.h5", what)
+    ]
     assert report.broken_shards == ["shards/00000.h5"]
     if what == "is missing":
         with pytest.raises(DamagedInput):

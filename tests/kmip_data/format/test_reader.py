@@ -31,7 +31,9 @@ SIZES = [40, 0, 1, 300]
 
 def write(path, schema=POINT_SCHEMA, sizes=SIZES, compression=None):
     records = make_records(schema, sizes)
-    encoded = encode_shard(records, schema, dataset="points", build_key="k", compression=compression)
+    encoded = encode_shard(
+        records, schema, dataset="points", build_key="k", compression=compression
+    )
     path.write_bytes(encoded.data)
     return records
 
@@ -52,7 +54,11 @@ def test_mapped_is_a_read_only_view(tmp_path):
     shard = Shard(tmp_path / "s.h5")
     view = shard.mapped("node/x")
     assert view is shard.mapped("node/x")
-    for change in (lambda: view.fill(0), lambda: view.setflags(write=True), lambda: shard.node_ptr.fill(1)):
+    for change in (
+        lambda: view.fill(0),
+        lambda: view.setflags(write=True),
+        lambda: shard.node_ptr.fill(1),
+    ):
         with pytest.raises(ValueError, match=r"read-only|WRITEABLE"):
             change()
     write(tmp_path / "g.h5", compression="gzip")
@@ -115,7 +121,11 @@ def test_maps_are_given_back(tmp_path):
 
 
 def _read_in_child(shard):
-    return shard.read("node/x", 0, 40).tobytes(), shard.keys, shard.read("edge/neighbor", 40, 341).tobytes()
+    return (
+        shard.read("node/x", 0, 40).tobytes(),
+        shard.keys,
+        shard.read("edge/neighbor", 40, 341).tobytes(),
+    )
 
 
 def test_processes_and_threads(shards):
@@ -125,7 +135,9 @@ def test_processes_and_threads(shards):
         assert len(pickle.dumps(shard)) < 5_000
         assert_same_records(read_records(pickle.loads(pickle.dumps(shard))), records)
     opened = [shard for shard, _ in shards]
-    expected = [_read_in_child(shard) for shard in opened]  # the parent has map and handle open when it forks
+    expected = [
+        _read_in_child(shard) for shard in opened
+    ]  # the parent has map and handle open when it forks
     fork = multiprocessing.get_context("fork")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
         assert list(pool.map(_read_in_child, opened * 4)) == expected * 4
@@ -304,7 +316,9 @@ def test_storage_that_is_not_of_the_format(tmp_path):
             Shard(path).read("node/x", 0, 5)
     with h5py.File(path, "r+") as file:
         del file["node/x"]
-        file.create_dataset("node/x", (341, 6), "f4", chunks=(64, 6), shuffle=True, compression="gzip")
+        file.create_dataset(
+            "node/x", (341, 6), "f4", chunks=(64, 6), shuffle=True, compression="gzip"
+        )
         file["node/x"][:64] = 1
     assert Shard(path).read("node/x", 0, 64).sum() == 384
     with pytest.raises(DamagedInput, match="no chunk at row 64"):
@@ -356,7 +370,9 @@ def fuzz_mutated(folder, count, seed):
     for number in range(count):
         data = bytearray(originals[number % 3])
         for _ in range(int(random.integers(1, 21))):
-            at = int(random.integers(0, len(data) if random.random() < 0.7 else min(len(data), 6000)))
+            at = int(
+                random.integers(0, len(data) if random.random() < 0.7 else min(len(data), 6000))
+            )
             new = random.choice([b"\xff" * 8, bytes(8), random.bytes(8), bytes([data[at] ^ 1])])
             data[at : at + len(new)] = new[: len(data) - at]
         path.write_bytes(data)

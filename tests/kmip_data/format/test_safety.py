@@ -90,10 +90,16 @@ def many_groups(file: h5py.File, secret: Path) -> None:
 #: The refusal's words and the writer of each file, by name.
 WRITTEN: dict[str, tuple[str, Write]] = {
     "soft link": ("holds a link", member("y", lambda *_: h5py.SoftLink("/x"))),
-    "external link": ("holds a link", member("a/b", lambda _, secret: h5py.ExternalLink(str(secret), "/x"))),
+    "external link": (
+        "holds a link",
+        member("a/b", lambda _, secret: h5py.ExternalLink(str(secret), "/x")),
+    ),
     "loop of hard links": ("holds an object twice", member("again", lambda file, _: file["/"])),
     "virtual dataset": ("holds a virtual dataset", virtual_dataset),
-    "external data": ("external data", lambda f, secret: put((64,), "u1", external=str(secret))(f, secret)),
+    "external data": (
+        "external data",
+        lambda f, secret: put((64,), "u1", external=str(secret))(f, secret),
+    ),
     "array type": ("TypeArrayID", array_type),
     "text of any length": ("TypeStringID", put(data=["a", "bc"], dtype=h5py.string_dtype())),
     "arrays of any length": ("TypeVlenID", put((2,), h5py.vlen_dtype(np.int32))),
@@ -105,10 +111,16 @@ WRITTEN: dict[str, tuple[str, Write]] = {
     "many datasets together": ("declares absurd sizes", many_datasets_together),
     "no data": ("declares absurd sizes", put((69 * 2**30,), "u1")),
     "no chunks": ("absurd sizes", put((69 * 2**30,), "u1", chunks=(2**16,), compression="gzip")),
-    "huge chunk": ("declares absurd sizes", put((2**27,), "u1", chunks=(2**27,), compression="gzip")),
+    "huge chunk": (
+        "declares absurd sizes",
+        put((2**27,), "u1", chunks=(2**27,), compression="gzip"),
+    ),
     "huge text": ("declares absurd sizes", put((2,), "S2147483000", chunks=(1,))),
     "an axis of none": ("declares absurd sizes", put((0, 2**37), "u1")),
-    "huge attribute": ("has a huge attribute", lambda file, _: file.attrs.create("a", np.zeros(2**20))),
+    "huge attribute": (
+        "has a huge attribute",
+        lambda file, _: file.attrs.create("a", np.zeros(2**20)),
+    ),
     "many attributes": ("has too many attributes", many_attributes),
     "many groups": ("holds too many objects", many_groups),
     "deep groups": ("deep", lambda file, _: file.create_group("/".join("abcdefghij" * 5))),
@@ -165,7 +177,9 @@ def test_attacks_are_refused(tmp_path, secret):
     attacks = write_attacks(tmp_path / "attacks", secret)
     watch = OpenWatch(secret)
     with Cases() as cases:
-        for (path, refusal), reader in product(attacks.items(), (read_everything, Shard, read_split)):
+        for (path, refusal), reader in product(
+            attacks.items(), (read_everything, Shard, read_split)
+        ):
             with cases(f"{path.name}, {reader.__name__}"):
                 descriptors = open_descriptors()
                 with pytest.raises(DamagedInput) as caught:
@@ -174,7 +188,9 @@ def test_attacks_are_refused(tmp_path, secret):
                 assert open_descriptors() == descriptors
                 text = str(caught.value)
                 # Split files use no filter at all.
-                assert refusal in text or (reader is read_split and "uses an unknown filter" in text)
+                assert refusal in text or (
+                    reader is read_split and "uses an unknown filter" in text
+                )
                 assert str(path) in text
                 assert "canary" not in text
                 assert all(caught.value.parts[part] for part in ("found", "next"))

@@ -140,7 +140,9 @@ def test_bytes_per_predicts_the_size():
     for schema in (POINT_SCHEMA, EDGE_SCHEMA):
         per_graph, per_node, per_edge = bytes_per(schema)
         data, facts = encode(make_records(schema, [3000, 2000]), schema)
-        predicted = per_graph * facts["graphs"] + per_node * facts["nodes"] + per_edge * facts["edges"]
+        predicted = (
+            per_graph * facts["graphs"] + per_node * facts["nodes"] + per_edge * facts["edges"]
+        )
         assert 0 <= len(data) - predicted < 16_000
 
 
@@ -204,9 +206,18 @@ UNSTORABLE = [
     (changed(shape=(-1,)), "shape"),
     (changed(shape=(2**30, 2)), "2 GiB"),
     (changed(attribute="a b"), "identifier"),
-    (dict(edges="none", k=None, columns=(dataclasses.replace(COLUMN, key="edge/a"),)), "none are stored"),
-    (dict(views=(View(attribute="pos", source="node/x", start=0, stop=7),)), "not within a stored column"),
-    (dict(views=(View(attribute="pos", source="node/none", start=0, stop=1),)), "not within a stored column"),
+    (
+        dict(edges="none", k=None, columns=(dataclasses.replace(COLUMN, key="edge/a"),)),
+        "none are stored",
+    ),
+    (
+        dict(views=(View(attribute="pos", source="node/x", start=0, stop=7),)),
+        "not within a stored column",
+    ),
+    (
+        dict(views=(View(attribute="pos", source="node/none", start=0, stop=1),)),
+        "not within a stored column",
+    ),
 ]
 
 
@@ -219,7 +230,8 @@ def test_schemas_that_cannot_be_stored():
 
 def test_what_a_shard_cannot_hold():
     many = tuple(
-        dataclasses.replace(COLUMN, key=f"node/x{i}", attribute=f"x{i}", doc="…" * 60) for i in range(200)
+        dataclasses.replace(COLUMN, key=f"node/x{i}", attribute=f"x{i}", doc="…" * 60)
+        for i in range(200)
     )
     with pytest.raises(UsageError, match="lz4"):
         encode([], POINT_SCHEMA, compression="lz4")

@@ -21,14 +21,22 @@ def card(tmp_path):
     record = GraphRecord(
         key="c",
         num_nodes=1,
-        columns={"node/x": np.zeros((1, 37), np.float32), COORDINATES: np.zeros((1, 32), np.float32)},
+        columns={
+            "node/x": np.zeros((1, 37), np.float32),
+            COORDINATES: np.zeros((1, 32), np.float32),
+        },
     )
-    return write_build(tmp_path / "b", [record], Schema(columns=columns, edges="none"), dataset="c").card
+    return write_build(
+        tmp_path / "b", [record], Schema(columns=columns, edges="none"), dataset="c"
+    ).card
 
 
 def test_columns(card):
     rng = np.random.default_rng(0)
-    features, encoding = rng.normal(3, 2, (50, 37)).astype("f4"), rng.uniform(-1, 1, (50, 32)).astype("f4")
+    features, encoding = (
+        rng.normal(3, 2, (50, 37)).astype("f4"),
+        rng.uniform(-1, 1, (50, 32)).astype("f4"),
+    )
     with pytest.raises(DamagedInput, match="has no scaling of its features"):
         city_inputs(features, encoding, card)
     features[:, 5] = 7

@@ -15,7 +15,9 @@ from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.runtime.threads import set_num_threads
 
 
-def slow_eccentricity(edge_index, edge_length, n: int, hops: int, *, directed: bool = False) -> np.ndarray:
+def slow_eccentricity(
+    edge_index, edge_length, n: int, hops: int, *, directed: bool = False
+) -> np.ndarray:
     """Ball by ball: breadth-first search, the subgraph, Dijkstra's algorithm in it; all by networkx."""
     reach = nx.MultiDiGraph() if directed else nx.MultiGraph()
     graph = nx.Graph()
@@ -88,10 +90,14 @@ def test_order_direction_and_threads_do_not_matter() -> None:
     once = edges[0] < edges[1]
     rng = np.random.default_rng(0)
     shuffled = rng.permutation(int(once.sum()))
-    again = local_eccentricity(edges[::-1][:, once][:, shuffled], lengths[once][shuffled], n, quiet=True)
+    again = local_eccentricity(
+        edges[::-1][:, once][:, shuffled], lengths[once][shuffled], n, quiet=True
+    )
     assert np.array_equal(again, expected)
     renamed = rng.permutation(n)
-    assert np.array_equal(local_eccentricity(renamed[edges], lengths, n, quiet=True)[renamed], expected)
+    assert np.array_equal(
+        local_eccentricity(renamed[edges], lengths, n, quiet=True)[renamed], expected
+    )
     try:
         for count in (1, 3):
             set_num_threads(count)
@@ -119,7 +125,12 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(UsageError):
             local_eccentricity(edges, lengths, n, hops)
-    for edges, length in (([[0], [2]], 1.0), ([[-1], [1]], 1.0), ([[0], [1]], -1.0), ([[0], [1]], np.nan)):
+    for edges, length in (
+        ([[0], [2]], 1.0),
+        ([[-1], [1]], 1.0),
+        ([[0], [1]], -1.0),
+        ([[0], [1]], np.nan),
+    ):
         with pytest.raises(DamagedInput):
             local_eccentricity(edges, [length], 2)
     assert local_eccentricity(np.empty((2, 0), int), [], 0).shape == (0,)

@@ -82,14 +82,25 @@ def test_equal_to_brute_force_in_the_order_that_is_defined(columns):
                             for k in (1, 6, 200):
                                 found = knn_graph(x, k, batch, loop)
                                 assert torch.equal(found, brute(rows, k=k, loop=loop)), k
-                            for r, most in ((0.0, 32), (0.3, 4), (1.0, 32), (1.0, None), (9.0, None)):
+                            for r, most in (
+                                (0.0, 32),
+                                (0.3, 4),
+                                (1.0, 32),
+                                (1.0, None),
+                                (9.0, None),
+                            ):
                                 found = radius_graph(x, r, batch, loop and r > 0, most)
                                 wanted = brute(rows, kind, r=r, most=most, loop=loop and r > 0)
                                 assert torch.equal(found, wanted), (r, most)
 
 
 def test_equal_to_scikit_learn():
-    for columns, dtype in ((3, torch.float32), (3, torch.float64), (8, torch.float32), (40, torch.float32)):
+    for columns, dtype in (
+        (3, torch.float32),
+        (3, torch.float64),
+        (8, torch.float32),
+        (40, torch.float32),
+    ):
         x = torch.rand(700, columns, generator=torch.Generator().manual_seed(1), dtype=dtype)
         theirs = NearestNeighbors(n_neighbors=9).fit(x.double().numpy())
         wanted = theirs.kneighbors(return_distance=False)
@@ -120,13 +131,19 @@ def test_arguments_are_pygs():
     assert torch.equal(knn_graph(x, 2, batch, flow="target_to_source"), edges.flip(0))
     assert torch.equal(knn_graph(x[:, 0], 2), knn_graph(x[:, :1], 2))
     assert knn_graph(x[:0], 2).shape == knn_graph(x[:1], 2).shape == (2, 0)
-    assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.0).shape == (2, 0)  # the radius itself is outside
+    assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.0).shape == (
+        2,
+        0,
+    )  # the radius itself is outside
     assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.001).tolist() == [[1, 0], [0, 1]]
     for radius in (1e30, math.inf, 10**400):
         assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), radius).shape == (2, 6)
     points = torch.zeros(3, 0, dtype=torch.float64)
     assert knn_graph(points, np.int64(1)).tolist() == [[1, 0, 0], [0, 1, 2]]
-    assert radius_graph(points, 1.0, max_num_neighbors=np.uint8(1)).tolist() == [[1, 0, 0], [0, 1, 2]]
+    assert radius_graph(points, 1.0, max_num_neighbors=np.uint8(1)).tolist() == [
+        [1, 0, 0],
+        [0, 1, 2],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -178,10 +195,15 @@ def test_the_calls_that_broke_in_graphnet_and_topobench():
     assert torch.equal(batch.edge_index, brute(rows, np.float32, r=0.5, most=32))
 
     data = graph(2)
-    for make, args in ((knn_graph, {"k": 3, "loop": False}), (radius_graph, {"r": 0.6, "loop": True})):
+    for make, args in (
+        (knn_graph, {"k": 3, "loop": False}),
+        (radius_graph, {"r": 0.6, "loop": True}),
+    ):
         data.edge_index = make(data.x, **args)
         assert torch.equal(data.edge_index, brute(ordered(data.x), np.float32, **args, most=32))
-    hyperedges = torch.zeros(data.num_nodes, data.num_nodes)  # each node with its neighbours, by column
+    hyperedges = torch.zeros(
+        data.num_nodes, data.num_nodes
+    )  # each node with its neighbours, by column
     source, center = knn_graph(data.x, 4, loop=True)
     hyperedges[source, center] = 1
     assert torch.equal(hyperedges.sum(0), torch.full((22,), 4.0))

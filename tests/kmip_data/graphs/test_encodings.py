@@ -48,7 +48,9 @@ def random_edges(nodes: int, edges: int, seed: int) -> Edges:
 
 def of_networkx(graph: Any) -> tuple[Edges, int]:
     graph = nx.convert_node_labels_to_integers(graph)
-    return both_ways(np.array(graph.edges, dtype=np.int64).reshape(-1, 2).T), graph.number_of_nodes()
+    return both_ways(
+        np.array(graph.edges, dtype=np.int64).reshape(-1, 2).T
+    ), graph.number_of_nodes()
 
 
 @settings(max_examples=40, deadline=None)
@@ -83,7 +85,9 @@ def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_ed
             threads.set_num_threads(None)
         np.testing.assert_array_equal(together, alone)
     turned = joined.joined()[:, rng.permutation(int(joined.edge_ptr[-1]))]
-    np.testing.assert_array_equal(random_walk_encoding(turned, 71, 7, node_ptr=joined.node_ptr), alone)
+    np.testing.assert_array_equal(
+        random_walk_encoding(turned, 71, 7, node_ptr=joined.node_ptr), alone
+    )
 
 
 def _joined(graphs: list[tuple[Edges, int]]) -> Graphs:
@@ -156,12 +160,16 @@ def test_directions_loops_and_repeated_edges_do_not_count() -> None:
     edges, nodes = of_networkx(nx.random_labeled_tree(20, seed=3))
     one_way = edges[:, : edges.shape[1] // 2]
     more = np.concatenate([one_way, one_way[:, :5], [[3, 4], [3, 4]]], axis=1)
-    for found, wanted in zip(laplacian_encoding(more, nodes), laplacian_encoding(edges, nodes), strict=True):
+    for found, wanted in zip(
+        laplacian_encoding(more, nodes), laplacian_encoding(edges, nodes), strict=True
+    ):
         np.testing.assert_array_equal(found, wanted)
 
 
 def test_an_eigenvector_lives_on_one_component() -> None:
-    edges, nodes = of_networkx(nx.disjoint_union_all([nx.path_graph(5), nx.path_graph(4), nx.empty_graph(1)]))
+    edges, nodes = of_networkx(
+        nx.disjoint_union_all([nx.path_graph(5), nx.path_graph(4), nx.empty_graph(1)])
+    )
     values, vectors = laplacian_encoding(edges, nodes, 6)
     np.testing.assert_array_equal(values[:3], 0)
     np.testing.assert_allclose(vectors[:5, 0], 5**-0.5)
@@ -184,7 +192,9 @@ def test_an_encoding_of_several_graphs_is_that_of_each() -> None:
         for g, (edges, nodes) in enumerate(graphs):
             a, b = joined.node_ptr[g], joined.node_ptr[g + 1]
             if name == "rwse5":
-                np.testing.assert_array_equal(arrays["node/rwse"][a:b], random_walk_encoding(edges, nodes, 5))
+                np.testing.assert_array_equal(
+                    arrays["node/rwse"][a:b], random_walk_encoding(edges, nodes, 5)
+                )
             elif name == "lappe4":
                 values, vectors = laplacian_encoding(edges, nodes, 4)
                 np.testing.assert_array_equal(arrays["graph/lappe_values"][g], values)

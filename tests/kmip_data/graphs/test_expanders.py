@@ -57,7 +57,9 @@ def test_small_graphs_are_complete_and_have_fewer_permutations_than_nodes() -> N
     assert (np.sort(targets[:, :10], axis=0) == np.arange(11)[:, None]).all()
 
 
-def test_the_best_of_a_hundred_is_kept_where_none_is_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_of_a_hundred_is_kept_where_none_is_good_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     values = [0.5, 0.9, 0.7, *[0.9] * 97, 5.0]
     drawn = []
 

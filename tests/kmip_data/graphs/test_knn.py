@@ -26,7 +26,9 @@ def _clouds() -> dict[str, np.ndarray]:
     return {
         "uniform": uniform,
         "room": np.where(rng.random((N, 3)) < 0.5, np.round(uniform), uniform),
-        "like s3dis blocks": np.concatenate([distinct, distinct[rng.integers(len(distinct), size=N // 4)]]),
+        "like s3dis blocks": np.concatenate(
+            [distinct, distinct[rng.integers(len(distinct), size=N // 4)]]
+        ),
         "lattice": lattice,
         "line": line,
         "diagonal": np.arange(N)[:, None] * [0.1, 0.1, 0.1],
@@ -51,7 +53,11 @@ def test_both_rules_equal_brute_force(k):
     with Cases() as cases:
         for name, cloud in CLOUDS.items():
             with cases(name):
-                table, edges, wanted = knn_table(cloud, k), knn_edges(cloud, k), exact_table(cloud, k)
+                table, edges, wanted = (
+                    knn_table(cloud, k),
+                    knn_edges(cloud, k),
+                    exact_table(cloud, k),
+                )
                 assert (table.dtype, edges.dtype) == (np.int32, np.int64)
                 assert np.array_equal(table, wanted)
                 assert np.array_equal(edges, [wanted.ravel(), np.repeat(np.arange(len(cloud)), k)])
@@ -66,7 +72,9 @@ def test_any_small_cloud(data):
     values = st.sampled_from([0.0, -0.0, 0.1, 0.2, 1.0, 1e-20, 1e-38, 3e38, -3e38, 7.5])
     numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
     source = data.draw(st.sampled_from([values, numbers]))
-    cloud = np.array(data.draw(st.lists(source, min_size=3 * n, max_size=3 * n)), np.float32).reshape(n, 3)
+    cloud = np.array(
+        data.draw(st.lists(source, min_size=3 * n, max_size=3 * n)), np.float32
+    ).reshape(n, 3)
     k = data.draw(st.integers(1, n - 1))
     assert np.array_equal(knn_table(cloud, k), exact_table(cloud, k))
     assert np.array_equal(knn_edges(cloud, k, rule="torch-cluster"), torch_cluster_edges(cloud, k))
@@ -114,7 +122,9 @@ def test_edges_of_short_graphs():
         cloud = np.random.default_rng(n).random((n, 3), dtype=np.float32)
         edges = knn_edges(cloud, 32)
         assert edges.shape == (2, n * min(32, max(n - 1, 0)))
-        assert np.array_equal(knn_edges(cloud, 32, rule="torch-cluster"), torch_cluster_edges(cloud, 32))
+        assert np.array_equal(
+            knn_edges(cloud, 32, rule="torch-cluster"), torch_cluster_edges(cloud, 32)
+        )
 
 
 def test_what_cannot_be_done_is_an_error():

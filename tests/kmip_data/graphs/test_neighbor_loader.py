@@ -75,7 +75,9 @@ def test_a_draw_is_that_of_a_slow_loop(fanouts):
     for fanout in fanouts:
         drawn = [np.flatnonzero(edges[1] == node) for node in frontier]
         if fanout >= 0:
-            ranks = np.split(random.random(sum(map(len, drawn))), np.cumsum([*map(len, drawn)])[:-1])
+            ranks = np.split(
+                random.random(sum(map(len, drawn))), np.cumsum([*map(len, drawn)])[:-1]
+            )
             drawn = [own[np.argsort(rank)][:fanout] for own, rank in zip(drawn, ranks, strict=True)]
         taken += [int(edge) for own in drawn for edge in own]
         sources = (edges[0, edge] for own in drawn for edge in own)
@@ -124,7 +126,9 @@ def test_draws_follow_seed_and_epoch_not_workers(data):
     global_draws = [torch.manual_seed(s) and ids(drawn(data, seed=None)) for s in (5, 5, 6)]
     assert torch.equal(*global_draws[:2])
     assert not torch.equal(*global_draws[1:])
-    loader = NeighborLoader(data, [3], batch_size=50, num_workers=1, persistent_workers=True, seed=0)
+    loader = NeighborLoader(
+        data, [3], batch_size=50, num_workers=1, persistent_workers=True, seed=0
+    )
     assert not torch.equal(ids(loader), ids(loader))
 
 
@@ -135,7 +139,14 @@ def test_repeated_seeds_have_edges_each(data):
 
 def test_arguments_are_pygs_or_refused_by_name(data):
     theirs = set(inspect.signature(Theirs).parameters)
-    refused = {"disjoint", "time_attr", "input_time", "weight_attr", "neighbor_sampler", "temporal_strategy"}
+    refused = {
+        "disjoint",
+        "time_attr",
+        "input_time",
+        "weight_attr",
+        "neighbor_sampler",
+        "temporal_strategy",
+    }
     assert theirs - refused <= set(inspect.signature(NeighborLoader).parameters) | {"kwargs"}
     for name in refused:
         with pytest.raises(UsageError, match=f"cannot do {name}"):
@@ -158,7 +169,10 @@ def test_arguments_are_pygs_or_refused_by_name(data):
             NeighborLoader(**{"data": data, "num_neighbors": [2], **options})
     transformed = drawn(data, transform=lambda batch: batch.num_nodes)
     assert all(isinstance(number, int) for number in transformed)
-    assert drawn(data, directed=False)[0].num_edges == drawn(data, subgraph_type="induced")[0].num_edges
+    assert (
+        drawn(data, directed=False)[0].num_edges
+        == drawn(data, subgraph_type="induced")[0].num_edges
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyg_lib") is None, reason="pyg-lib is not installed")

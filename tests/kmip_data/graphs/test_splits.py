@@ -35,7 +35,9 @@ def test_share():
         assert share_of(count, share) == expected
 
 
-@given(st.lists(st.integers(1, 40), min_size=2, max_size=9), st.floats(0.01, 0.9), st.integers(0, 5))
+@given(
+    st.lists(st.integers(1, 40), min_size=2, max_size=9), st.floats(0.01, 0.9), st.integers(0, 5)
+)
 def test_grouped_split_keeps_groups_whole_and_comes_nearest(sizes, share, seed):
     rooms = [str(room) for room, size in enumerate(sizes) for _ in range(size)]
     groups = dict(enumerate(rooms))

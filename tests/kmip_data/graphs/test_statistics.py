@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.statistics import MAX_BINS, UnitStatistics, count_classes, histogram, summarise
+from kmip_data.graphs.statistics import (
+    MAX_BINS,
+    UnitStatistics,
+    count_classes,
+    histogram,
+    summarise,
+)
 
 LABEL = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=4)
 
@@ -41,9 +47,13 @@ def _collect(records: list[GraphRecord], schema: Schema) -> dict[str, Any]:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 12), max_size=4), k=st.sampled_from([None, 1, 3])
+    seed=st.integers(0, 2**32),
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+    k=st.sampled_from([None, 1, 3]),
 )
-def test_any_dealing_gives_the_counts_of_a_plain_loop(seed: int, cuts: list[int], k: int | None) -> None:
+def test_any_dealing_gives_the_counts_of_a_plain_loop(
+    seed: int, cuts: list[int], k: int | None
+) -> None:
     schema = Schema(columns=(LABEL,), edges="index" if k is None else "neighbor", k=k)
     records = _records(seed, 12, k=k)
     edges = [0, *sorted(cuts), 12]
@@ -83,7 +93,12 @@ def test_labels_of_graphs_and_of_several_targets() -> None:
         ("uint8", (), np.array([0, 2, 200], np.uint8), [1, 0, 1]),
     ):
         column = Column(
-            key="graph/y", attribute="y", stored=stored, presented=stored, shape=shape, num_classes=3
+            key="graph/y",
+            attribute="y",
+            stored=stored,
+            presented=stored,
+            shape=shape,
+            num_classes=3,
         )
         assert count_classes(values, column).tolist() == wanted
 

@@ -42,7 +42,9 @@ def dataset(build):
 
 def expected(record, k=4):
     """The item of a record, by the definition: one column of ``edge_index`` after the other."""
-    sources = [int(record.neighbor[target, j]) for target in range(record.num_nodes) for j in range(k)]
+    sources = [
+        int(record.neighbor[target, j]) for target in range(record.num_nodes) for j in range(k)
+    ]
     targets = [target for target in range(record.num_nodes) for _ in range(k)]
     x = torch.from_numpy(record.columns["node/x"].copy())
     y = torch.tensor(record.columns["node/y"].tolist(), dtype=torch.int64)
@@ -117,8 +119,13 @@ def test_properties_follow_the_transform(build):
 
 def test_classes_without_a_number_in_the_schema(tmp_path):
     column = Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(3,))
-    targets = [GraphRecord(key=str(i), num_nodes=i, columns={"graph/y": np.ones(3, "f4")}) for i in range(4)]
-    dataset = ShardedDataset(write_build(tmp_path / "b", targets, Schema(columns=(column,), edges="none")))
+    targets = [
+        GraphRecord(key=str(i), num_nodes=i, columns={"graph/y": np.ones(3, "f4")})
+        for i in range(4)
+    ]
+    dataset = ShardedDataset(
+        write_build(tmp_path / "b", targets, Schema(columns=(column,), edges="none"))
+    )
     assert dataset.num_classes == Memory(list(dataset)).num_classes == 3
     assert (dataset[2].y.shape, dataset[2].num_nodes) == ((1, 3), 2)
     assert dataset[:0].num_classes == 0
@@ -129,7 +136,9 @@ def test_another_build_in_the_place_of_an_open_one_is_opened_anew(tmp_path):
     values, cards = {"node/y": np.array([0, 1, 1], np.uint8)}, []
     for classes in (3, 2):
         shutil.rmtree(tmp_path / "b", ignore_errors=True)
-        column = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=classes)
+        column = Column(
+            key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=classes
+        )
         schema = Schema(columns=(column,), edges="none")
         write_build(tmp_path / "b", [GraphRecord(key="a", num_nodes=3, columns=values)], schema)
         cards.append((tmp_path / "b/card.json").read_text())
@@ -244,7 +253,13 @@ def test_every_stored_type_as_numpy_presents_it(tmp_path, compression):
     types = [("uint8", "float32"), ("uint8", "int64"), ("uint8", "int32"), ("float16", "float32")]
     types += [("int8", "int64"), ("uint8", "bool")]
     columns = tuple(
-        Column(key=f"{level}/c{i}", attribute=f"{level}_c{i}", stored=stored, presented=kind, shape=(3,))
+        Column(
+            key=f"{level}/c{i}",
+            attribute=f"{level}_c{i}",
+            stored=stored,
+            presented=kind,
+            shape=(3,),
+        )
         for level in ("graph", "node", "edge")
         for i, (stored, kind) in enumerate(types)
     )
@@ -281,6 +296,9 @@ def test_every_stored_type_as_numpy_presents_it(tmp_path, compression):
             assert item.edge_index.tolist() == wanted.edge_index.tolist()
             assert item.edge_index.dtype == torch.int64
             for column in columns:
-                values, tensor = wanted.columns[column.key].astype(column.presented), item[column.attribute]
+                values, tensor = (
+                    wanted.columns[column.key].astype(column.presented),
+                    item[column.attribute],
+                )
                 assert tensor.dtype == getattr(torch, column.presented)
                 np.testing.assert_array_equal(tensor.numpy().reshape(values.shape), values)

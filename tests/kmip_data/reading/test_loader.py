@@ -124,7 +124,9 @@ def test_neighbours_of_large_graphs(tmp_path):
     for nodes, limit, dtype in ((66_000, 100_000, torch.uint32), (65_536, 65_536, torch.uint16)):
         records = s3dis_records(2, nodes=(nodes, nodes))
         if limit > 65_536:
-            records = [replace(r, neighbor=(r.neighbor.astype("u4") + 464) % nodes) for r in records]
+            records = [
+                replace(r, neighbor=(r.neighbor.astype("u4") + 464) % nodes) for r in records
+            ]
         schema = replace(s3dis_schema(), max_nodes=limit)
         dataset = ShardedDataset(write_build(tmp_path / str(nodes), records, schema))
         (batch,) = GraphLoader(dataset, 2, compact=True)
@@ -176,7 +178,9 @@ def test_transform_takes_the_slow_path(build):
 def test_seed_fixes_the_order_for_any_number_of_threads(numbers):
     epochs = []
     for num_threads, prefetch in [(1, 0), (1, 2), (4, 9)]:
-        loader = GraphLoader(numbers, 4, shuffle=True, seed=9, num_threads=num_threads, prefetch=prefetch)
+        loader = GraphLoader(
+            numbers, 4, shuffle=True, seed=9, num_threads=num_threads, prefetch=prefetch
+        )
         epochs.append([numbers_of(loader) for _ in range(3)])
     assert epochs[0] == epochs[1] == epochs[2]
     assert epochs[0][0] != epochs[0][1]
@@ -260,7 +264,9 @@ def test_a_state_and_loaders_of_another_order(numbers):
         GraphLoader(numbers, 4, shuffle=True).load_state_dict(other.state_dict())
         assert (numbers_of(other), numbers_of(other)) == ([], second)
     # Threads and columns do not change the order.
-    GraphLoader(numbers, 4, shuffle=True, num_threads=2, exclude_keys=["number"]).load_state_dict(within)
+    GraphLoader(numbers, 4, shuffle=True, num_threads=2, exclude_keys=["number"]).load_state_dict(
+        within
+    )
 
 
 def test_samplers_of_pyg(dataset, numbers):
@@ -270,7 +276,9 @@ def test_samplers_of_pyg(dataset, numbers):
     torch.manual_seed(1)
     assert ours == [batch.number.tolist() for batch in DataLoader(numbers, 6, sampler=by_class)]
     batches = DynamicBatchSampler(dataset, max_num=70, num_steps=5)
-    assert_batches(GraphLoader(dataset, batch_sampler=batches), DataLoader(dataset, batch_sampler=batches))
+    assert_batches(
+        GraphLoader(dataset, batch_sampler=batches), DataLoader(dataset, batch_sampler=batches)
+    )
     assert len(GraphLoader(dataset, batch_sampler=batches)) == 5
 
 
@@ -278,7 +286,10 @@ def test_samplers_of_any_kind(numbers):
     for sampler in (np.array([3, 1, 2]), torch.tensor([3, 1, 2]), (3, 1, 2)):
         assert numbers_of(GraphLoader(numbers, 2, sampler=sampler)) == [[3, 1], [2]]
     assert numbers_of(GraphLoader(numbers, 2, sampler=[])) == []
-    assert numbers_of(GraphLoader(numbers, batch_sampler=[torch.tensor([1, 2]), [3]])) == [[1, 2], [3]]
+    assert numbers_of(GraphLoader(numbers, batch_sampler=[torch.tensor([1, 2]), [3]])) == [
+        [1, 2],
+        [3],
+    ]
     loader = GraphLoader(numbers, 2, sampler=(n for n in [4, 5, 6]))
     assert loader.state_dict()["batches"] is None
     assert numbers_of(loader) == [[4, 5], [6]]
@@ -290,7 +301,9 @@ def test_max_nodes_and_lengths(numbers):
     assert all(batch.num_nodes <= 64 for batch in batches)
     larger = GraphLoader(numbers, max_nodes=20)
     assert all(batch.num_nodes <= 20 or batch.num_graphs == 1 for batch in larger)
-    assert flat(numbers_of(GraphLoader(numbers, max_nodes=40, sampler=range(10, 30)))) == list(range(10, 30))
+    assert flat(numbers_of(GraphLoader(numbers, max_nodes=40, sampler=range(10, 30)))) == list(
+        range(10, 30)
+    )
     with pytest.raises(TypeError):
         len(GraphLoader(numbers, max_nodes=40, sampler=range(10)))
     for options in (
@@ -323,7 +336,13 @@ def test_threads_end_with_the_iteration(dataset):
 
 
 WRONG = [
-    *({"batch_size": 0}, {"batch_size": None}, {"batch_size": 2.0}, {"num_threads": 0}, {"prefetch": -1}),
+    *(
+        {"batch_size": 0},
+        {"batch_size": None},
+        {"batch_size": 2.0},
+        {"num_threads": 0},
+        {"prefetch": -1},
+    ),
     *({"seed": -1}, {"max_nodes": 0}, {"batch_size": 2, "max_nodes": 10}, {"compact": True}),
     *({"shuffle": True, "sampler": [1]}, {"batch_sampler": [[1]], "batch_size": 2}),
     *({"batch_sampler": [[1]], "sampler": [1]}, {"sampler": [1], "rank": 0, "world_size": 2}),
@@ -366,7 +385,9 @@ def test_ranks_of_torch_distributed_share_the_graphs_out(numbers, monkeypatch):
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_worker_processes_of_pyg_give_what_one_process_gives(tmp_path, compression):
     options = {"compression": compression, "per_shard": 3}
-    dataset = ShardedDataset(write_build(tmp_path / "b", s3dis_records(24), s3dis_schema(), **options))
+    dataset = ShardedDataset(
+        write_build(tmp_path / "b", s3dis_records(24), s3dis_schema(), **options)
+    )
     list(dataset[:5])  # some shards are mapped, or open, before the workers start
     loader = DataLoader(dataset, 5, num_workers=2, multiprocessing_context="fork", timeout=600)
     assert_batches(loader, DataLoader(dataset, 5))

@@ -60,7 +60,9 @@ def test_ranks_partition_the_graphs(nodes, rule, epoch, world_size):
 @settings(deadline=None)
 def test_cut_by_nodes_is_greedy(nodes, limit, random):
     order = np.array(random.sample(range(len(nodes)), len(nodes)), np.int64)
-    assert [batch.tolist() for batch in cut_by_nodes(order, nodes, limit)] == slow_cut(order, nodes, limit)
+    assert [batch.tolist() for batch in cut_by_nodes(order, nodes, limit)] == slow_cut(
+        order, nodes, limit
+    )
 
 
 def test_one_rank_takes_them_in_order_and_epochs_and_seeds_differ():
@@ -92,4 +94,6 @@ def test_divided_batches_are_those_of_one_process():
         ranks = [rule.batches(nodes, 3, rank, world_size) for rank in range(world_size)]
         for batch, *shares in zip(whole, *ranks, strict=True):
             assert {*batch.tolist()} == {graph for share in shares for graph in share.tolist()}
-            assert [*map(len, shares)] == [max(1, len(batch[rank::world_size])) for rank in range(world_size)]
+            assert [*map(len, shares)] == [
+                max(1, len(batch[rank::world_size])) for rank in range(world_size)
+            ]

@@ -40,7 +40,9 @@ def peak_of(use: Callable[[], object]) -> tuple[BaseException | None, int]:
     return found, highest() - before
 
 
-def failures(cases: Iterator[tuple[str, Callable[[], object]]], *, refused: bool = False) -> list[str]:
+def failures(
+    cases: Iterator[tuple[str, Callable[[], object]]], *, refused: bool = False
+) -> list[str]:
     """Return the cases that end in another error than ours, or take too much memory.
 
     With ``refused`` each must end in our error.
@@ -139,7 +141,10 @@ def strange_names(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callab
         for options in ({"split": text}, {"split_name": text}, {"columns": [text]}):
             name = f"open({next(iter(options))}={shown})"
             yield name, lambda options=options: kmip_data.open(originals / "index", **options)
-        yield f"save(name={shown})", lambda text=text: kmip_data.save(graphs, tmp_path / "saved", name=text)
+        yield (
+            f"save(name={shown})",
+            lambda text=text: kmip_data.save(graphs, tmp_path / "saved", name=text),
+        )
         if text not in {"", "."}:
             yield f"save({shown})", lambda text=text: kmip_data.save(graphs, text)
 

@@ -17,7 +17,9 @@ def run(folder: Path, **environment: str) -> str:
 
 
 def test_machine_code_is_kept(tmp_path):
-    assert run(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache")).startswith(str(tmp_path / "cache"))
+    assert run(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache")).startswith(
+        str(tmp_path / "cache")
+    )
     assert list(tmp_path.glob("cache/*/*.nbc"))
 
 

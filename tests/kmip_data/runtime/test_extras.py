@@ -45,7 +45,9 @@ def test_which_datasets_need_an_extra() -> None:
 def test_molecules_without_rdkit(without, tmp_path: Path) -> None:
     without("chem")
     for sample in (True, False):
-        with pytest.raises(MissingExtra, match="rdkit of the extra chem, which is not installed") as caught:
+        with pytest.raises(
+            MissingExtra, match="rdkit of the extra chem, which is not installed"
+        ) as caught:
             build_dataset("peptides-func", home=Home(tmp_path), sample=sample, jobs=1, quiet=True)
         assert caught.value.parts["next"] == install_command("chem")
     assert not any(tmp_path.iterdir())
@@ -58,7 +60,9 @@ def test_pictures_without_their_packages(monkeypatch, tmp_path: Path) -> None:
             with pytest.raises(
                 MissingExtra, match=f"{module} of the extra images, which is not installed"
             ) as caught:
-                build_own("superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home"))
+                build_own(
+                    "superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home")
+                )
         assert caught.value.parts["next"] == install_command("images")
     assert not (tmp_path / "home").exists()
 
@@ -66,7 +70,9 @@ def test_pictures_without_their_packages(monkeypatch, tmp_path: Path) -> None:
 def test_a_module_for_lightning_without_it(without, monkeypatch) -> None:
     without("lightning")
     monkeypatch.delitem(sys.modules, "kmip_data.datasets.lightning", raising=False)
-    with pytest.raises(MissingExtra, match="lightning of the extra lightning, which is not installed"):
+    with pytest.raises(
+        MissingExtra, match="lightning of the extra lightning, which is not installed"
+    ):
         importlib.import_module("kmip_data.datasets.lightning")
 
 
@@ -75,7 +81,9 @@ def test_a_cluster_without_dask(without, tmp_path: Path) -> None:
     file = tmp_path / "scan.npy"
     np.save(file, np.zeros((9, 3)))
     for recipe, source in (("points", {"path": file}), ("city", {"osm_file": file})):
-        with pytest.raises(MissingExtra, match="dask of the extra distributed, which is not installed"):
+        with pytest.raises(
+            MissingExtra, match="dask of the extra distributed, which is not installed"
+        ):
             build_own(recipe, "mine", source, home=Home(tmp_path / "home"), engine="dask")
     assert not (tmp_path / "home").exists()
 

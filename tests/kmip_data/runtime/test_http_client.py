@@ -104,7 +104,9 @@ def test_every_endless_answer_is_cut(monkeypatch):
     cases = {name: (answer, "http") for name, answer in ENDLESS.items()}
     cases["a TLS handshake drop by drop"] = ((b"\x16\x03\x03\x40\x00\x02", b"\0", 0.05), "https")
     with ThreadPoolExecutor(len(cases)) as pool:
-        found = dict(zip(cases, pool.map(lambda case: how_it_fails(*case), cases.values()), strict=True))
+        found = dict(
+            zip(cases, pool.map(lambda case: how_it_fails(*case), cases.values()), strict=True)
+        )
     with endless(*ENDLESS["a status line drop by drop"]) as host:
         monkeypatch.setenv("https_proxy", f"http://{host}")
         found["the answer of a proxy"] = outcome(lambda: request("https://example.invalid/a"), 60)
@@ -117,7 +119,10 @@ def test_a_slow_reader_is_not_a_slow_server():
     size = 20 * 2**20
     whole = OK + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
     patience = dataclasses.replace(QUICK, stall=1.5)
-    with endless(whole, b"", 1) as host, open_response(f"http://{host}/a", {}, patience) as response:
+    with (
+        endless(whole, b"", 1) as host,
+        open_response(f"http://{host}/a", {}, patience) as response,
+    ):
         pieces = body(response, patience)
         received = len(next(pieces))
         time.sleep(2 * patience.stall)
@@ -127,7 +132,10 @@ def test_a_slow_reader_is_not_a_slow_server():
 def test_a_server_just_above_the_rate_is_read_to_the_end():
     patience = dataclasses.replace(QUICK, rate=40)  # 200 is sent, by a busy machine less
     head = OK + b"Content-Length: 300\r\n\r\n"
-    with endless(head, b"x" * 10, 0.05) as host, open_response(f"http://{host}/a", {}, patience) as response:
+    with (
+        endless(head, b"x" * 10, 0.05) as host,
+        open_response(f"http://{host}/a", {}, patience) as response,
+    ):
         assert sum(map(len, body(response, patience))) == 300
 
 

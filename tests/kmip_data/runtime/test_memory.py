@@ -96,7 +96,9 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
     held.pop()
     held.clear()
     assert memory.kept_bytes() == 3 * size
-    other = memory.empty((2 * size,), np.dtype(np.uint8))  # of another size: others make room for it
+    other = memory.empty(
+        (2 * size,), np.dtype(np.uint8)
+    )  # of another size: others make room for it
     assert memory.kept_bytes() == size
     del other
     assert memory.kept_bytes() == 3 * size
@@ -111,6 +113,8 @@ def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
 def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
     monkeypatch.setattr(memory, "free_host_memory", lambda: 1_000)
     memory.require_memory(1_000, "a city", "free some")
-    with pytest.raises(OutOfResources, match=r"^a city needs about 1 kB of memory; 1 kB are free") as raised:
+    with pytest.raises(
+        OutOfResources, match=r"^a city needs about 1 kB of memory; 1 kB are free"
+    ) as raised:
         memory.require_memory(1_001, "a city", "free some")
     assert raised.value.parts["next"] == "free some"

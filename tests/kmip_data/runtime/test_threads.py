@@ -30,7 +30,9 @@ def gone(name):
 
 
 def running(name):
-    return [thread for thread in threading.enumerate() if thread.name.startswith(f"kmip-data-{name}")]
+    return [
+        thread for thread in threading.enumerate() if thread.name.startswith(f"kmip-data-{name}")
+    ]
 
 
 def test_every_row_once():
@@ -77,7 +79,9 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
         "    os._exit(0 if names <= {'kmip-data_0', 'kmip-data_1'} else 3)\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], timeout=600, check=False, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", code], timeout=600, check=False, env=dict(os.environ)
+    )
     assert done.returncode == 0
 
 

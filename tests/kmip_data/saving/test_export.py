@@ -51,7 +51,9 @@ def graph(nodes: int, edges: int) -> Data:
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Five graphs, two of them without edges, in two parts and none."""
     items = [graph(*size) for size in ((3, 4), (1, 0), (5, 9), (2, 0), (4, 7))]
-    return kmip_data.save(items, tmp_path_factory.mktemp("build") / "graphs", split=SPLIT, title="Graphs")
+    return kmip_data.save(
+        items, tmp_path_factory.mktemp("build") / "graphs", split=SPLIT, title="Graphs"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,9 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """One graph with masks of its nodes, whose number of nodes no attribute gives."""
     code = torch.tensor([0, 1, 2, 0, -1])
     masks = {f"{part}_mask": code == at for at, part in enumerate(("train", "val", "test"))}
-    item = Data(edge_index=torch.tensor([[0, 1], [4, 3]]), level=torch.arange(5), num_nodes=5, **masks)
+    item = Data(
+        edge_index=torch.tensor([[0, 1], [4, 3]]), level=torch.arange(5), num_nodes=5, **masks
+    )
     return kmip_data.save(item, tmp_path_factory.mktemp("build") / "town")
 
 
@@ -72,15 +76,21 @@ def pushed(graphs: Build, tmp_path: Path) -> Path:
 
 def plain(build: Build, record: int) -> dict[str, object]:
     """Return an item as a row has it: graph columns without the leading axis, tensors as lists."""
-    leading = {c.attribute for c in build.card.schema_.columns if c.level == "graph" and c.form == "axis"}
+    leading = {
+        c.attribute for c in build.card.schema_.columns if c.level == "graph" and c.form == "axis"
+    }
     item = kmip_data.ShardedDataset(build)[record].to_dict()
     found = {name: value[0] if name in leading else value for name, value in item.items()}
-    return {name: value.tolist() if torch.is_tensor(value) else value for name, value in found.items()}
+    return {
+        name: value.tolist() if torch.is_tensor(value) else value for name, value in found.items()
+    }
 
 
 def dtypes(build: Build) -> dict[str, str]:
     item = kmip_data.ShardedDataset(build)[0].to_dict()
-    return {name: str(value.numpy().dtype) for name, value in item.items() if torch.is_tensor(value)}
+    return {
+        name: str(value.numpy().dtype) for name, value in item.items() if torch.is_tensor(value)
+    }
 
 
 def leaf(kind: object) -> object:
@@ -94,7 +104,9 @@ def test_parquet_has_every_value_dtype_order_and_part(graphs, city, tmp_path, mo
         for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
             with cases(build.path.name):
                 paths = export(build, "parquet", tmp_path / build.path.name, quiet=True)
-                assert {part: records.tolist() for part, records in parts_of(build).items()} == parts
+                assert {
+                    part: records.tolist() for part, records in parts_of(build).items()
+                } == parts
                 assert list(paths) == list(parts)
                 for part, records in parts.items():
                     rows = parquet.read_table(paths[part]).to_pylist()
@@ -103,11 +115,15 @@ def test_parquet_has_every_value_dtype_order_and_part(graphs, city, tmp_path, mo
                         assert row == own | plain(build, record)
                 file = parquet.ParquetFile(paths[part])
                 found = {name: leaf(file.schema_arrow.field(name).type) for name in dtypes(build)}
-                assert {name: np.dtype(t.to_pandas_dtype()) for name, t in found.items()} == dtypes(build)
+                assert {name: np.dtype(t.to_pandas_dtype()) for name, t in found.items()} == dtypes(
+                    build
+                )
         assert parquet.ParquetFile(tmp_path / "graphs/train.parquet").num_row_groups == 2
 
 
-def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(graphs, pushed, tmp_path, caplog) -> None:
+def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(
+    graphs, pushed, tmp_path, caplog
+) -> None:
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     mlcroissant = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed")
@@ -115,7 +131,9 @@ def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(graphs, pushed,
     files = {part: str(pushed / f"parquet/{part}.parquet") for part in PARTS}
     for found in (
         datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "a")),
-        datasets.load_dataset(str(pushed), cache_dir=str(tmp_path / "b")),  # by the header of the page
+        datasets.load_dataset(
+            str(pushed), cache_dir=str(tmp_path / "b")
+        ),  # by the header of the page
     ):
         for part, records in PARTS.items():
             for row, record in zip(found[part], records, strict=True):
@@ -135,7 +153,14 @@ def test_view_of_a_push_is_read_by_datasets_duckdb_and_croissant(graphs, pushed,
     assert np.array_equal(records[0]["train/edge_index"], plain(graphs, 4)["edge_index"])
     sets = json.loads((pushed / "croissant.json").read_text())["recordSet"]
     shapes = {field["name"]: field.get("arrayShape") for field in sets[0]["field"]}
-    wanted = {"x": "-1,3", "edge_index": "2,-1", "y": None, "pos": "-1,2,2", "target": "4", "byte": "-1"}
+    wanted = {
+        "x": "-1,3",
+        "edge_index": "2,-1",
+        "y": None,
+        "pos": "-1,2,2",
+        "target": "4",
+        "byte": "-1",
+    }
     assert wanted.items() <= shapes.items()
 
 
@@ -160,7 +185,9 @@ def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys
 
 
 def test_pt_and_litdata_have_every_tensor(graphs, city, tmp_path) -> None:
-    litdata = pytest.importorskip("litdata", reason="litdata is not installed: its wheel wants torchvision")
+    litdata = pytest.importorskip(
+        "litdata", reason="litdata is not installed: its wheel wants torchvision"
+    )
     with Cases() as cases:
         for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
             dataset, folder = kmip_data.ShardedDataset(build), tmp_path / build.path.name
@@ -169,7 +196,10 @@ def test_pt_and_litdata_have_every_tensor(graphs, city, tmp_path) -> None:
             for part, records in parts.items():
                 memory = InMemoryDataset()
                 memory.load(str(files[part]))
-                for kind, found in (("pt", memory), ("litdata", litdata.StreamingDataset(str(chunks[part])))):
+                for kind, found in (
+                    ("pt", memory),
+                    ("litdata", litdata.StreamingDataset(str(chunks[part]))),
+                ):
                     with cases(f"{build.path.name} {part} as {kind}"):
                         assert len(found) == len(records)
                         for at, record in enumerate(records):

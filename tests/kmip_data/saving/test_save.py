@@ -63,7 +63,9 @@ def planetoid_like():
     generator = torch.Generator().manual_seed(0)
     n = 200
     order = torch.randperm(n, generator=generator)
-    masks = {name: torch.zeros(n, dtype=torch.bool) for name in ("train_mask", "val_mask", "test_mask")}
+    masks = {
+        name: torch.zeros(n, dtype=torch.bool) for name in ("train_mask", "val_mask", "test_mask")
+    }
     for mask, chosen in zip(masks.values(), (order[:30], order[30:60], order[60:150]), strict=True):
         mask[chosen] = True
     return Data(
@@ -90,7 +92,9 @@ def odd_dtypes():
         data = Data(num_nodes=n, edge_index=torch.zeros(2, e, dtype=torch.long))
         for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16):
             info = torch.iinfo(dtype)
-            data[f"node_{dtype}".replace("torch.", "")] = torch.tensor([info.min, info.max] * n)[:n].to(dtype)
+            data[f"node_{dtype}".replace("torch.", "")] = torch.tensor([info.min, info.max] * n)[
+                :n
+            ].to(dtype)
         for dtype in (torch.float16, torch.float32, torch.float64):
             info = torch.finfo(dtype)
             values = [info.max, info.tiny, float("nan"), float("inf"), -0.0] * n
@@ -154,7 +158,9 @@ def test_k_nn_graphs_get_a_neighbour_table(tmp_path):
     assert (dataset.schema.edges, dataset.schema.k) == ("neighbor", 3)
     (batch,) = GraphLoader(dataset, 2, compact=True)
     assert batch.neighbor.shape == (14, 3)
-    graphs[1].edge_index = graphs[1].edge_index.flip(1)  # the same edges, not grouped as a table has them
+    graphs[1].edge_index = graphs[1].edge_index.flip(
+        1
+    )  # the same edges, not grouped as a table has them
     dataset = kmip_data.open(kmip_data.save(graphs, tmp_path / "other").path)
     assert dataset.schema.edges == "index"
     assert_same(dataset[1], graphs[1], ordered=False)
@@ -196,7 +202,9 @@ def test_splits_of_graphs(tmp_path):
         assert build.card.splits["given"].parts["train"].graphs == 3
     mask = torch.zeros(40, dtype=torch.bool)
     mask[[2, 4]] = True
-    build = kmip_data.save(TUDatasetLike(), tmp_path / "masks", split={"train": ~mask, "test": mask})
+    build = kmip_data.save(
+        TUDatasetLike(), tmp_path / "masks", split={"train": ~mask, "test": mask}
+    )
     assert kmip_data.open(build.path, "test").records.tolist() == [2, 4]
 
 
@@ -220,7 +228,9 @@ def test_splits_that_do_not_fit(tmp_path):
     outside = ({"train": [40]}, {"train": [-1]}, {"training": [1]}, {"train": [0.5]})
     check_each(check, [*outside, {"train": [1], "test": [1]}])
     with pytest.raises(UsageError):
-        kmip_data.save([regular_graph(10, 2)], tmp_path / "b", split={"train": [1], "test": [1, 11]})
+        kmip_data.save(
+            [regular_graph(10, 2)], tmp_path / "b", split={"train": [1], "test": [1, 11]}
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -247,7 +257,10 @@ class Pair(Data):
 UNFIT = [
     (several(extra=lambda i: torch.zeros(1) if i == 2 else None), "00000002 has other attributes"),
     (several(x=lambda i: torch.zeros(2 + i, 2 + i)), "'x' of graph 00000001 does not go"),
-    (several(x=lambda i: torch.zeros(2 + i, 2, dtype=[torch.half, torch.float][i > 0])), "'x' of graph 0000"),
+    (
+        several(x=lambda i: torch.zeros(2 + i, 2, dtype=[torch.half, torch.float][i > 0])),
+        "'x' of graph 0000",
+    ),
     (several(u=lambda i: torch.zeros(7 + i)), "'u' of graph"),
     (several(words=["a", "b"]), "'words' of graph 00000000 cannot be saved"),
     (several(z=torch.zeros(3, dtype=torch.complex64)), "'z' of graph 00000000 cannot be saved"),
@@ -294,13 +307,17 @@ def test_the_target_is_a_new_folder(tmp_path):
 
 def test_many_shards_and_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr("kmip_data.saving.save.MAX_SHARD_BYTES", 5_000)
-    one, two = (kmip_data.save(TUDatasetLike(), tmp_path / name, name="tu") for name in ("one", "two"))
+    one, two = (
+        kmip_data.save(TUDatasetLike(), tmp_path / name, name="tu") for name in ("one", "two")
+    )
     assert len(one.card.shards) > 4
     assert verify_build(one.path).ok
     for item, wanted in zip(kmip_data.open(one.path), TUDatasetLike(), strict=True):
         assert_same(item, wanted, ordered=False)
     assert contents(one.path) == contents(two.path)
-    assert kmip_data.save(TUDatasetLike()[1:], tmp_path / "other", name="tu").card.key != one.card.key
+    assert (
+        kmip_data.save(TUDatasetLike()[1:], tmp_path / "other", name="tu").card.key != one.card.key
+    )
 
 
 def test_the_card(tmp_path):

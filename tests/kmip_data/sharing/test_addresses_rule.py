@@ -27,7 +27,14 @@ from kmip_data.wording import without_secrets
 
 SECRET = "Xq7-s3cr3t"
 LOGINS = ["me:{}@", "{}@", "me:{}/y@", "me:x?{}@", "me:x#{}@", "me:a@{}@"]
-TAILS = ["?jwt={}", "?pass={}&x=1", "#token={}", "?a=1&X-Amz-Credential={}", "?{}", "/x.zip;v=1?sig={}"]
+TAILS = [
+    "?jwt={}",
+    "?pass={}&x=1",
+    "#token={}",
+    "?a=1&X-Amz-Credential={}",
+    "?{}",
+    "/x.zip;v=1?sig={}",
+]
 
 
 def addresses(scheme: str, host: str) -> list[str]:
@@ -66,7 +73,11 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
         return kmip_data.open(address, home=home.root).build
 
     with Cases() as cases:
-        dead = [*addresses("http", "127.0.0.1:9"), *addresses("nope", "host"), *addresses("github", "main")]
+        dead = [
+            *addresses("http", "127.0.0.1:9"),
+            *addresses("nope", "host"),
+            *addresses("github", "main"),
+        ]
         for address in dead:
             for call in (pull_it, open_it) if address.startswith("http") else (open_it,):
                 with cases(f"{call.__name__} {address}"):
@@ -94,7 +105,10 @@ def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(small,
                 assert SECRET not in outcome.out + outcome.err
                 assert SECRET not in Mirror(url=address).address
                 assert SECRET not in without_secrets(f"asked {address!r}, (of {address}): none")
-                assert SECRET not in from_exception(error).reason + MirrorFailed(f"failed ({address})").reason
+                assert (
+                    SECRET
+                    not in from_exception(error).reason + MirrorFailed(f"failed ({address})").reason
+                )
                 text = f"no such key: {SECRET} or {urllib.parse.quote(SECRET)}"
                 assert SECRET not in without_secrets(text, address)
         for address in ("memory://share/x?y=1", "memory://me:pw@share/z"):

@@ -73,13 +73,17 @@ def test_edge_lists_texts_empty_graphs_and_added_columns(tmp_path):
     graphs = []
     for n, e in ((50_000, 90_000), (0, 0), (20_000, 0), (3, 5)):
         edges = torch.randint(max(n, 1), (2, e))
-        graphs.append(Data(x=torch.rand(n, 3), edge_index=edges, edge_attr=torch.rand(e), name=f"g{n}"))
+        graphs.append(
+            Data(x=torch.rand(n, 3), edge_index=edges, edge_attr=torch.rand(e), name=f"g{n}")
+        )
     build = kmip_data.save(graphs, tmp_path / "b")
     obtain_columns(build, ["degree-profile-2.8"], quiet=True)
     share_folder(build.path, tmp_path / "share")
     with serving_folder(tmp_path / "share") as server:
         for columns in (None, ["x", "degree-profile-2.8"]):
-            local, far = (kmip_data.open(at, columns=columns) for at in (build.path, server.address))
+            local, far = (
+                kmip_data.open(at, columns=columns) for at in (build.path, server.address)
+            )
             for one, other in zip(far, local, strict=True):
                 assert_same(one, other)
             first_batches(far, local, batch_size=4)
@@ -148,7 +152,9 @@ def test_pickled_forked_and_read_in_workers(pushed, server):
     far = kmip_data.open(server.address)
     far[0]
     assert_same(pickle.loads(pickle.dumps(far))[31], pushed[0][31])
-    loader = DataLoader(far, batch_size=16, num_workers=2, multiprocessing_context="fork", timeout=300)
+    loader = DataLoader(
+        far, batch_size=16, num_workers=2, multiprocessing_context="fork", timeout=300
+    )
     for batch, other in zip(loader, DataLoader(pushed[0], batch_size=16), strict=True):
         assert_same(batch, other)
 
@@ -158,7 +164,9 @@ def test_other_schemes_are_read_by_fsspec(pushed, tmp_path, scheme, request):
     local, folder = pushed
     address = f"file://{folder}"
     if scheme != "file":
-        address = f"memory://{tmp_path.name}" if scheme == "memory" else request.getfixturevalue("bucket")
+        address = (
+            f"memory://{tmp_path.name}" if scheme == "memory" else request.getfixturevalue("bucket")
+        )
         system, root = fsspec.core.url_to_fs(address)
         system.put(f"{folder}/", root, recursive=True)
     far = kmip_data.open(address)
@@ -210,7 +218,10 @@ def test_what_cannot_be_read_from_afar_is_refused(pushed, server, tmp_path):
     packed = write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(), compression="gzip")
     share_folder(packed.path, tmp_path / "packed")
     for folder, found in (("run", "is not a build"), ("packed", "it is compressed")):
-        with serving_folder(tmp_path / folder) as other, pytest.raises(UsageError, match=found) as raised:
+        with (
+            serving_folder(tmp_path / folder) as other,
+            pytest.raises(UsageError, match=found) as raised,
+        ):
             kmip_data.open(other.address)
         assert f"kmip-data pull {other.address}" in raised.value.parts["next"]
     server.ranges = False
@@ -230,7 +241,10 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):
         sound = (folder / name).read_bytes()
         for spoilt in (b" " * (2**24 + 1), b"[" * 100_000, b""):
             (folder / name).write_bytes(spoilt)
-            with serving_folder(folder) as server, pytest.raises(DamagedInput, match=f"{name} is not what"):
+            with (
+                serving_folder(folder) as server,
+                pytest.raises(DamagedInput, match=f"{name} is not what"),
+            ):
                 _read_bytes(server.address, tmp_path / str(len(spoilt)), range(0, 120, 10))
         (folder / name).write_bytes(sound)
 

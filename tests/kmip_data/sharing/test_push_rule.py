@@ -27,9 +27,28 @@ from kmip_data.sharing.push import push_build
 MINE = b"a file of the user"
 #: Names that a push writes, and others.
 IN_THE_WAY = [
-    *("README.md", "card.json", "config.toml", "croissant.json", "metrics.csv", "model.safetensors"),
-    *("push.json", "result.json", "share.json", "blocks.sha256", "shards/00000.h5", "splits/given.h5"),
-    *("columns/degree-profile-2.8/00000.h5", "columns/mine/card.json", "thesis.tex", "shards/notes.txt"),
+    *(
+        "README.md",
+        "card.json",
+        "config.toml",
+        "croissant.json",
+        "metrics.csv",
+        "model.safetensors",
+    ),
+    *(
+        "push.json",
+        "result.json",
+        "share.json",
+        "blocks.sha256",
+        "shards/00000.h5",
+        "splits/given.h5",
+    ),
+    *(
+        "columns/degree-profile-2.8/00000.h5",
+        "columns/mine/card.json",
+        "thesis.tex",
+        "shards/notes.txt",
+    ),
 ]
 
 
@@ -88,7 +107,9 @@ def test_other_files_are_in_the_way_and_stay(small, runs, pushes, tmp_path) -> N
                     assert isinstance(raised.value, UsageError)
                     assert name in str(raised.value)
         ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
-        other = kmip_data.save([Data(x=torch.ones(9, 2), edge_index=ring)], tmp_path / "rings", name="rings")
+        other = kmip_data.save(
+            [Data(x=torch.ones(9, 2), edge_index=ring)], tmp_path / "rings", name="rings"
+        )
         for kind, first, second in (
             ("another run", pushes["run"], lambda to: push_run(runs[1], to, quiet=True)),
             ("a run over a build", pushes["build"], pushes["run"]),

@@ -22,7 +22,13 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, SourceUnavailable, UsageError
+from kmip_data.errors import (
+    DamagedInput,
+    KmipDataError,
+    LicenseNotAccepted,
+    SourceUnavailable,
+    UsageError,
+)
 from kmip_data.files.reading import sealed_json
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.find import obtain_columns
@@ -41,7 +47,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     ring = torch.stack([torch.arange(2000), torch.arange(2000).roll(1)])
     graphs = [Data(x=torch.rand(2000, 60, generator=generator), edge_index=ring) for _ in range(6)]
     folder = tmp_path_factory.mktemp("build") / "rings"
-    found = kmip_data.save(graphs, folder, split={"train": [0, 1, 2], "test": [3, 5]}, title="Rings")
+    found = kmip_data.save(
+        graphs, folder, split={"train": [0, 1, 2], "test": [3, 5]}, title="Rings"
+    )
     obtain_columns(found, ["degree-profile-2.8"], quiet=True)
     return found
 
@@ -82,7 +90,9 @@ def test_there_and_back_is_the_same_build(build, address, home) -> None:
     before = {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}
     assert not found.there
     assert pull(address, home, quiet=True).there
-    assert before == {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}, "nothing again"
+    assert before == {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}, (
+        "nothing again"
+    )
 
 
 def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> None:
@@ -98,7 +108,11 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
     assert (tmp_path / "share" / BLOCKS_NAME).read_bytes() == blocks
     assert hashlib.sha256(blocks).hexdigest() == share["blocks"]
     there = digests(tmp_path / "share").keys()
-    assert there == {entry["file"] for entry in share["files"]} | {SHARE_NAME, BLOCKS_NAME, "push.json"}
+    assert there == {entry["file"] for entry in share["files"]} | {
+        SHARE_NAME,
+        BLOCKS_NAME,
+        "push.json",
+    }
     digest = share.pop("digest")
     text = json.dumps(share, sort_keys=True, separators=(",", ":"))
     assert hashlib.sha256(text.encode()).hexdigest() == digest
@@ -117,7 +131,9 @@ def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) ->
     order.clear()
     push_build(build, address, quiet=True)
     assert order == [], "the same again is nothing to do"
-    push_build(Build(build.path, build.card.model_copy(update={"notes": ["changed"]})), address, quiet=True)
+    push_build(
+        Build(build.path, build.card.model_copy(update={"notes": ["changed"]})), address, quiet=True
+    )
     assert (order[0], order[-1]) == (f"-{SHARE_NAME}", SHARE_NAME)
     assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
 
@@ -127,7 +143,11 @@ def test_what_was_spoilt_is_refused(build, tmp_path, home) -> None:
     push_build(build, str(share), quiet=True)
     with Cases() as cases:
         for file in ("shards/00000.h5", "splits/given.h5", "card.json", BLOCKS_NAME, SHARE_NAME):
-            for way, error in (("flipped", DamagedInput), ("cut", KmipDataError), ("missing", KmipDataError)):
+            for way, error in (
+                ("flipped", DamagedInput),
+                ("cut", KmipDataError),
+                ("missing", KmipDataError),
+            ):
                 with cases(f"{file} {way}"):
                     data = (share / file).read_bytes()
                     damage(share / file, data, way)
@@ -186,7 +206,10 @@ def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch) -
                 assert digests(tmp_path) == before
     (share / SHARE_NAME).unlink()
     os.mkfifo(share / SHARE_NAME)
-    for read in (lambda: pull(str(share), home, quiet=True), lambda: kmip_data.open(share.as_uri())):
+    for read in (
+        lambda: pull(str(share), home, quiet=True),
+        lambda: kmip_data.open(share.as_uri()),
+    ):
         with pytest.raises(SourceUnavailable):
             read()
 
@@ -229,7 +252,9 @@ def test_a_licence_that_forbids_it_is_named(build, tmp_path) -> None:
     terms = load_manifest("shapenet-part").license.model_dump()
     for states in ({"license": terms}, {"manifest": "shapenet-part"}):
         with pytest.raises(LicenseNotAccepted, match="does not let it be passed on"):
-            push_build(Build(build.path, build.card.model_copy(update=states)), str(tmp_path / "share"))
+            push_build(
+                Build(build.path, build.card.model_copy(update=states)), str(tmp_path / "share")
+            )
     assert not (tmp_path / "share").exists()
 
 
@@ -268,7 +293,9 @@ def trickle(handler: Handler) -> None:
         handler.wfile.write(b" ")
 
 
-def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(home, build, monkeypatch) -> None:
+def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(
+    home, build, monkeypatch
+) -> None:
     """None of these answers makes a push into none."""
     monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "1")
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
@@ -305,14 +332,18 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
     shard = home.built / "rings/shards/00000.h5"
     shard.parent.mkdir(parents=True)
     whole = (build.path / "shards/00000.h5").read_bytes()
-    shard.with_name(f".{build.card.shards[0].sha256}.partial").write_bytes(whole[: BLOCK + 5] + b"?" * BLOCK)
+    shard.with_name(f".{build.card.shards[0].sha256}.partial").write_bytes(
+        whole[: BLOCK + 5] + b"?" * BLOCK
+    )
     with serving() as server:
         for file in digests(tmp_path / "share"):
             data = (tmp_path / "share" / file).read_bytes()
             cut = [File(data, ranges=knows, cut=2 * BLOCK + 7)] if file == "shards/00000.h5" else []
             server.route(f"/{file}", *cut, File(data, ranges=knows))
         found = pull(server.url(""), home, quiet=True)
-        asked = [headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"]
+        asked = [
+            headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"
+        ]
     assert digests(found.path) == digests(build.path)
     assert asked[:2] == [f"bytes={BLOCK}-", f"bytes={2 * BLOCK}-"] or not knows
 
@@ -323,7 +354,9 @@ class Hub(MemoryFileSystem):
     protocol = "hf"
 
     def resolve_path(self, path: str) -> SimpleNamespace:
-        return SimpleNamespace(repo_id="me/rings", repo_type="dataset", revision="main", path_in_repo="v1")
+        return SimpleNamespace(
+            repo_id="me/rings", repo_type="dataset", revision="main", path_in_repo="v1"
+        )
 
     def open(self, path: str, mode: str = "rb", **more: object) -> object:
         if mode == "rb" and not self.exists(path):
@@ -335,7 +368,9 @@ class Hub(MemoryFileSystem):
 
 def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
     hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
-    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda address: (Hub(), address.removeprefix("hf:/")))
+    monkeypatch.setattr(
+        fsspec.core, "url_to_fs", lambda address: (Hub(), address.removeprefix("hf:/"))
+    )
     commits = []
 
     def create_commit(self: object, repo_id: str, operations: list, **about: str) -> None:
@@ -359,7 +394,11 @@ def test_the_page_has_the_header_of_a_hub(build) -> None:
     card = build.card.model_copy(update={"license": terms, "title": "A: #1 'x'"})
     _, head, page = dataset_page(card).decode().split("---\n", 2)
     license_ = {"license": "other", "license_name": terms["name"], "license_link": terms["url"]}
-    about = {"task_categories": ["graph-ml"], "tags": ["graph", "hdf5", "kmip-data"], "viewer": False}
+    about = {
+        "task_categories": ["graph-ml"],
+        "tags": ["graph", "hdf5", "kmip-data"],
+        "viewer": False,
+    }
     assert yaml.safe_load(head) == {**license_, "pretty_name": card.heading, **about}
     assert page.startswith("\n# rings")
     assert license_fields({"name": "ODbL 1.0", "url": "x"}) == {"license": "odbl"}

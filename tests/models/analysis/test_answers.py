@@ -18,7 +18,13 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.analysis.answers import ask, by_hop, chosen_keys, node_influence, prediction_of
+from kmip_data.models.analysis.answers import (
+    ask,
+    by_hop,
+    chosen_keys,
+    node_influence,
+    prediction_of,
+)
 from kmip_data.models.analysis.study import recording
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.run.predictions import predict
@@ -33,7 +39,9 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     build = learnable_build(folder / "build", graphs=8, nodes=40)
     heads = ["--set", f"model.attention.heads={HEADS}", "--set", f"model.attention.k={K}"]
-    done = kmip("train", "--dataset", build.path, "--epochs", 2, *TINY_RUN, *heads, "--home", folder)
+    done = kmip(
+        "train", "--dataset", build.path, "--epochs", 2, *TINY_RUN, *heads, "--home", folder
+    )
     return Path(done.json["run"])
 
 
@@ -87,7 +95,9 @@ def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
 def test_a_row_of_logits_says_a_class_labels_or_values():
     row = torch.tensor([-1.0, 2.0, 0.5])
     assert prediction_of(Task("graph", "single-label", 3), row) == 1
-    np.testing.assert_array_equal(prediction_of(Task("graph", "multilabel", 3), row), [False, True, True])
+    np.testing.assert_array_equal(
+        prediction_of(Task("graph", "multilabel", 3), row), [False, True, True]
+    )
     np.testing.assert_array_equal(prediction_of(Task("graph", "regression", 3), row), row.numpy())
 
 
@@ -95,7 +105,9 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     page = tmp_path / "page.html"
     found = kmip("explore", run, run, "--record", "1", "--output", page, "--json").json
     assert found["saved"] == str(page)
-    header = json.loads(re.search(r'id="header">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1])
+    header = json.loads(
+        re.search(r'id="header">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
+    )
     explore = header["explore"]
     assert [len(curve["columns"]["val_loss"]) for curve in explore["curves"]] == [2, 2]
     for curve in explore["curves"]:
@@ -129,7 +141,9 @@ class OfTensors(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         keys = {"attention": {"heads": 2, "key_dim": 4, "k": 3}} if name == "gps-kmip" else {}
-        config = ModelConfig(name=name, layers=2, hidden_dim=8, parameter_budget=None, head="node", **keys)
+        config = ModelConfig(
+            name=name, layers=2, hidden_dim=8, parameter_budget=None, head="node", **keys
+        )
         self.model = build_model(config, in_channels=5, num_classes=4).eval()
 
     def forward(self, x, edge_index):
@@ -144,7 +158,11 @@ def influence(model: nn.Module, graph: Data, nodes: list[int]):
 
 def test_message_passing_has_the_influence_that_pyg_measures():
     oracle = pytest.importorskip("torch_geometric.utils.influence")
-    graph, model, hops = streets(40), OfTensors("gcn"), 5  # beyond the layers: its cut changes nothing
+    graph, model, hops = (
+        streets(40),
+        OfTensors("gcn"),
+        5,
+    )  # beyond the layers: its cut changes nothing
     wanted, _ = oracle.total_influence(model, graph, hops, vectorize=False)
     nodes = list(range(40))
     found = by_hop(influence(model, graph, nodes), graph.edge_index, nodes, hops)

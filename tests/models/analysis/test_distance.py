@@ -22,10 +22,22 @@ def test_each_node_counts_in_the_band_of_its_distance(tmp_path) -> None:
     def check(task: str) -> None:
         sizes = {"task": task, "nodes": 24, "graphs": 60}
         keys = [
-            word for name, value in sizes.items() for word in ("--set", f"data.parameters.{name}={value}")
+            word
+            for name, value in sizes.items()
+            for word in ("--set", f"data.parameters.{name}={value}")
         ]
         small = ["--set", "model.layers=1", "--set", "model.hidden_dim=8", "--epochs", 1]
-        order = ["train", "--dataset", "long-range", "--model", "gcn", *keys, *small, "--home", tmp_path]
+        order = [
+            "train",
+            "--dataset",
+            "long-range",
+            "--model",
+            "gcn",
+            *keys,
+            *small,
+            "--home",
+            tmp_path,
+        ]
         run = kmip(*order, "--quiet", "--json").json["run"]
         graphs = list(LongRange(root=tmp_path, split="test", **sizes))
         predicted = predict(run, home=home).pred
@@ -41,7 +53,11 @@ def test_each_node_counts_in_the_band_of_its_distance(tmp_path) -> None:
         bands = by_distance(run, home=home)
         for name, nodes, value in zip(bands.bands, bands.nodes, bands.values, strict=True):
             first, _, last = name.partition("–")
-            of = [value for d in range(int(first), int(last or first) + 1) for value in wanted.get(d, [])]
+            of = [
+                value
+                for d in range(int(first), int(last or first) + 1)
+                for value in wanted.get(d, [])
+            ]
             assert (nodes, value) == (len(of), pytest.approx(np.mean(of), rel=1e-5))
         assert sum(bands.nodes) == sum(len(of) for distance, of in wanted.items() if distance)
         shown = kmip("evaluate", run, "--by-class", "--home", tmp_path).out
@@ -59,5 +75,8 @@ def test_targets_and_errors_of_nodes_are_colours(tmp_path) -> None:
     assert names[:3] == ["target", "absolute error", "prediction"]
     assert header["layers"][0]["unit"] == "edges"
     assert header["layers"][1]["note"] == f"a run: mean {(len(target) - 1) / 2:.3g}"
-    assert next(layer["name"] for layer in record_graph(dataset, 1, None, "").header["layers"]) == "target"
+    assert (
+        next(layer["name"] for layer in record_graph(dataset, 1, None, "").header["layers"])
+        == "target"
+    )
     np.testing.assert_array_equal(drawing_of(dataset, 1).values, target)

@@ -110,7 +110,9 @@ def test_known_pairs_are_not_isomorphic_and_rook_and_shrikhande_are_strongly_reg
         assert not nx.is_isomorphic(nx.from_numpy_array(first), nx.from_numpy_array(second))
     for matrix in PAIRS["4x4 rook, Shrikhande"]:  # (16, 6, 2, 2), of which there are two
         eye = np.eye(16, dtype=np.int64)
-        np.testing.assert_array_equal(matrix @ matrix, 6 * eye + 2 * matrix + 2 * (1 - eye - matrix))
+        np.testing.assert_array_equal(
+            matrix @ matrix, 6 * eye + 2 * matrix + 2 * (1 - eye - matrix)
+        )
 
 
 @given(small_pairs)

@@ -35,7 +35,9 @@ def slow_curves(queries, keys, values, ks):
     error, weight = [0.0] * len(ks), [0.0] * len(ks)
     for h in range(heads):
         for i in range(m):
-            scores = [float(queries[h, i].double() @ keys[h, j].double()) / math.sqrt(d) for j in range(n)]
+            scores = [
+                float(queries[h, i].double() @ keys[h, j].double()) / math.sqrt(d) for j in range(n)
+            ]
             exps = [math.exp(score) for score in scores]
             full = sum(e * values[h, j].double() for j, e in enumerate(exps)) / sum(exps)
             down = sorted(range(n), key=lambda j: -scores[j])
@@ -56,7 +58,9 @@ def test_curves_equal_a_loop_and_the_attention_we_ship(monkeypatch):
     error, weight = slow_curves(queries, keys, values, ks)
     for scratch in (2**26, 1):
         monkeypatch.setattr(study, "SCRATCH", scratch)
-        np.testing.assert_allclose(approximation_error(queries, keys, values, ks)[0], error, atol=1e-12)
+        np.testing.assert_allclose(
+            approximation_error(queries, keys, values, ks)[0], error, atol=1e-12
+        )
         np.testing.assert_allclose(cumulative_weight(queries, keys, ks), weight, atol=1e-12)
     full = torch.nn.functional.scaled_dot_product_attention(queries, keys, values)
     distance = (kmip_attention(queries, keys, values, 5) - full).norm(dim=-1).mean()
@@ -78,7 +82,12 @@ def test_study_takes_the_layers_graphs_and_rows_asked_for():
     one = gaussian_projections(6, 3, graphs=4)
     three = Projections(one.layers * 3, (6, 18), {})
     found = run_study(three, approximation, ks=(1, 18, 19))
-    assert found.samples == ((1, 0, 6), (2, 0, 6), (1, 1, 18), (2, 1, 18))  # the first layer is left out
+    assert found.samples == (
+        (1, 0, 6),
+        (2, 0, 6),
+        (1, 1, 18),
+        (2, 1, 18),
+    )  # the first layer is left out
     mean, std = found.summary("k-MIP")
     assert mean[0] > 0
     assert mean[1] == mean[2] == std[2] == 0
@@ -114,7 +123,9 @@ def test_recorded_projections_give_the_layers_output_again():
         assert all(not module._forward_pre_hooks for module in model.modules())
         with torch.no_grad():
             x = batches[0][0]
-            expected = torch.cat([model.first(x[:4]), model.first(x[4:])])  # alone, so that nothing is padded
+            expected = torch.cat(
+                [model.first(x[:4]), model.first(x[4:])]
+            )  # alone, so that nothing is padded
             queries, keys, values = (tensor[:, :9] for tensor in found.layers[0])
             again = kmip_attention(queries, keys, values, 3, query_ptr=[0, 4, 9])
         torch.testing.assert_close(again.transpose(0, 1).flatten(1), expected)
@@ -140,19 +151,26 @@ def drawn(monkeypatch):
     """The axes of what was drawn last, their ticks in place."""
     figures = []
     save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **b: (figures.append(self), save(self, *a, **b)))
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **b: (figures.append(self), save(self, *a, **b))
+    )
     return figures
 
 
 def ticks(axis):
     low, high = sorted(axis.get_view_interval())
-    return [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    return [
+        tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high
+    ]
 
 
 def test_shares_and_short_logarithmic_axes(drawn, tmp_path):
     row = {"dataset": "helsinki", "metric": "accuracy", "seconds": 0.5}
     ours = [row | {"curve": "a run", "k": k, "test": test} for k, test in ((5, 0.2), (15, 0.22))]
-    draw_over_k([(ours, [{"curve": "the paper's", "k": 10, "test": 0.21, "seconds": 0}])], tmp_path / "p.png")
+    draw_over_k(
+        [(ours, [{"curve": "the paper's", "k": 10, "test": 0.21, "seconds": 0}])],
+        tmp_path / "p.png",
+    )
     over_k, seconds, tradeoff = drawn[0].axes
     assert {"5", "10", "15"} & set(ticks(over_k.xaxis)), "less than a decade has ticks, too"
     assert "22 %" in ticks(over_k.yaxis)

@@ -33,7 +33,12 @@ def problem(dim: int, width: int, k: int, ptr: list[int], *, heads: int = 2) -> 
     queries, keys, values = (torch.randn(heads, ptr[-1], size) for size in (dim, dim, width))
     keys[:, 2] = 6
     queries.abs_()
-    return queries, keys, values, *topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
+    return (
+        queries,
+        keys,
+        values,
+        *topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense"),
+    )
 
 
 def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> None:
@@ -42,7 +47,9 @@ def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> No
     scale = 0.3
     exact = [rows.double().requires_grad_() for rows in (queries, keys, values)]
     expected, _ = gathered.differentiable(*exact, indices, keep, scale)
-    grad = torch.randn(expected.shape).transpose(0, 1).contiguous().transpose(0, 1)  # rows of all heads
+    grad = (
+        torch.randn(expected.shape).transpose(0, 1).contiguous().transpose(0, 1)
+    )  # rows of all heads
     out, weights = launch.forward(values, scores, indices.int(), keep, scale)
     tolerance = dict(rtol=1e-5, atol=2e-6)
     torch.testing.assert_close(out.double(), expected.detach(), **tolerance)
@@ -60,7 +67,10 @@ LONG = itertools.product([(5, 14, 10), (14, 5, 1), (19, 19, 3), (76, 76, 15)], [
 
 @pytest.mark.parametrize(
     ("dim", "width", "k", "dropped"),
-    [(5, 14, 6, True), *(pytest.param(*each, drop, marks=pytest.mark.torture) for each, drop in LONG)],
+    [
+        (5, 14, 6, True),
+        *(pytest.param(*each, drop, marks=pytest.mark.torture) for each, drop in LONG),
+    ],
 )
 def test_exact_formula(dim: int, width: int, k: int, dropped: bool, monkeypatch) -> None:
     monkeypatch.setattr(launch, "SEGMENT", 16)  # the key that all chose is cut
@@ -96,7 +106,9 @@ def test_many_keys_of_a_query(monkeypatch) -> None:
     assert operators.kernels_for(values, operators.MOST_K + 1) is gathered
 
 
-@pytest.mark.parametrize("segment", [3, *(pytest.param(s, marks=pytest.mark.torture) for s in (1, 2, 8, 64))])
+@pytest.mark.parametrize(
+    "segment", [3, *(pytest.param(s, marks=pytest.mark.torture) for s in (1, 2, 8, 64))]
+)
 def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
     """Lists that begin, end or stop short at a cut, also where all pairs after it are without a key."""
     monkeypatch.setattr(launch, "SEGMENT", segment)
@@ -110,7 +122,9 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
     for sums, coefficients, source in ((found[0], slopes, queries), (found[1], weights, grad)):
         expected = torch.zeros(2, 4, source.shape[2])  # the last key for those without one
         for head, row, slot in itertools.product(range(2), range(8), range(2)):
-            expected[head, indices[head, row, slot]] += coefficients[head, row, slot] * source[head, row]
+            expected[head, indices[head, row, slot]] += (
+                coefficients[head, row, slot] * source[head, row]
+            )
         torch.testing.assert_close(sums, expected[:, :3])
 
 

@@ -20,7 +20,9 @@ needs_gpu = pytest.mark.skipif(
 def test_kernels_on_a_gpu(dim: int, width: int, k: int, dropout: float) -> None:
     """The same bits twice, those of the CPU to tolerance, one key chosen by all, and nothing waits."""
     generator = torch.Generator().manual_seed(3)
-    queries, keys, values = (torch.randn(2, 20_000, size, generator=generator) for size in (dim, dim, width))
+    queries, keys, values = (
+        torch.randn(2, 20_000, size, generator=generator) for size in (dim, dim, width)
+    )
     queries.abs_()
     keys[:, 5_000] = 9
     ptr = [0, 1, 1, 500, 15_000, 20_000]

@@ -124,7 +124,9 @@ def test_random_blocks_are_those_of_the_published_code() -> None:
     for blocks, expected in DRAWN.items():
         found = draw_random_blocks(blocks, 4, 3, 0)[:, 1:-1]
         weighted = (found.ravel() * np.arange(1, found.size + 1)).sum()
-        assert (found[0, :2].tolist(), found[3, -2:].tolist(), found.sum(), weighted) == expected, blocks
+        assert (found[0, :2].tolist(), found[3, -2:].tolist(), found.sum(), weighted) == expected, (
+            blocks
+        )
     assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 

@@ -15,7 +15,13 @@ from torch_geometric.data import Batch, Data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import expander_targets
-from kmip_data.models import ExphormerAttention, ExphormerEdges, ModelConfig, build_model, read_batch
+from kmip_data.models import (
+    ExphormerAttention,
+    ExphormerEdges,
+    ModelConfig,
+    build_model,
+    read_batch,
+)
 from kmip_data.models.attention.exphormer import expander_edges
 from kmip_data.models.layers.batch import EdgeList, NeighborTable
 from kmip_data.models.training.config.overrides import config_from_mapping
@@ -39,7 +45,9 @@ def graphs(sizes: tuple[int, ...]) -> Batch:
 
 def parts(**options: Any) -> tuple[ExphormerEdges, ExphormerAttention]:
     torch.manual_seed(1)
-    return ExphormerEdges(D, virtual_nodes=3).double(), ExphormerAttention(D, heads=2, **options).double()
+    return ExphormerEdges(D, virtual_nodes=3).double(), ExphormerAttention(
+        D, heads=2, **options
+    ).double()
 
 
 def run(batch: Any, begin: ExphormerEdges, layer: ExphormerAttention) -> Tensor:
@@ -63,17 +71,29 @@ def test_expanders_are_a_table_unless_a_graph_is_complete_or_loops_are_left_out(
 
 
 def test_targets_that_are_no_permutation_are_edges_too() -> None:
-    data = Data(x=torch.ones(12, 1), edge_index=torch.zeros(2, 0).long(), expander=torch.zeros(12, 1).long())
+    data = Data(
+        x=torch.ones(12, 1), edge_index=torch.zeros(2, 0).long(), expander=torch.zeros(12, 1).long()
+    )
     index = expander_edges(read_batch(data, ("expander",))).index
-    assert sorted(index.t().tolist()) == sorted([[i, 0] for i in range(12)] + [[0, i] for i in range(12)])
+    assert sorted(index.t().tolist()) == sorted(
+        [[i, 0] for i in range(12)] + [[0, i] for i in range(12)]
+    )
 
 
 @pytest.mark.parametrize(
     ("expander", "error"),
-    [(None, UsageError), (torch.full((12, 1), 12), DamagedInput), (torch.full((12, 1), -2), DamagedInput)],
+    [
+        (None, UsageError),
+        (torch.full((12, 1), 12), DamagedInput),
+        (torch.full((12, 1), -2), DamagedInput),
+    ],
 )
-def test_an_expander_that_is_not_there_or_leads_out_of_its_graph_is_refused(expander, error) -> None:
-    data = Data(x=torch.ones(12, D).double(), edge_index=torch.zeros(2, 0).long(), expander=expander)
+def test_an_expander_that_is_not_there_or_leads_out_of_its_graph_is_refused(
+    expander, error
+) -> None:
+    data = Data(
+        x=torch.ones(12, D).double(), edge_index=torch.zeros(2, 0).long(), expander=expander
+    )
     with pytest.raises(error, match="expander") as caught:
         run(data, *parts())
     assert "kmip-data" in str(caught.value)

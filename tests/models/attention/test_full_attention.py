@@ -92,7 +92,9 @@ def test_weights_and_results_are_those_of_torchs_layer_with_padding() -> None:
     ours = TransformerAttention(DIM, heads=HEADS)
     torch.manual_seed(3)
     theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
-    assert all(torch.equal(value, ours.state_dict()[name]) for name, value in theirs.state_dict().items())
+    assert all(
+        torch.equal(value, ours.state_dict()[name]) for name, value in theirs.state_dict().items()
+    )
     nn.init.normal_(theirs.in_proj_bias)
     ours.load_state_dict(theirs.state_dict(), strict=True)
     ours, theirs, x = ours.double(), theirs.double(), nodes()
@@ -100,8 +102,12 @@ def test_weights_and_results_are_those_of_torchs_layer_with_padding() -> None:
     mask = torch.arange(17) < sizes[:, None]
     dense = x.new_zeros(len(sizes), 17, DIM)
     dense[mask] = x
-    full = [graph for graph, count in enumerate(sizes) if count]  # torch gives NaN for a graph of none
-    padded = theirs(*[dense[full]] * 3, key_padding_mask=~mask[full], need_weights=False)[0][mask[full]]
+    full = [
+        graph for graph, count in enumerate(sizes) if count
+    ]  # torch gives NaN for a graph of none
+    padded = theirs(*[dense[full]] * 3, key_padding_mask=~mask[full], need_weights=False)[0][
+        mask[full]
+    ]
     torch.testing.assert_close(ours(x, PTR), padded, atol=1e-12, rtol=0)
     gradients = [torch.autograd.grad(out.square().sum(), x)[0] for out in (ours(x, PTR), padded)]
     torch.testing.assert_close(*gradients, atol=1e-10, rtol=0)
@@ -131,7 +137,10 @@ def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> 
         x, weights = nodes(11), dict(attention.named_parameters()) | dict(attention.named_buffers())
         graphs = [x[a:b] for a, b in itertools.pairwise(ptr) if a < b]
         zeros = [5 - len(graph) if legacy else 0 for graph in graphs]
-        slow = [slow_performer(part, weights, *given) for given in zip(graphs, [0] * 4, zeros, strict=True)]
+        slow = [
+            slow_performer(part, weights, *given)
+            for given in zip(graphs, [0] * 4, zeros, strict=True)
+        ]
         found, expected = attention(x, ptr), torch.cat(slow)
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
         pull, inputs = torch.randn_like(found), [x, *attention.parameters()]
@@ -146,14 +155,18 @@ def test_directions_are_orthogonal_gaussians() -> None:
     directions = orthogonal_directions(266, 64).double()
     units = directions / directions.norm(dim=1, keepdim=True)
     for block in units.split(64):
-        torch.testing.assert_close(block @ block.T, torch.eye(len(block)).double(), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            block @ block.T, torch.eye(len(block)).double(), atol=1e-5, rtol=0
+        )
     lengths = orthogonal_directions(4096, 64).norm(dim=1)
     assert lengths.square().mean() == pytest.approx(64, rel=0.02)
     assert float(lengths.std()) > 0.5
 
 
 def test_random_features_have_the_names_and_usual_sizes_of_the_published_class() -> None:
-    shapes = {name: tuple(value.shape) for name, value in PerformerAttention(20).state_dict().items()}
+    shapes = {
+        name: tuple(value.shape) for name, value in PerformerAttention(20).state_dict().items()
+    }
     assert shapes == {
         "fast_attention.projection_matrix": (266, 64),
         **dict.fromkeys(("to_q.weight", "to_k.weight", "to_v.weight"), (256, 20)),
@@ -169,4 +182,6 @@ def test_no_features_are_kept() -> None:
     given = {tensor.untyped_storage().data_ptr() for tensor in attention.state_dict().values()}
     rows = 2000 * 256 * 4
     # Queries, keys, values and the result; features would take 4.2 times that.
-    assert sum(size for at, size in kept.items() if at not in given) < 4 * rows + x.numel() * 4 + 1000
+    assert (
+        sum(size for at, size in kept.items() if at not in given) < 4 * rows + x.numel() * 4 + 1000
+    )

@@ -80,12 +80,17 @@ def test_half_precision(dtype: torch.dtype) -> None:
     assert all(t.grad.dtype == dtype and bool(t.grad.isfinite().all()) for t in inputs)
 
 
-@pytest.mark.parametrize("k", [3, 12, 30])  # below a small graph, above some, above the longest (23)
+@pytest.mark.parametrize(
+    "k", [3, 12, 30]
+)  # below a small graph, above some, above the longest (23)
 def test_legacy_padding_is_the_published_layer(k: int) -> None:
     """Pads are zero rows, so their keys and values are the biases."""
     layer = KMIPAttention(8, heads=2, key_dim=3, k=k, legacy_padding=True)
     x = torch.randn(40, 8)
-    rows = (part(x).unflatten(1, (2, -1)).transpose(0, 1) for part in (layer.query, layer.key, layer.value))
+    rows = (
+        part(x).unflatten(1, (2, -1)).transpose(0, 1)
+        for part in (layer.query, layer.key, layer.value)
+    )
     biases = [part.bias.view(2, -1) for part in (layer.key, layer.value)]
     expected = slow_attention(*rows, k, PTR, biases)
     torch.testing.assert_close(layer(x, PTR), expected.transpose(0, 1).flatten(1))
@@ -110,7 +115,10 @@ def test_dimensions_that_do_not_fit() -> None:
 
 def test_one_product_makes_queries_keys_and_values() -> None:
     """On devices other than a CPU; ``meta`` stands for them, and its shapes for their strides."""
-    layer, x = KMIPAttention(8, heads=2, key_dim=3, k=6).to("meta"), torch.empty(9, 8, device="meta")
+    layer, x = (
+        KMIPAttention(8, heads=2, key_dim=3, k=6).to("meta"),
+        torch.empty(9, 8, device="meta"),
+    )
     queries, keys, values = layer.project(x)
     assert (queries.shape, keys.shape, values.shape) == ((2, 9, 3), (2, 9, 3), (2, 9, 4))
     assert queries.stride() == keys.stride() == (3, 20, 1)
@@ -120,7 +128,10 @@ def test_one_product_makes_queries_keys_and_values() -> None:
 
 
 def test_another_k_in_training() -> None:
-    layer, other = KMIPAttention(8, heads=2, key_dim=3, k=6), KMIPAttention(8, heads=2, key_dim=3, k=2)
+    layer, other = (
+        KMIPAttention(8, heads=2, key_dim=3, k=6),
+        KMIPAttention(8, heads=2, key_dim=3, k=2),
+    )
     other.load_state_dict(layer.state_dict())
     x = torch.randn(40, 8)
     set_training_k(torch.nn.Sequential(layer), 2)
@@ -140,7 +151,9 @@ def test_a_warm_start_changes_nothing(monkeypatch) -> None:
         return ranked(problem, backend)
 
     monkeypatch.setattr(operators, "ranked", noting)
-    cold, warm = (KMIPAttention(8, heads=2, key_dim=3, k=6, warm_start=start) for start in (False, True))
+    cold, warm = (
+        KMIPAttention(8, heads=2, key_dim=3, k=6, warm_start=start) for start in (False, True)
+    )
     warm.load_state_dict(cold.state_dict())
     x = torch.randn(400, 8)
     for step, rows in enumerate((400, 400, 300, 300)):

@@ -39,7 +39,9 @@ def test_all_keys_is_multihead_attention() -> None:
         mask = torch.arange(7) >= torch.tensor([7, 4, 1])[:, None]
         for average in (True, False):
             options = dict(key_padding_mask=mask, average_attn_weights=average)
-            torch.testing.assert_close(*(layer(query, key, value, **options) for layer in (ours, theirs)))
+            torch.testing.assert_close(
+                *(layer(query, key, value, **options) for layer in (ours, theirs))
+            )
         assert ours(query, key, value, need_weights=False)[1] is None
 
     check_each(holds, itertools.product([True, False], [True, False]))
@@ -57,7 +59,9 @@ def test_keys_and_values_of_other_widths() -> None:
 def test_float_masks_and_single_sequences() -> None:
     ours, theirs = pair(20)
     x, mask = rows(6), torch.tensor([0.0, 0, -torch.inf, 0, -torch.inf, 0])
-    torch.testing.assert_close(*(layer(x, x + 0, x, key_padding_mask=mask) for layer in (ours, theirs)))
+    torch.testing.assert_close(
+        *(layer(x, x + 0, x, key_padding_mask=mask) for layer in (ours, theirs))
+    )
 
 
 def test_few_keys_get_all_the_weight() -> None:
@@ -102,7 +106,9 @@ def test_in_gps_conv() -> None:
 def test_in_a_transformer_encoder(training: bool) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
-    expected = nn.TransformerEncoder(copy.deepcopy(layer), 2, enable_nested_tensor=False).train(training)
+    expected = nn.TransformerEncoder(copy.deepcopy(layer), 2, enable_nested_tensor=False).train(
+        training
+    )
     layer.self_attn = KMIPMultiheadAttention(E, H, k=50, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2).train(training)
     encoder.load_state_dict(expected.state_dict())
@@ -111,7 +117,9 @@ def test_in_a_transformer_encoder(training: bool) -> None:
         found = encoder(x, src_key_padding_mask=mask)
         torch.testing.assert_close(found[~mask], expected(x, src_key_padding_mask=mask)[~mask])
         encoder.layers[0].self_attn.k = 1
-        assert not torch.allclose(encoder(x, src_key_padding_mask=mask)[~mask], found[~mask], atol=1e-3)
+        assert not torch.allclose(
+            encoder(x, src_key_padding_mask=mask)[~mask], found[~mask], atol=1e-3
+        )
 
 
 def test_refusals() -> None:

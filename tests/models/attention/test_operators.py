@@ -38,7 +38,9 @@ def run(arguments, keep=None, kept_scale=1.0):
 @pytest.mark.parametrize("dropped", [False, True])
 def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monkeypatch) -> None:
     arguments = problem(dtype=dtype)
-    keep = torch.rand(2, 50, 4, generator=torch.Generator().manual_seed(1)) > 0.4 if dropped else None
+    keep = (
+        torch.rand(2, 50, 4, generator=torch.Generator().manual_seed(1)) > 0.4 if dropped else None
+    )
     found = run(arguments, keep, 1.7)
     monkeypatch.setattr(operators, "_compiled", lambda tensor: False)
     monkeypatch.setattr(gathered, "SCRATCH", 1000)  # many parts
@@ -69,7 +71,9 @@ def test_operators_keep_the_rules_of_torch(dtype: torch.dtype) -> None:
     inputs = [t.requires_grad_() for t in (q, key, v)]
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     scores = scores.detach()
-    torch.library.opcheck(operators.attend, (*inputs, scores, indices, 0.6, None, 1.0), test_utils=checks)
+    torch.library.opcheck(
+        operators.attend, (*inputs, scores, indices, 0.6, None, 1.0), test_utils=checks
+    )
     ptr = torch.tensor([0, 10, 30])
     plain = [t.detach() for t in (key, key)]
     torch.library.opcheck(operators.search, (*plain, 4, ptr, None, "auto", None), test_utils=checks)

@@ -18,7 +18,9 @@ FOLDER = ROOT / "docs" / "upstream"
 
 def loaded(*parts: str) -> ModuleType:
     """A file of the contribution as a module."""
-    spec = importlib.util.spec_from_file_location(f"upstream_{parts[-1][:-3]}", FOLDER.joinpath(*parts))
+    spec = importlib.util.spec_from_file_location(
+        f"upstream_{parts[-1][:-3]}", FOLDER.joinpath(*parts)
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -43,7 +45,9 @@ def test_its_style_is_that_of_the_package():
     assert max(map(len, text.splitlines())) <= 79
     imported = [line for line in text.splitlines() if line.startswith(("import", "from"))]
     assert not [
-        line for line in imported if line.split()[1].partition(".")[0] not in {"math", "typing", "torch"}
+        line
+        for line in imported
+        if line.split()[1].partition(".")[0] not in {"math", "typing", "torch"}
     ]
     performer = torch_geometric.nn.attention.PerformerAttention
     assert theirs().forward.__annotations__ == performer.forward.__annotations__

@@ -52,7 +52,9 @@ def on_cpu(edges, *arguments):
 
 def table(k: int = 4, nodes: int = N, dtype: torch.dtype = torch.int64) -> NeighborTable:
     generator = torch.Generator().manual_seed(4)
-    return NeighborTable(torch.randint(0, nodes, (nodes, k), generator=generator, dtype=dtype).to(DEVICE))
+    return NeighborTable(
+        torch.randint(0, nodes, (nodes, k), generator=generator, dtype=dtype).to(DEVICE)
+    )
 
 
 def edge_list(count: int = 40, nodes: int = N, hub: str = "") -> EdgeList:
@@ -98,7 +100,9 @@ def formula(
         mask = drawn_on_the_cpu(seed, len(z), d, dropout).to(z)
         active = active * mask * (1 / (1 - round(dropout * 2**32) / 2**32))
     new = old.reshape(-1, d) + active
-    return above / (below + 1e-6), new.view(*edges.neighbor.shape, d) if hasattr(edges, "neighbor") else new
+    return above / (below + 1e-6), new.view(*edges.neighbor.shape, d) if hasattr(
+        edges, "neighbor"
+    ) else new
 
 
 def step(
@@ -128,7 +132,9 @@ def check(edges: Edges, d: int, **options) -> None:
     found = step(gated_edges, edges, d, torch.float32, **options)
     exact = step(formula, edges, d, torch.float64, **options)
     other = step(formula, edges, d, torch.float32, **options)
-    for name, a, b, c in zip((*NAMES, "mean", "variance", "count"), found, other, exact, strict=True):
+    for name, a, b, c in zip(
+        (*NAMES, "mean", "variance", "count"), found, other, exact, strict=True
+    ):
         scale = float(c.abs().max())
         error, of_formula = (float((each - c).abs().max()) for each in (a, b))
         assert error <= 4 * of_formula + 3e-6 * scale + 1e-5, (name, error, of_formula, scale)
@@ -160,9 +166,16 @@ def test_equals_the_formula(length: str) -> None:
     ]
     if length == "long":
         shapes = itertools.product((table, edge_list), (5, 14, 19, 76), ({}, {"dropout": 0.2}))
-        cases = [*shapes, (lambda: hubs("target"), 5, {"dropout": 0.2}), (edge_list, 14, {"far": 1000.0})]
+        cases = [
+            *shapes,
+            (lambda: hubs("target"), 5, {"dropout": 0.2}),
+            (edge_list, 14, {"far": 1000.0}),
+        ]
         cases += [(lambda: table(k=3, nodes=1), 16, {}), (lambda: edge_list(90, 40), 5, {})]
-        cases += [(table, 20, {"training": False}), (edge_list, 20, {"update": False, "use": "nodes"})]
+        cases += [
+            (table, 20, {"training": False}),
+            (edge_list, 20, {"update": False, "use": "nodes"}),
+        ]
     check_each(lambda case: check(case[0](), case[1], **case[2]), cases)
 
 
@@ -175,7 +188,9 @@ def test_tiles_pad_to_the_next_sixteen_channels() -> None:
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
 def test_the_same_as_the_kernels_of_the_cpu() -> None:
-    ours, theirs = (step(each, table(), 19, torch.float32, dropout=0.3) for each in (gated_edges, on_cpu))
+    ours, theirs = (
+        step(each, table(), 19, torch.float32, dropout=0.3) for each in (gated_edges, on_cpu)
+    )
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
@@ -192,7 +207,9 @@ def test_dropout_draws_what_the_cpu_draws() -> None:
         expected, dropped = np.empty(128, np.float32), round(0.4 * 2**32)
         draw(*case, dropped, expected)
         found = torch.empty(128, dtype=torch.int32, device=DEVICE)
-        keeps[(1,)](found, *(torch.tensor([number], device=DEVICE) for number in case), dropped, SIZE=128)
+        keeps[(1,)](
+            found, *(torch.tensor([number], device=DEVICE) for number in case), dropped, SIZE=128
+        )
         assert np.array_equal(found.cpu().numpy(), expected)
 
     seeds, firsts = (0, 77, 2**40 + 5, -3), (0, 48, 2**32 - 64, 2**32 - 8, 2**35 + 16)
@@ -216,7 +233,9 @@ def test_bfloat16_under_autocast(form) -> None:
         assert float((a - c).norm()) <= 0.04 * float(c.norm()), name
 
 
-def stack(edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float = 0.0, recompute=False):
+def stack(
+    edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float = 0.0, recompute=False
+):
     """Three layers that hand their edges on, and all gradients; ``float64``: by torch operations."""
     torch.manual_seed(3)
     exact = precision == "float64"
@@ -231,7 +250,9 @@ def stack(edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float
     batch = batch_of(edges, precision)
     with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
         for layer in layers_:
-            rows, values = (recomputed if recompute else GatedGCN.__call__)(layer, rows, values, batch)
+            rows, values = (recomputed if recompute else GatedGCN.__call__)(
+                layer, rows, values, batch
+            )
     grads = torch.autograd.grad(rows.double().sin().sum(), [x, e, *weights])
     return [each.detach().double() for each in (rows, *grads, *layers_.buffers())]
 
@@ -265,7 +286,9 @@ def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypat
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize("precision", [long("tf32"), "32", long("bf16-mixed")])
 @pytest.mark.parametrize(("form", "shared"), [long(table, True), (edge_list, False)])
-def test_dropout_and_shared_rows_of_edges_that_are_handed_on(form, shared: bool, precision: str) -> None:
+def test_dropout_and_shared_rows_of_edges_that_are_handed_on(
+    form, shared: bool, precision: str
+) -> None:
     """As with edges formed by each layer, in recomputed ones: bit for bit where products are PyTorch's."""
     edges, d = form(), 5
     x, _, _, e, _ = inputs(edges, d, shared=shared)
@@ -286,7 +309,8 @@ def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> Non
     for dtype in (torch.float32, torch.float64):
         torch.manual_seed(3)
         pair = [
-            GatedGCN(d, dropout=0.3, residual=True, defer_edges=True).eval().to(DEVICE, dtype) for _ in "12"
+            GatedGCN(d, dropout=0.3, residual=True, defer_edges=True).eval().to(DEVICE, dtype)
+            for _ in "12"
         ]
         rows, values = x.to(dtype), e.to(dtype)
         with torch.inference_mode():
@@ -294,10 +318,14 @@ def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> Non
                 rows, values = layer(rows, values, batch_of(edges, precision))
             results.append([rows, values.tensor() if dtype == torch.float32 else values])
     for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a.double(), b, atol=1e-2 if precision == "tf32" else 1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            a.double(), b, atol=1e-2 if precision == "tf32" else 1e-4, rtol=1e-4
+        )
 
 
-@pytest.mark.parametrize(("form", "d"), [(table, 5), (edge_list, 5), long(table, 76), long(edge_list, 76)])
+@pytest.mark.parametrize(
+    ("form", "d"), [(table, 5), (edge_list, 5), long(table, 76), long(edge_list, 76)]
+)
 def test_edges_of_padding_are_in_no_sum(form, d: int) -> None:
     """Behind real ones, among nodes of padding: what is real is as without, padding takes nothing."""
     edges, more = form(), 9
@@ -339,11 +367,15 @@ def test_two_edge_tensors_of_each_layer_live_where_edges_are_handed_on() -> None
 def test_split_products(widths_) -> None:
     def holds(d) -> None:
         generator = torch.Generator().manual_seed(d)
-        rows, addend, weight = (torch.randn(n, d, generator=generator).to(DEVICE) for n in (70, 70, d))
+        rows, addend, weight = (
+            torch.randn(n, d, generator=generator).to(DEVICE) for n in (70, 70, d)
+        )
         for given in (weight, weight.t()):
             exact = rows.double() @ given.double().t()
             for split, most in (("bf16x3", 2e-5), ("bf16x6", 1e-6)):
-                plain, added = (multiplied(rows, given, more, split=split)[0] for more in (None, addend))
+                plain, added = (
+                    multiplied(rows, given, more, split=split)[0] for more in (None, addend)
+                )
                 for each in (plain, added - addend):
                     assert float((each - exact).norm()) <= most * float(exact.norm())
 
@@ -390,7 +422,9 @@ ERRORS = {
 def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
     """Against float64; products are those of the GPU, or emulated where there is none."""
     d, edges = 56, table(k=6, nodes=16)
-    monkeypatch.setattr(layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges)
+    monkeypatch.setattr(
+        layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges
+    )
     emulated = contextlib.nullcontext()
     if DEVICE.type == "cpu":
         if precision != "bf16-mixed":
@@ -410,6 +444,7 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
             grads = torch.autograd.grad(loss, [*given, *layer.parameters()])
         results.append([x_new, e_new, torch.cat([each.flatten() for each in grads])])
     found = [
-        float((b.double() - a).detach().norm() / a.detach().norm()) for a, b in zip(*results, strict=True)
+        float((b.double() - a).detach().norm() / a.detach().norm())
+        for a, b in zip(*results, strict=True)
     ]
     assert all(error <= most for error, most in zip(found, ERRORS[precision], strict=True)), found

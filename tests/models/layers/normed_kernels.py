@@ -45,26 +45,39 @@ def formula(
     """Compute the definition of the kernels in any dtype."""
     rows = rows if more is None else rows + dropped(more, before)
     out = torch.nn.functional.batch_norm(
-        rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, norm.momentum, norm.eps
+        rows,
+        norm.running_mean,
+        norm.running_var,
+        norm.weight,
+        norm.bias,
+        True,
+        norm.momentum,
+        norm.eps,
     )
     norm.num_batches_tracked += 1
     out = dropped(out.relu(), after) if relu else out
     return out if residual is None else residual + out
 
 
-def step(function, n: int, d: int, dtype: torch.dtype, *, more: bool, residual: bool, far=0.0, **options):
+def step(
+    function, n: int, d: int, dtype: torch.dtype, *, more: bool, residual: bool, far=0.0, **options
+):
     """Output, all gradients and statistics, as float64."""
     generator = torch.Generator().manual_seed(d)
     tensors = [torch.randn(n, d, generator=generator) for _ in range(3)]
     tensors[0][:, 0] += far
     rows, *others = (each.to(DEVICE, dtype).requires_grad_() for each in tensors)
-    given = [each if wanted else None for each, wanted in zip(others, (more, residual), strict=True)]
+    given = [
+        each if wanted else None for each, wanted in zip(others, (more, residual), strict=True)
+    ]
     norm = norm_of(d, dtype, training=True)
     torch.manual_seed(SEED)
     out = function(norm, rows, *given, **options)
     slopes = torch.randn(n, d, generator=torch.Generator().manual_seed(1)).to(out)
     weights = [rows, *others, norm.weight, norm.bias]
-    grads = torch.autograd.grad((out * slopes).sum(), weights, allow_unused=True, materialize_grads=True)
+    grads = torch.autograd.grad(
+        (out * slopes).sum(), weights, allow_unused=True, materialize_grads=True
+    )
     return [each.detach().double() for each in (out, *grads, *norm.buffers())]
 
 
@@ -95,12 +108,17 @@ def test_equals_the_formula(length: str) -> None:
     cases = [*zip(sizes, places, strict=True)]
     if length == "long":
         cases = itertools.product([(70, 5), (70, 14), (70, 76), (300, 64), (600, 5)], places)
-    check_each(lambda case: check(*case[0], **PLACES[case[1]], far=1000.0 * (case[0][0] == 600)), cases)
+    check_each(
+        lambda case: check(*case[0], **PLACES[case[1]], far=1000.0 * (case[0][0] == 600)), cases
+    )
 
 
 @pytest.mark.parametrize(
     "place",
-    ["norm_x", *(pytest.param(place, marks=pytest.mark.torture) for place in PLACES if place != "norm_x")],
+    [
+        "norm_x",
+        *(pytest.param(place, marks=pytest.mark.torture) for place in PLACES if place != "norm_x"),
+    ],
 )
 def test_the_same_bits_twice(place: str) -> None:
     first, second = (step(normed, 130, 5, torch.float32, **PLACES[place]) for _ in range(2))
@@ -111,7 +129,11 @@ def test_the_same_bits_twice(place: str) -> None:
     ("place", "n"),
     [
         ("norm_x", 2),
-        *(pytest.param(place, n, marks=pytest.mark.torture) for place in PLACES for n in (60, 1200)),
+        *(
+            pytest.param(place, n, marks=pytest.mark.torture)
+            for place in PLACES
+            for n in (60, 1200)
+        ),
     ],
 )
 def test_rows_of_padding_are_in_no_sum(place: str, n: int) -> None:
@@ -126,13 +148,17 @@ def test_rows_of_padding_are_in_no_sum(place: str, n: int) -> None:
     for real in (None, torch.tensor([n], device=DEVICE)):
         rows = tensors if real is not None else [tensor[:n] for tensor in tensors]
         x, *others = (each.clone().requires_grad_() for each in rows[:3])
-        more, residual = (each if wanted else None for each, wanted in zip(others, given, strict=True))
+        more, residual = (
+            each if wanted else None for each, wanted in zip(others, given, strict=True)
+        )
         norm = norm_of(d, torch.float32, training=True)
         torch.manual_seed(SEED)
         out = normed(norm, x, more, residual, **options, counted=Rows(real))
         assert bool(out.isfinite().all())
         weights = [x, *others, norm.weight, norm.bias]
-        grads = torch.autograd.grad((out * rows[3]).sum(), weights, allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(
+            (out * rows[3]).sum(), weights, allow_unused=True, materialize_grads=True
+        )
         assert not any(bool(each[n:].any()) for each in grads[:3])
         results.append([*(each[:n] for each in (out, *grads[:3])), *grads[3:], *norm.buffers()])
     for plain, padded in zip(*results, strict=True):

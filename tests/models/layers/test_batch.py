@@ -71,10 +71,14 @@ def test_graph_numbers_that_would_let_attention_cross_graphs() -> None:
 
 def test_a_neighbour_table_with_edge_features() -> None:
     neighbor = torch.tensor([[1, 2], [0, 2], [0, 1]], dtype=torch.int32)
-    batch = read_batch(Data(x=torch.ones(3, 1), neighbor=neighbor, edge_attr=torch.arange(6.0)[:, None]))
+    batch = read_batch(
+        Data(x=torch.ones(3, 1), neighbor=neighbor, edge_attr=torch.arange(6.0)[:, None])
+    )
     assert isinstance(batch.edges, NeighborTable)
     assert batch.edge_attr.shape == (3, 2, 1)
-    assert batch.edges.at_source(torch.arange(3.0)[:, None]).squeeze(-1).tolist() == neighbor.tolist()
+    assert (
+        batch.edges.at_source(torch.arange(3.0)[:, None]).squeeze(-1).tolist() == neighbor.tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,9 @@ def edges(form: str) -> EdgeList | NeighborTable:
     generator = torch.Generator().manual_seed(3)
     if form == "table":
         return NeighborTable(torch.randint(0, N, (N, K), generator=generator))
-    return EdgeList(*torch.randint(0, N - 2, (2, 30), generator=generator), N)  # two nodes without edges
+    return EdgeList(
+        *torch.randint(0, N - 2, (2, 30), generator=generator), N
+    )  # two nodes without edges
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -139,7 +145,9 @@ def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool) -> None:
     wanted = [x] if weight is None else [x, weight]
     pull = numbers(N, D).detach().sin()
     for a, b in zip(
-        torch.autograd.grad(fast, wanted, pull), torch.autograd.grad(slow, wanted, pull), strict=True
+        torch.autograd.grad(fast, wanted, pull),
+        torch.autograd.grad(slow, wanted, pull),
+        strict=True,
     ):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
 
@@ -199,7 +207,9 @@ def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:
 
     monkeypatch.setattr(EdgeList, "sum", by_lists)
     ((graph.at_source(x) + graph.at_target(x)) * pull).sum().backward()
-    expected = torch.zeros(N, D, dtype=torch.float64).index_add(0, source, pull).index_add(0, target, pull)
+    expected = (
+        torch.zeros(N, D, dtype=torch.float64).index_add(0, source, pull).index_add(0, target, pull)
+    )
     torch.testing.assert_close(x.grad, expected, atol=1e-12, rtol=0)
     sums = graph.sum_at_target(values)
     torch.testing.assert_close(sums, torch.zeros_like(sums).index_add(0, target, values))

@@ -26,7 +26,9 @@ def batch() -> Batch:
     return Batch.from_data_list(made)
 
 
-def make(kind: type[Convolution], stack: str, activation: str = "gelu", dropout: float = P) -> Convolution:
+def make(
+    kind: type[Convolution], stack: str, activation: str = "gelu", dropout: float = P
+) -> Convolution:
     torch.manual_seed(1)
     layer = kind(D, dropout=dropout, stack=stack, activation=activation).double()
     for parameter in layer.parameters():  # biases and norms, too, off their start

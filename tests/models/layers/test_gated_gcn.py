@@ -21,7 +21,9 @@ def make(**options) -> GatedGCN:
 
 
 def features(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), requires_grad=True)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(sum(shape)), requires_grad=True
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -35,7 +37,11 @@ def test_a_graph_without_edges(training: bool) -> None:
 
 
 def chosen(
-    device: str, form: str, dtype: torch.dtype = torch.float32, autocast: torch.dtype | None = None, **options
+    device: str,
+    form: str,
+    dtype: torch.dtype = torch.float32,
+    autocast: torch.dtype | None = None,
+    **options,
 ) -> str:
     """The folder of the function that takes it; tensors are fake, so that a GPU need not be there."""
     count = options.pop("edges", 12)
@@ -44,12 +50,18 @@ def chosen(
         linear.to(dtype)
     with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
         # Not torch.autocast, which needs the device.
-        patch.setattr(torch, "is_autocast_enabled", lambda kind: kind == device and autocast is not None)
+        patch.setattr(
+            torch, "is_autocast_enabled", lambda kind: kind == device and autocast is not None
+        )
         patch.setattr(torch, "get_autocast_dtype", lambda kind: autocast)
         table = NeighborTable(torch.empty(count // 3, 3, dtype=torch.int64))
-        edges = table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
+        edges = (
+            table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
+        )
         batch = GraphBatch(None, edges, None, None, None)
-        found = layers._fused(batch, *(torch.empty(rows, 5, dtype=dtype) for rows in (4, 12)), layer)
+        found = layers._fused(
+            batch, *(torch.empty(rows, 5, dtype=dtype) for rows in (4, 12)), layer
+        )
     return "torch" if found is None else found.__module__.split(".")[-2]
 
 

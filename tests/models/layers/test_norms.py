@@ -24,7 +24,9 @@ def batch_of(ptr: list[int]) -> GraphBatch:
     ptr = torch.tensor(ptr)
     graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
     none = graph[:0]
-    return GraphBatch(torch.zeros(len(graph), 1), EdgeList(none, none, len(graph)), None, ptr, graph)
+    return GraphBatch(
+        torch.zeros(len(graph), 1), EdgeList(none, none, len(graph)), None, ptr, graph
+    )
 
 
 def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
@@ -32,13 +34,19 @@ def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
 
     def holds(case) -> None:
         name, ptr, dtype, on_a_gpu = case
-        oracle = {"graph-layer": partial(LayerNorm, mode="graph"), "graph": GraphNorm}[name](3).to(dtype)
+        oracle = {"graph-layer": partial(LayerNorm, mode="graph"), "graph": GraphNorm}[name](3).to(
+            dtype
+        )
         norm, batch = NORMS[name](3).to(dtype), batch_of(ptr)
         with torch.no_grad():
             for parameter, other in zip(norm.parameters(), oracle.parameters(), strict=True):
                 other.copy_(parameter.copy_(torch.rand(3) + 0.5))
         rows = torch.randn(ptr[-1], 3, dtype=dtype) * 3 + 10
-        x, y, pull = rows.clone().requires_grad_(), rows.clone().requires_grad_(), torch.randn_like(rows)
+        x, y, pull = (
+            rows.clone().requires_grad_(),
+            rows.clone().requires_grad_(),
+            torch.randn_like(rows),
+        )
         with pytest.MonkeyPatch.context() as patch:
             if on_a_gpu:
                 patch.setattr(EdgeList, "sum", by_lists)
@@ -46,7 +54,9 @@ def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
             (found * pull).sum().backward()
         (expected * pull).sum().backward()
         pairs = [(found, expected), (x.grad, y.grad)]
-        pairs += [(a.grad, b.grad) for a, b in zip(norm.parameters(), oracle.parameters(), strict=True)]
+        pairs += [
+            (a.grad, b.grad) for a, b in zip(norm.parameters(), oracle.parameters(), strict=True)
+        ]
         for a, b in pairs:
             tolerance = 0.0 if dtype == torch.float32 else 1e-11
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
@@ -56,7 +66,9 @@ def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
         holds,
         itertools.chain(
             itertools.product(["graph-layer", "graph"], [several, one], [torch.float32], [False]),
-            itertools.product(["graph-layer", "graph"], [several, one], [torch.float64], [False, True]),
+            itertools.product(
+                ["graph-layer", "graph"], [several, one], [torch.float64], [False, True]
+            ),
         ),
     )
 
@@ -73,7 +85,9 @@ def test_half_precision_counts_in_float32() -> None:
     for name in ("graph-layer", "graph"):
         torch.testing.assert_close(NORMS[name](4)(x, batch), NORMS[name](4)(x.float(), batch))
     assert batch.sizes.tolist() == [[300]]
-    assert batch.members.sum_at_target(torch.ones(300, 1, dtype=torch.bfloat16)).tolist() == [[300.0]]
+    assert batch.members.sum_at_target(torch.ones(300, 1, dtype=torch.bfloat16)).tolist() == [
+        [300.0]
+    ]
 
 
 def test_batch_norm_without_rows_and_with_one() -> None:
@@ -118,7 +132,9 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-def chosen(device: str, norm: torch.nn.Module, dtypes=(torch.float32,) * 2, rows: int = 4, **options) -> str:
+def chosen(
+    device: str, norm: torch.nn.Module, dtypes=(torch.float32,) * 2, rows: int = 4, **options
+) -> str:
     """Return the choice; tensors are fake, so that no GPU is needed."""
     kernels = importlib.import_module("kmip_data.models.layers.gpu.norms")
     with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
@@ -126,7 +142,9 @@ def chosen(device: str, norm: torch.nn.Module, dtypes=(torch.float32,) * 2, rows
         patch.setattr(kernels, "normed", lambda *_, **__: "kernels")
         patch.setattr(layers.nn.functional, "dropout", lambda rows, _: rows)
         patch.setattr(BatchNorm, "forward", lambda _, rows, *__: rows)
-        found = layers.normed(norm, *(torch.empty(rows, 5, dtype=dtype) for dtype in dtypes), **options)
+        found = layers.normed(
+            norm, *(torch.empty(rows, 5, dtype=dtype) for dtype in dtypes), **options
+        )
     return found if isinstance(found, str) else "torch"
 
 
@@ -164,7 +182,9 @@ def test_on_the_cpu_it_is_what_it_says(activation) -> None:
     assert torch.equal(layers.normed(torch.nn.Identity(), rows), rows)
 
 
-CUBE = torch.randn(3, 41, 7, generator=torch.Generator().manual_seed(0))  # 861 elements: no multiple of four
+CUBE = torch.randn(
+    3, 41, 7, generator=torch.Generator().manual_seed(0)
+)  # 861 elements: no multiple of four
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

@@ -17,17 +17,36 @@ from kmip_data.models.layers.partition import divided, share_of
 from kmip_data.models.network import build_model
 
 CLASSES = 4
-NO_ATTENTION, KMIP = {"kind": "none"}, {"kind": "k-mip", "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.3}
+NO_ATTENTION, KMIP = (
+    {"kind": "none"},
+    {"kind": "k-mip", "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.3},
+)
 #: Every message passing, norm and activation once; dropout in all.
 NETWORKS: dict[str, dict[str, Any]] = {
     "gcn": {"local": {"kind": "gcn"}, "norm": "graph-layer", "ffn_activation": "gelu"},
-    "gat": {"local": {"kind": "gat", "activation": "gelu"}, "norm": "graph", "attention": NO_ATTENTION},
+    "gat": {
+        "local": {"kind": "gat", "activation": "gelu"},
+        "norm": "graph",
+        "attention": NO_ATTENTION,
+    },
     "gine": {"local": {"kind": "gine"}, "norm": "layer", "edge_encoder": "linear"},
-    "graphgym": {"local": {"kind": "gcn", "stack": "graphgym"}, "norm": "none", "attention": NO_ATTENTION},
+    "graphgym": {
+        "local": {"kind": "gcn", "stack": "graphgym"},
+        "norm": "none",
+        "attention": NO_ATTENTION,
+    },
     "gated-gcn": {"local": {"kind": "gated-gcn"}, "norm": "batch", "edge_encoder": "linear"},
-    "dummy edges": {"local": {"kind": "gated-gcn", "residual": "inside"}, "norm": "batch", "input_layers": 1},
+    "dummy edges": {
+        "local": {"kind": "gated-gcn", "residual": "inside"},
+        "norm": "batch",
+        "input_layers": 1,
+    },
     "recomputed": {"local": {"kind": "gcn"}, "norm": "batch", "checkpoint_layers": True},
-    "exphormer": {"local": {"kind": "gcn"}, "norm": "batch", "attention": {"kind": "exphormer", "heads": 2}},
+    "exphormer": {
+        "local": {"kind": "gcn"},
+        "norm": "batch",
+        "attention": {"kind": "exphormer", "heads": 2},
+    },
     "exphormer without loops": {
         "local": {"kind": "none"},
         "edge_encoder": "linear",
@@ -81,7 +100,9 @@ def _learned(name: str, graph: Data, processes: int) -> dict[str, torch.Tensor]:
         torch.optim.SGD(model.parameters(), lr=0.1).step()
         found[f"loss {step}"] = whole
     found |= {
-        f"gradient of {at}": weight.grad for at, weight in model.named_parameters() if weight.grad is not None
+        f"gradient of {at}": weight.grad
+        for at, weight in model.named_parameters()
+        if weight.grad is not None
     }
     found |= {at: buffer.detach() for at, buffer in model.named_buffers()}
     return found | {"logits": model.eval()(graph).detach()}
@@ -98,7 +119,9 @@ def test_processes_learn_what_one_does(processes: int) -> None:
         for name, alone in wanted.items():
             for at, value in _learned(name, own, processes).items():
                 one = alone[at][own.partition.nodes.rows] if at == "logits" else alone[at]
-                far = (value - one).abs().max() if value.is_floating_point() else (value != one).sum()
+                far = (
+                    (value - one).abs().max() if value.is_floating_point() else (value != one).sum()
+                )
                 assert far <= 1e-10, f"{name}, {at}: {far}"
 
         distributed.destroy_process_group()
@@ -109,7 +132,9 @@ def test_processes_learn_what_one_does(processes: int) -> None:
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_each_node_and_edge_is_on_one_process(processes: int) -> None:
     graph = _graph()
-    parts = [divided(graph.edge_index, graph.num_nodes, rank, processes) for rank in range(processes)]
+    parts = [
+        divided(graph.edge_index, graph.num_nodes, rank, processes) for rank in range(processes)
+    ]
     for kind, count in (("nodes", graph.num_nodes), ("edges", graph.num_edges)):
         rows = torch.cat([getattr(part, kind).rows for part, _ in parts])
         assert torch.equal(rows.sort().values, torch.arange(count))

@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from kmip_data.models.profiling import measuring
-from kmip_data.models.profiling.measuring import Measurement, Measurer, Protocol, growth_exponent, measure
+from kmip_data.models.profiling.measuring import (
+    Measurement,
+    Measurer,
+    Protocol,
+    growth_exponent,
+    measure,
+)
 from kmip_data.models.profiling.methods import Shape, get_method
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -58,7 +58,9 @@ def test_symbolic_matrices_compute_the_same():
     work = draw(Shape(heads=2, d=3, k=8), 60)
     with keops._one_compiler_at_a_time(("cpu", 3, 8)):
         found = attend("symbolic", work)
-    torch.testing.assert_close(found, slow_attention(*work.tensors, 8, work.ptr), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        found, slow_attention(*work.tensors, 8, work.ptr), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_gradients_equal_our_own():

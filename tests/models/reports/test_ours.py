@@ -20,7 +20,8 @@ from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.run.folder import Summary, read_result
 
 PAGES = [
-    Path(__file__).resolve().parents[3] / "docs" / name for name in ("results.md", "datasets/long-range.md")
+    Path(__file__).resolve().parents[3] / "docs" / name
+    for name in ("results.md", "datasets/long-range.md")
 ]
 TEST = (0.90, 0.92, 0.94)
 
@@ -53,7 +54,12 @@ def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0)
     for seed, value in enumerate(values, start=first):
         versions = {"kmip-data": "1.0", "torch": torch}
         run = write_run(
-            home, value, seed=seed, versions=versions, hardware="a processor, 1 thread", device="cpu"
+            home,
+            value,
+            seed=seed,
+            versions=versions,
+            hardware="a processor, 1 thread",
+            device="cpu",
         )
         (run / "model.safetensors").write_bytes(bytes([seed]))
         runs.append(run)
@@ -92,7 +98,9 @@ def test_another_machine_is_within_three_deviations(tmp_path) -> None:
         check_reproduced(one, a_summary(tmp_path / "one", 0.9000001, torch="2.14.0"))
     for name, other in (("build", "another"), ("splits", ["another"] * 3)):
         with pytest.raises(NotReproduced, match="other data"):
-            check_reproduced(a_row(**{name: other}), a_summary(tmp_path / name, 0.90, torch="2.14.0"))
+            check_reproduced(
+                a_row(**{name: other}), a_summary(tmp_path / name, 0.90, torch="2.14.0")
+            )
 
 
 def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
@@ -106,7 +114,9 @@ def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
     assert [values for changes, values in found.items() if "epochs" in changes] == [
         (statistics.fmean(TEST), statistics.pstdev(TEST), 3)
     ]
-    assert [values for changes, values in found.items() if "dropout" in changes] == [(None, None, None)]
+    assert [values for changes, values in found.items() if "dropout" in changes] == [
+        (None, None, None)
+    ]
 
 
 def test_shipped_rows() -> None:

@@ -44,7 +44,12 @@ def test_seeds_of_a_configuration_are_a_row(tmp_path):
     assert row["test"] == statistics.fmean(VALUES)
     assert row["test_std"] == pytest.approx(statistics.pstdev(VALUES))
     assert (row["runs"], row["seeds"], row["changes"]) == (3, "0 1 2", "")
-    assert (row["hours"], row["device"], row["memory"], row["version"]) == (2, "NVIDIA A100", 2e9, "1.0")
+    assert (row["hours"], row["device"], row["memory"], row["version"]) == (
+        2,
+        "NVIDIA A100",
+        2e9,
+        "1.0",
+    )
     assert (row["share"], row["split"], row["parameters"]) == ("all", "upstream", 499_000)
     # The paper's 93.52 ± 0.49 of 5 runs.
     assert (row["paper"], row["paper_std"], row["paper_runs"]) == pytest.approx((0.9352, 0.0049, 5))
@@ -54,7 +59,9 @@ def test_seeds_of_a_configuration_are_a_row(tmp_path):
 def test_differences_are_to_the_best_over_the_same_seeds(tmp_path):
     def check(metric_is_better, base=tmp_path):
         tmp_path = Path(tempfile.mkdtemp(dir=base))
-        dataset, sign = ("malnet-tiny", 1) if metric_is_better == "higher" else ("peptides-struct", -1)
+        dataset, sign = (
+            ("malnet-tiny", 1) if metric_is_better == "higher" else ("peptides-struct", -1)
+        )
         other = [0.5, 0.52, 0.47]
         for seed in range(3):
             write_run(tmp_path, 0.5 + sign * 0.1 + seed / 100, dataset=dataset, seed=seed)
@@ -63,7 +70,9 @@ def test_differences_are_to_the_best_over_the_same_seeds(tmp_path):
         gcn, best = rows_of(tmp_path)
         assert (gcn["place"], best["place"]) == (2, 1)
         assert best["to_reference"] is None
-        wanted = statistics.fmean(other[seed] - (0.5 + sign * 0.1 + seed / 100) for seed in range(3))
+        wanted = statistics.fmean(
+            other[seed] - (0.5 + sign * 0.1 + seed / 100) for seed in range(3)
+        )
         assert gcn["to_reference"] == pytest.approx(wanted)
         assert (gcn["runs"], gcn["pairs"]) == (4, 3)
         gcn, best = rows_of(tmp_path, against="gcn")
@@ -89,7 +98,9 @@ def test_what_is_never_in_one_row(tmp_path):
         assert (len(found), [row["runs"] for row in rows], notices) == (tables, [1, 1], [])
         assert sorted((row["paper"] is not None for row in rows), reverse=True) == paper
         changed = "changes" in other
-        assert [row["to_paper"] is None for row in rows if row["test"] == 0.8] == [changed or not paper[1]]
+        assert [row["to_paper"] is None for row in rows if row["test"] == 0.8] == [
+            changed or not paper[1]
+        ]
 
     cases = [
         ({"changes": ["training.epochs=20"]}, 1, [True, True]),
@@ -124,7 +135,11 @@ def test_a_seed_counts_once(tmp_path):
 
 def test_a_split_that_follows_the_seed_is_one_table(tmp_path):
     for seed in range(2):
-        split = {"name": f"upstream-area6-seed{seed}", "rule": "upstream", "digests": {"val": str(seed)}}
+        split = {
+            "name": f"upstream-area6-seed{seed}",
+            "rule": "upstream",
+            "digests": {"val": str(seed)},
+        }
         split["parameters"] = {"split": "upstream", "test_area": 6, "split_seed": seed}
         write_run(tmp_path, 0.6 + seed / 100, dataset="s3dis", seed=seed, split=split)
         write_run(tmp_path, 0.5, dataset="s3dis", seed=seed, model="gcn", split=split)
@@ -191,7 +206,9 @@ def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path):
             of_k(tmp_path, k, 0.9, complete=complete)
         (table,), _ = report(tmp_path)
         ours, paper = rows_over_k(table)
-        assert [row["paper_test"] for row in ours] == [value and pytest.approx(value) for value in wanted]
+        assert [row["paper_test"] for row in ours] == [
+            value and pytest.approx(value) for value in wanted
+        ]
         assert len(paper) == (9 if complete else 0)
         assert len({row["curve"] for row in ours}) == 1
 
@@ -235,9 +252,16 @@ def test_what_differs_is_said(tmp_path):
         number, (options, said) = case
         home, dataset = tmp_path / str(number), options.get("dataset", "malnet-tiny")
         if "build_parameters" in options:
-            options["build_parameters"] = record_parameters(dataset, {}) | options["build_parameters"]
+            options["build_parameters"] = (
+                record_parameters(dataset, {}) | options["build_parameters"]
+            )
         if "split" in options:
-            options["split"] = {"name": options["split"], "rule": "spatial", "parameters": {}, "digests": {}}
+            options["split"] = {
+                "name": options["split"],
+                "rule": "spatial",
+                "parameters": {},
+                "digests": {},
+            }
         write_run(home, 0.5, **options)
         [run], _ = read_runs(folders_of([], Home(home)))
         assert said in run.changes
@@ -292,8 +316,17 @@ def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
         assert notice.startswith(f"{bad} is left out: ")
         assert "\n" not in notice
 
-    damages = [b"", b"{", {"version": 2}, {"metrics": {}}, {"metrics": {"test": {"accuracy": 1e300}}}]
-    damages += [{"metrics": {"test": {"accuracy": float("nan")}}}, {"metrics": {"test": {"f1": 0.5}}}]
+    damages = [
+        b"",
+        b"{",
+        {"version": 2},
+        {"metrics": {}},
+        {"metrics": {"test": {"accuracy": 1e300}}},
+    ]
+    damages += [
+        {"metrics": {"test": {"accuracy": float("nan")}}},
+        {"metrics": {"test": {"f1": 0.5}}},
+    ]
     damages += [
         {"config": {}},
         {"config": {"data": {"dataset": "x"}, "model": {"layers": -1}}},
@@ -337,19 +370,33 @@ def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):
     wanted = {"gps-transformer": ("GPS", 0.472, 0.050), "gcn": ("GCN", 2.102, 0.094)}
     wanted["gps-kmip"] = ("GRIT", 0.121, 0.013)
     for model in wanted:
-        write_run(tmp_path, 1.5, dataset="echo-sssp", model=model, metric="mae", metrics=MAE, complete=False)
+        write_run(
+            tmp_path,
+            1.5,
+            dataset="echo-sssp",
+            model=model,
+            metric="mae",
+            metrics=MAE,
+            complete=False,
+        )
     rows = rows_of(tmp_path)
     found = {row["model"]: row for row in rows}
     for model, (name, mean, std) in wanted.items():
         row = found[model]
-        assert (row["leaderboard_entry"], row["leaderboard"], row["leaderboard_std"]) == (name, mean, std)
+        assert (row["leaderboard_entry"], row["leaderboard"], row["leaderboard_std"]) == (
+            name,
+            mean,
+            std,
+        )
         assert (row["paper"], row["ours"]) == (None, None)
     [table], _ = report(tmp_path)
     sheet = sheet_of(table)
     assert "0.4720 ± 0.0500 GPS" in sheet.written("markdown")
     assert "complete published data, and these rows are not" in sheet.notes
     write_run(tmp_path, 0.9)
-    assert [row["leaderboard"] for row in rows_of(tmp_path) if row["dataset"] == "malnet-tiny"] == [None]
+    assert [row["leaderboard"] for row in rows_of(tmp_path) if row["dataset"] == "malnet-tiny"] == [
+        None
+    ]
 
 
 MAE = {"val": {"mae": 1.6}, "test": {"mae": 1.5}}

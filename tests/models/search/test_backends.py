@@ -24,7 +24,9 @@ from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
 
-needs_keops = pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))
+needs_keops = pytest.mark.skipif(
+    keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu"))
+)
 
 
 def assert_same(
@@ -36,25 +38,35 @@ def assert_same(
 
 @st.composite
 def problems(
-    draw: st.DrawFn, *, dim: int | None = None, k: int | None = None, most: int = 14, queries=(0, 1, 2, 3, 5)
+    draw: st.DrawFn,
+    *,
+    dim: int | None = None,
+    k: int | None = None,
+    most: int = 14,
+    queries=(0, 1, 2, 3, 5),
 ):
     """Ragged queries and keys of one kind of number."""
     dim = draw(st.integers(1, 9)) if dim is None else dim
     k = draw(st.integers(1, 12)) if k is None else k
     heads = draw(st.integers(1, 2))
-    sizes = draw(st.lists(st.tuples(st.sampled_from(queries), st.integers(0, most)), min_size=1, max_size=4))
+    sizes = draw(
+        st.lists(st.tuples(st.sampled_from(queries), st.integers(0, most)), min_size=1, max_size=4)
+    )
     query_ptr, key_ptr = ([0, *itertools.accumulate(column)] for column in zip(*sizes, strict=True))
     kind = draw(st.sampled_from(["coarse", "near one", "extreme", "any bits", "mixed"]))
     generator = np.random.default_rng(draw(st.integers(0, 10**6)))
     queries, keys = (
-        torch.from_numpy(numbers(kind, generator, (heads, ptr[-1], dim))) for ptr in (query_ptr, key_ptr)
+        torch.from_numpy(numbers(kind, generator, (heads, ptr[-1], dim)))
+        for ptr in (query_ptr, key_ptr)
     )
     return queries, keys, k, query_ptr, key_ptr
 
 
 def check(problem, backend: str) -> None:
     queries, keys, k, query_ptr, key_ptr = problem
-    found = topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend)
+    found = topk_inner_product(
+        queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
+    )
     assert found[0].dtype == torch.float32
     assert found[1].dtype == torch.int64
     assert_same(found, slow_search(queries, keys, k, query_ptr, key_ptr))
@@ -119,7 +131,9 @@ def test_dense(monkeypatch, small: int, pairs: int, problem) -> None:
 
 @needs_keops
 @settings(deadline=None, max_examples=30)
-@given(problems(dim=KEOPS_DIM, k=KEOPS_K, most=24, queries=(0, 2, 3, 5)))  # one would be a kernel more
+@given(
+    problems(dim=KEOPS_DIM, k=KEOPS_K, most=24, queries=(0, 2, 3, 5))
+)  # one would be a kernel more
 def test_keops(problem) -> None:
     check(problem, "keops")
 
@@ -220,7 +234,9 @@ def test_threads_agree() -> None:
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def search(times: int = 1) -> None:
-        found.extend(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu") for _ in range(times))
+        found.extend(
+            topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu") for _ in range(times)
+        )
 
     try:
         for count in (1, 2):
@@ -245,7 +261,9 @@ def test_half_precision_autocast_and_strides_change_nothing() -> None:
     def holds(case) -> None:
         dtype, backend = case
         rows = queries.to(dtype), keys.to(dtype)
-        expected = topk_inner_product(*(each.float() for each in rows), 4, query_ptr=ptr, backend="cpu")
+        expected = topk_inner_product(
+            *(each.float() for each in rows), 4, query_ptr=ptr, backend="cpu"
+        )
         apart = [each.mT.contiguous().mT for each in rows]
         try:
             torch.set_float32_matmul_precision("medium")
@@ -254,7 +272,9 @@ def test_half_precision_autocast_and_strides_change_nothing() -> None:
         finally:
             torch.set_float32_matmul_precision(before)
 
-    check_each(holds, itertools.product([torch.float16, torch.bfloat16, torch.float32], ["cpu", "dense"]))
+    check_each(
+        holds, itertools.product([torch.float16, torch.bfloat16, torch.float32], ["cpu", "dense"])
+    )
 
 
 def test_float64_scores_stay_float64() -> None:
@@ -271,6 +291,8 @@ def test_bounds_of_the_filter_are_those_of_their_proof() -> None:
     unit, scale, length, longest = 2.0**-24, 0.5, 2.0, 3.0
     filtered = (5 + 4) * unit * 1.1
     ruled = (1.1 * unit * length * longest + 2.0**-148) / (length * scale)
-    assert candidates._slack(length, 5, scale, longest) == pytest.approx(2.2 * (filtered + ruled), rel=1e-12)
+    assert candidates._slack(length, 5, scale, longest) == pytest.approx(
+        2.2 * (filtered + ruled), rel=1e-12
+    )
     assert candidates._slack(2e19, 5, scale, 2e19) == np.inf
     assert candidates.error_of_cones(5) == pytest.approx(2 * (5 + 8) * unit)

@@ -27,7 +27,9 @@ from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.search.gpu.launch import KERNELS, run
 from kmip_data.models.search.problem import NotFinite, SearchProblem, check_problem
 
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++: the kernels cannot be emulated")
+needs_compiler = pytest.mark.skipif(
+    COMPILER is None, reason="no g++: the kernels cannot be emulated"
+)
 pytestmark = [needs_compiler, pytest.mark.slow]
 GENERATOR = torch.Generator().manual_seed(7)
 
@@ -62,7 +64,9 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     plan.plan_for.cache_clear()
 
 
-def assert_dense(found: tuple[Tensor, Tensor], queries: Tensor, keys: Tensor, k: int, *ptrs: Any) -> None:
+def assert_dense(
+    found: tuple[Tensor, Tensor], queries: Tensor, keys: Tensor, k: int, *ptrs: Any
+) -> None:
     """The bits of ``dense``."""
     given = dict(zip(("query_ptr", "key_ptr"), ptrs, strict=False))
     expected = topk_inner_product(queries, keys, k, **given, backend="dense")
@@ -71,7 +75,12 @@ def assert_dense(found: tuple[Tensor, Tensor], queries: Tensor, keys: Tensor, k:
 
 
 def check(
-    device: EmulatedDevice, queries: Tensor, keys: Tensor, k: int, ptrs: Any = (None, None), hint: Any = None
+    device: EmulatedDevice,
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    ptrs: Any = (None, None),
+    hint: Any = None,
 ) -> None:
     device.launched.clear()
     found = run(check_problem(queries, keys, k, *ptrs, hint), device)
@@ -87,8 +96,14 @@ def unread(problem: SearchProblem, ptr: Any) -> SearchProblem:
 
 
 SHAPES = [(False, 1, 0), (True, 4, 1), (True, 1, 0), (True, 2, 0), (False, 4, 0)]
-CASES = [[(shape, 10) for shape in SHAPES[:2]], [*((shape, 10) for shape in SHAPES[2:]), (SHAPES[1], 1)]]
-RAGGED = ((0, 3, 3, 50, 50, 90), (0, 7, 7, 150, 300, 300))  # queries without keys, keys without, neither
+CASES = [
+    [(shape, 10) for shape in SHAPES[:2]],
+    [*((shape, 10) for shape in SHAPES[2:]), (SHAPES[1], 1)],
+]
+RAGGED = (
+    (0, 3, 3, 50, 50, 90),
+    (0, 7, 7, 150, 300, 300),
+)  # queries without keys, keys without, neither
 
 
 @pytest.mark.parametrize("cases", [CASES[0], long(CASES[1])])
@@ -104,7 +119,9 @@ def test_ragged_batches(device, shapes, cases) -> None:
         plan.plan_for.cache_clear()
         queries, keys = normal(2, 210, 10), normal(2, 210, 10)
         for ptr in ((0, 3, 50, 150, 210), (0, 0, 210, 210, 210), (0, 1, 2, 209, 210)):
-            assert_dense(run(unread(check_problem(queries, keys, k), ptr), device), queries, keys, k, ptr)
+            assert_dense(
+                run(unread(check_problem(queries, keys, k), ptr), device), queries, keys, k, ptr
+            )
         assert plan.plan_for.cache_info()[:2] == (2, 1)  # hits and misses
 
     check_each(holds, cases)
@@ -261,7 +278,13 @@ def test_rows_between_two_words_and_in_half_precision(device) -> None:
     assert rows.data_ptr() % 8
     check(device, rows, rows, 3)
     for dtype in (torch.float16, torch.bfloat16):
-        check(device, normal(1, 30, 10).to(dtype), normal(1, 200, 10).to(dtype), 10, ((0, 30), (0, 200)))
+        check(
+            device,
+            normal(1, 30, 10).to(dtype),
+            normal(1, 200, 10).to(dtype),
+            10,
+            ((0, 30), (0, 200)),
+        )
 
 
 def test_what_was_found_in_inference_is_told_in_training(device) -> None:
@@ -300,16 +323,23 @@ def test_at_random(device, shapes) -> None:
         shapes(*shape)
         drawn = fuzz.problems(number, torch.device("cpu"), most=150, dims=(8, 10))
         wrong = [
-            name for name, each in itertools.islice(drawn, 20) if fuzz.differs(each, lambda p: run(p, device))
+            name
+            for name, each in itertools.islice(drawn, 20)
+            if fuzz.differs(each, lambda p: run(p, device))
         ]
         assert wrong == []
 
 
 def test_the_struct_is_what_the_host_fills() -> None:
     text = (KERNELS / "common.cuh").read_text("utf-8")
-    body = re.sub(r"//.*", "", text[text.index("struct Search {") :].partition("{")[2].partition("};")[0])
+    body = re.sub(
+        r"//.*", "", text[text.index("struct Search {") :].partition("{")[2].partition("};")[0]
+    )
     assert tuple(re.findall(r"(\w+)(?=[,;])", body)) == (*plan.POINTERS, *plan.NUMBERS)
-    for name, value in {"KEY_BUCKETS": plan._KEY_BUCKETS, "QUERY_BUCKETS": plan._QUERY_BUCKETS}.items():
+    for name, value in {
+        "KEY_BUCKETS": plan._KEY_BUCKETS,
+        "QUERY_BUCKETS": plan._QUERY_BUCKETS,
+    }.items():
         assert re.search(rf"#define {name} +{value}\b", text)
 
 
@@ -331,9 +361,21 @@ def test_scratch_memory() -> None:
         lists = starts[starts.index(placed["list"]) + 1] - placed["list"]
         rest = whole.scratch_bytes + whole.tables.nbytes - lists
         assert rest + lists * many <= (2 * dim + (200 if k <= 56 else 340)) * heads * rows
-        assert many or lists <= min(280e6, (520 if k <= 24 else 2080) * (heads * rows + 64 * graphs))
+        assert many or lists <= min(
+            280e6, (520 if k <= 24 else 2080) * (heads * rows + 64 * graphs)
+        )
 
-    cases = [(1, 10**6, 1, 10, 10), (1, 10**6, 1, 10, 100), (1, 10**6, 1, 3, 24), (1, 10**7, 1, 64, 10)]
-    cases += [(4, 570_000, 1, 10, 15), (4, 570_000, 1, 19, 10), (1, 10**3, 1, 10, 10), (1, 10**5, 1, 10, 100)]
+    cases = [
+        (1, 10**6, 1, 10, 10),
+        (1, 10**6, 1, 10, 100),
+        (1, 10**6, 1, 3, 24),
+        (1, 10**7, 1, 64, 10),
+    ]
+    cases += [
+        (4, 570_000, 1, 10, 15),
+        (4, 570_000, 1, 19, 10),
+        (1, 10**3, 1, 10, 10),
+        (1, 10**5, 1, 10, 100),
+    ]
     cases += [(4, 8 * 4096, 8, 5, 10), (4, 128 * 150, 128, 10, 15), (4, 40_000, 10_000, 10, 15)]
     check_each(holds, [*cases, (1, 100_000, 1, 256, 120)])

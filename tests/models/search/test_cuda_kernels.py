@@ -52,7 +52,9 @@ def inner_loop(code: bytes, folder: Path) -> tuple[int, int]:
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     body = listing.partition("\n.text.collect:")[2].partition("\n.text.")[0]
     instructions, labels, loops = [], {}, []
-    for label, instruction in re.findall(r"^(\.L_x_\d+):|/\*[0-9a-f]{4,}\*/\s+(.*?);", body, re.MULTILINE):
+    for label, instruction in re.findall(
+        r"^(\.L_x_\d+):|/\*[0-9a-f]{4,}\*/\s+(.*?);", body, re.MULTILINE
+    ):
         if label:
             labels[label] = len(instructions)
             continue
@@ -78,7 +80,8 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...], tmp_path) 
     log = io.StringIO()
     code = launch.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
     found = re.findall(
-        r"Function properties for (\w+)\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads", log.getvalue()
+        r"Function properties for (\w+)\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads",
+        log.getvalue(),
     )
     spilled = {name: int(stores) for name, stores, _ in found}
     assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
@@ -119,13 +122,19 @@ PLANS = [
 def test_plans_are_those_that_were_measured() -> None:
     """On a device of 132 processors; sizes that docs/performance.md names, and each way of a plan."""
     for shape, k, graphs, hinted, read, expected in PLANS:
-        ptrs = tuple(tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3])
+        ptrs = tuple(
+            tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3]
+        )
         found = plan.plan_for(shape, k, hinted, ptrs, torch.device("cpu"), 132, unread=not read)
         members = dict(zip((*plan.POINTERS, *plan.NUMBERS), found.members.tolist(), strict=True))
         threads = sum(x * y * each for _, x, y, each in found.launches)
-        counts = (members[name] for name in ("sample", "tile_count", "sample_tile_count", "batches"))
+        counts = (
+            members[name] for name in ("sample", "tile_count", "sample_tile_count", "batches")
+        )
         memory = found.scratch_bytes, found.tables.numel()
-        assert (*found.program[1:], len(found.launches), threads, *counts, *memory) == expected, shape
+        assert (*found.program[1:], len(found.launches), threads, *counts, *memory) == expected, (
+            shape
+        )
 
 
 def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
@@ -147,7 +156,8 @@ def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
 
 
 needs_gpu = pytest.mark.skipif(
-    backend.unusable("cuda") is not None, reason=f"only emulated and compiled: {backend.unusable('cuda')}"
+    backend.unusable("cuda") is not None,
+    reason=f"only emulated and compiled: {backend.unusable('cuda')}",
 )
 
 

@@ -73,7 +73,9 @@ class FakeCuda:
         assert kernel == 7
         (members,) = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[:1]
         places = np.ctypeslib.as_array(ctypes.cast(members, ctypes.POINTER(ctypes.c_int64)), (9,))
-        indices = ctypes.cast(int(places[plan.POINTERS.index("indices")]), ctypes.POINTER(ctypes.c_int64))
+        indices = ctypes.cast(
+            int(places[plan.POINTERS.index("indices")]), ctypes.POINTER(ctypes.c_int64)
+        )
         np.ctypeslib.as_array(indices, (2 * 60 * 5,))[:] = -1
         return (self.results.CUDA_SUCCESS,)
 
@@ -111,7 +113,9 @@ def test_a_broken_part_costs_speed_and_one_warning(fake, caplog, part: str) -> N
         for _ in range(3):
             assert all(map(torch.equal, search(), EXPECTED))
     (warning,) = [each.getMessage() for each in caplog.records if each.name == topk.__name__]
-    assert warning.startswith("search backend cpu on cpu; not cuda: it failed, please report this: ")
+    assert warning.startswith(
+        "search backend cpu on cpu; not cuda: it failed, please report this: "
+    )
     assert {"launch": "INVALID_VALUE from search kernel"}.get(part, part) in warning
     assert fake.launched == 0
     (row,) = (row for row in topk.backend_status(("cpu",)) if row.name == "cuda")

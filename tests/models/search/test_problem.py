@@ -48,7 +48,11 @@ def test_refusals() -> None:
             ((ROWS, ROWS[..., :2], 1), {}, ["differ", "(2, 5, 3)", "(2, 5, 2)"]),
             ((ROWS, ROWS, 0), {}, ["k is wrong", "at least 1", "0"]),
             ((ROWS, ROWS, True), {}, ["k is wrong", "True"]),
-            ((ROWS, ROWS, 1), {"hint": torch.zeros(2, 4, 1, dtype=torch.int64)}, ["hint", "(2, 4, 1)"]),
+            (
+                (ROWS, ROWS, 1),
+                {"hint": torch.zeros(2, 4, 1, dtype=torch.int64)},
+                ["hint", "(2, 4, 1)"],
+            ),
             ((ROWS, ROWS, 1), {"hint": ROWS}, ["hint", "int64", "float32"]),
             pointers([0, 3, 2, 5], "falls", "query_ptr[2] = 2"),
             pointers([0, 4], "last entry 5", "4"),
@@ -70,19 +74,28 @@ def test_refusals() -> None:
 
 def test_where_graphs_begin_is_read_for_backends_that_do_not() -> None:
     """Of a problem whose pointers stay on a GPU, where the host would divide the rows evenly."""
-    rows, ptr = torch.randn(1, 12, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 2, 9, 12])
+    rows, ptr = (
+        torch.randn(1, 12, 4, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 2, 9, 12]),
+    )
     evenly = dict.fromkeys(("query_ptr", "key_ptr"), (0, 4, 8, 12))
     problem = replace(check_problem(rows, rows, 3), **evenly, starts=ptr)
-    assert all(map(torch.equal, ranked(problem, "dense"), topk_inner_product(rows, rows, 3, query_ptr=ptr)))
+    assert all(
+        map(torch.equal, ranked(problem, "dense"), topk_inner_product(rows, rows, 3, query_ptr=ptr))
+    )
     with pytest.raises(UsageError, match="query_ptr does not cover the rows"):
         ranked(replace(problem, starts=ptr + 1), "dense")
-    assert check_problem(rows, rows, 3, ptr, trusted=True).starts is None  # on the CPU nothing waits
+    assert (
+        check_problem(rows, rows, 3, ptr, trusted=True).starts is None
+    )  # on the CPU nothing waits
 
 
 def test_narrow_indices_are_the_same_numbers() -> None:
     def holds(case) -> None:
         backend, rows = case
-        scores, indices = ranked(check_problem(rows, rows, 4, [0, 2, len(rows[0])], narrow=True), backend)
+        scores, indices = ranked(
+            check_problem(rows, rows, 4, [0, 2, len(rows[0])], narrow=True), backend
+        )
         assert indices.dtype == torch.int32
         expected = topk_inner_product(rows, rows, 4, query_ptr=[0, 2, len(rows[0])])
         assert torch.equal(scores, expected[0])

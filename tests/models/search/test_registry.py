@@ -12,7 +12,14 @@ import pytest
 import torch
 
 from kmip_data.errors import UsageError
-from kmip_data.models.search import backend_names, backend_status, backends, topk, topk_inner_product, trial
+from kmip_data.models.search import (
+    backend_names,
+    backend_status,
+    backends,
+    topk,
+    topk_inner_product,
+    trial,
+)
 from kmip_data.models.search.backends import keops
 from kmip_data.models.search.problem import check_problem
 
@@ -77,7 +84,9 @@ def test_backends_that_hang_or_err_are_broken_and_slow_ones_are_not(tmp_path, mo
         topk, "all_backends", lambda: {name: SimpleNamespace(__name__=name) for name in modules}
     )
     rows = [topk.BackendStatus(name, "cpu", usable=True, reason="") for name in modules]
-    found = trial.failures([*rows, topk.BackendStatus("not usable", "cpu", usable=False, reason="")])
+    found = trial.failures(
+        [*rows, topk.BackendStatus("not usable", "cpu", usable=False, reason="")]
+    )
     assert set(found) == {(name, "cpu") for name in modules}
     assert all(failure.broken for failure in found.values())
     assert "another result" in found["zeros", "cpu"].why
@@ -116,7 +125,9 @@ def test_keops_with_a_broken_compiler(tmp_path) -> None:
 
 def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
     fast = SimpleNamespace(NAME="fast", RANK={"cuda": 2}, unusable=lambda _: "it is not installed")
-    slow = SimpleNamespace(NAME="slow", RANK={"cuda": 1}, unusable=lambda _: None, refuses=lambda _: None)
+    slow = SimpleNamespace(
+        NAME="slow", RANK={"cuda": 1}, unusable=lambda _: None, refuses=lambda _: None
+    )
     monkeypatch.setattr(topk, "all_backends", lambda: {"fast": fast, "slow": slow})
     problem = SimpleNamespace(device=torch.device("cuda"))
     topk._warn.cache_clear()

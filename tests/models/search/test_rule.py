@@ -53,7 +53,9 @@ def test_order(scores, random, data) -> None:
     ranked = sorted(zip(scores, names, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
     found = largest(torch.tensor(scores), k, torch.tensor(names))
     assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == ranked
-    wide = largest(torch.tensor(scores, dtype=torch.float64), k)[1]  # the position is the index by default
+    wide = largest(torch.tensor(scores, dtype=torch.float64), k)[
+        1
+    ]  # the position is the index by default
     assert torch.equal(wide, largest(torch.tensor(scores), k)[1])
 
 
@@ -65,7 +67,12 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
         noise = (2 * torch.rand(exact.shape, generator=GENERATOR) - 1) * min(error, 1e6)
         candidates = (exact.double() + noise).topk(9, sorted=False).indices
         found = settle(
-            queries, keys, candidates, 5, torch.full((2, 50), error, dtype=torch.float64), pairs=1000
+            queries,
+            keys,
+            candidates,
+            5,
+            torch.full((2, 50), error, dtype=torch.float64),
+            pairs=1000,
         )
         expected = largest(exact, 5)
         assert torch.equal(found[0], expected[0])

@@ -30,7 +30,9 @@ def finish(cells: list[Cell], **values: float) -> None:
     for cell in cells:
         cell.folder.mkdir(parents=True)
         value = values[cell.change] + (0.01 if cell.seed else -0.01)
-        (cell.folder / "result.json").write_text(result(cell.folder.name, cell.seed, value, cell.model))
+        (cell.folder / "result.json").write_text(
+            result(cell.folder.name, cell.seed, value, cell.model)
+        )
 
 
 def test_the_winner_of_each_axis_is_taken(home, plan):
@@ -52,7 +54,10 @@ def test_of_equals_the_first_in_the_plan_wins(home, plan):
     cells = cells_of(plan, home)
     finish(cells, start=0.5, deep=0.6, flat=0.6, fast=0.5, k5=0.8)
     [first, _] = best_of_each(plan, cells, home)
-    assert (first.config.model.layers, first.config.optimiser.lr) == (9, cells[0].config.optimiser.lr)
+    assert (first.config.model.layers, first.config.optimiser.lr) == (
+        9,
+        cells[0].config.optimiser.lr,
+    )
 
 
 def test_it_waits_for_the_last_cell_of_its_model(home, plan):

@@ -66,7 +66,9 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
     keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
     for cell in cells_of(plan_of(tmp_path, **keys), home):
         words = list(cell.command[1:])
-        context = root.get_command(None, "train").make_context("train", words, **root.context_settings)
+        context = root.get_command(None, "train").make_context(
+            "train", words, **root.context_settings
+        )
         given = context.params
         options = {name: given[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):
@@ -83,7 +85,8 @@ OF_THE_PAPER = {
     "paper-depth": 3 * 4 * 2,
     "paper-lrgb": 9 * 4 * 4,
     "paper-points": 9 * 2 * 3,
-    "paper-search": 4 * (13 + 3 * 11),  # upstream's linear_hp_search has as many, without the combinations
+    "paper-search": 4
+    * (13 + 3 * 11),  # upstream's linear_hp_search has as many, without the combinations
     "paper-search-city": 12 + 7 * 10,
 }
 
@@ -98,7 +101,11 @@ def test_the_shipped_plans_are_right_in_every_cell(home):
 
     assert OF_THE_PAPER.keys() <= {*sweep_names()}
     check_each(check, sweep_names())
-    assert set(read_plan("small-cities").models) == {*read_plan("paper-city").models, "mlp", "gps-none"}
+    assert set(read_plan("small-cities").models) == {
+        *read_plan("paper-city").models,
+        "mlp",
+        "gps-none",
+    }
 
 
 def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
@@ -107,7 +114,9 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
         assert cell.config.model.layers == (3 if cell.dataset == "paris" else 4)
         assert getattr(cell.config.model.attention, "k", 5) == 5
     base = {
-        cell.dataset: cell for cell in cells_of(read_plan("influence-of-k"), home) if cell.change == "k10"
+        cell.dataset: cell
+        for cell in cells_of(read_plan("influence-of-k"), home)
+        if cell.change == "k10"
     }
     for dataset, variant in (("cifar10", "code"), ("peptides-func", "influence-of-k")):
         wanted = config_for(dataset, "gps-kmip", variant)
@@ -117,7 +126,12 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
 def test_a_digest_is_that_of_what_a_run_learns():
     config = config_for("helsinki", "gps-kmip")
     assert digest(config) == digest(config.with_seed(0).model_copy(update={"preset": "another"}))
-    changes = ("model.layers=3", "optimiser.lr=1", "training.epochs=3", "model.attention.kind=performer")
+    changes = (
+        "model.layers=3",
+        "optimiser.lr=1",
+        "training.epochs=3",
+        "model.attention.kind=performer",
+    )
     others = {digest(apply_overrides(config, [change])) for change in changes}
     assert len(others | {digest(config)}) == 5
 
@@ -152,7 +166,9 @@ def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
     only = plan_of(tmp_path, **helsinki, models=["gcn"], changes=[{"name": "a", "models": ["gcn"]}])
     with pytest.raises(UsageError, match="has no run"):
         cells_of(only.model_copy(update={"models": ("gat",)}), home)
-    assert len(cells_of(plan_of(tmp_path, **helsinki, models=["gcn", "gcn"], seeds=[0, 0]), home)) == 1
+    assert (
+        len(cells_of(plan_of(tmp_path, **helsinki, models=["gcn", "gcn"], seeds=[0, 0]), home)) == 1
+    )
 
 
 def test_seeds_are_a_range_or_a_list(tmp_path):

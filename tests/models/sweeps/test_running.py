@@ -37,7 +37,9 @@ def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]
             monkeypatch.setenv(name, value)
         cells = cells_of(read_plan(str(plan)), home)
         where = {"home": home, "folder": place(home, plan)}
-        running.run_cells(cells, jobs=2, options={"quiet": True, "offline": offline}, gpus=gpus, **where)
+        running.run_cells(
+            cells, jobs=2, options={"quiet": True, "offline": offline}, gpus=gpus, **where
+        )
         return cells
 
     return call
@@ -96,11 +98,15 @@ def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monke
     monkeypatch.setattr(threads, "PROGRAM", ("sh", "-c", "kill -9 $$"))
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
     states = [state_of(cell.folder, home) for cell in run(plan)]
-    assert [(state.kind, state.reason) for state in states] == [("failed", "it ended by signal 9")] * 2
+    assert [(state.kind, state.reason) for state in states] == [
+        ("failed", "it ended by signal 9")
+    ] * 2
 
 
 def test_data_that_cannot_be_had_fail_their_cells_alone(run, home, tmp_path):
-    plan = write_plan(tmp_path / "plan.toml", datasets=["paris", "clouds"], models=["gps-kmip"], seeds=[0])
+    plan = write_plan(
+        tmp_path / "plan.toml", datasets=["paris", "clouds"], models=["gps-kmip"], seeds=[0]
+    )
     first, second = (state_of(cell.folder, home) for cell in run(plan, offline=True))
     assert (first.kind, second.kind) == ("failed", "done")
     assert "paris" in first.reason
@@ -187,6 +193,8 @@ def check_survivors(home: Home, plan: Path) -> None:
     assert whole(cells) <= found.keys()
     for cell in cells:
         assert state_of(cell.folder, home).kind == "done"
-        done = sum(count for name, count in found.items() if name.startswith(f"{cell.folder.name} epoch"))
+        done = sum(
+            count for name, count in found.items() if name.startswith(f"{cell.folder.name} epoch")
+        )
         assert done <= 3 + found[f"{cell.folder.name} start"] - 1
         assert json.loads((cell.folder / "result.json").read_text())["seed"] == cell.seed

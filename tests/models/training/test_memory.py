@@ -42,7 +42,9 @@ def data(tmp_path_factory) -> RunData:
     return open_data(tiny_config(build, training={"batch_size": 8}), home=Home(folder))
 
 
-def measured(config: RunConfig, data: RunData, monkeypatch: pytest.MonkeyPatch, *, recompute: bool) -> int:
+def measured(
+    config: RunConfig, data: RunData, monkeypatch: pytest.MonkeyPatch, *, recompute: bool
+) -> int:
     """Most bytes that a second step has allocated, beyond what there was before it."""
     module = TrainingModule(config, data, recompute=recompute).train()
     optimiser = build_optimiser(module, config, torch.device("cpu"))
@@ -64,34 +66,51 @@ def test_whole_steps_take_what_a_cut_says(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(memory, "ROOM", 1.0)
     monkeypatch.setattr(memory, "COPIES", 0)
     cases = [("neighbor", name, {}) for name in sorted(models())]
-    cases += [("index", name, {}) for name in ("exphormer", "gat", "gated-gcn", "gine", "gps-performer")]
+    cases += [
+        ("index", name, {}) for name in ("exphormer", "gat", "gated-gcn", "gine", "gps-performer")
+    ]
     cases += [("neighbor", "gps-transformer", PAIRS)]
     layouts, sizes = ("neighbor", "index"), {"nodes": 250, "graphs": 8, "k": 5}
-    builds = {layout: learnable_build(tmp_path / layout, layout=layout, **sizes).path for layout in layouts}
+    builds = {
+        layout: learnable_build(tmp_path / layout, layout=layout, **sizes).path
+        for layout in layouts
+    }
     found = {}
     both = {"exphormer", "gat", "gated-gcn", "gps-kmip", "gps-performer"}
     for layout, name, more in cases:
         model = {"name": name, "layers": 5, "hidden_dim": 32, **more}
-        values = {"data": {"dataset": str(builds[layout])}, "model": model, "training": {"batch_size": 4}}
+        values = {
+            "data": {"dataset": str(builds[layout])},
+            "model": model,
+            "training": {"batch_size": 4},
+        }
         data = open_data(config_from_mapping(values, "the test"), home=Home(tmp_path))
         for recompute in (False, True) if (name in both and layout == "neighbor") else (False,):
             counted = memory.step_bytes(data.config, data, recompute=recompute)
             whole = measured(data.config, data, monkeypatch, recompute=recompute)
             found[layout, name, recompute] = counted / whole
     # Recomputed layers keep little, and what one holds while it goes back is counted generously.
-    wrong = {case: ratio for case, ratio in found.items() if not 0.75 < ratio < (1.8 if case[2] else 1.35)}
+    wrong = {
+        case: ratio
+        for case, ratio in found.items()
+        if not 0.75 < ratio < (1.8 if case[2] else 1.35)
+    }
     assert not wrong, wrong
 
 
 def test_more_of_anything_needs_more_memory(data: RunData, monkeypatch) -> None:
     def need(*changes: str, recompute: bool = False) -> int:
-        return memory.step_bytes(apply_overrides(data.config, list(changes)), data, recompute=recompute)
+        return memory.step_bytes(
+            apply_overrides(data.config, list(changes)), data, recompute=recompute
+        )
 
     plain, deep = need(), need("model.layers=9")
     assert deep > need("model.layers=9", recompute=True) > 0
     assert min(deep, need("model.attention.k=10"), need("training.ema=0.9")) > plain
     assert need("training.k_schedule=linear:30:3") > plain
-    assert need("model.attention.k=[3, 10]") == need("model.attention.k=10") > need("model.layers=1")
+    assert (
+        need("model.attention.k=[3, 10]") == need("model.attention.k=10") > need("model.layers=1")
+    )
     half = BatchSize(4, data.largest_batch.nodes // 2, data.largest_batch.edges // 2)
     monkeypatch.setattr(data.__class__, "largest_batch", half)
     weights = 9 * 8 * 2**10
@@ -106,7 +125,9 @@ def test_generators_and_weights_are_left_alone(data: RunData) -> None:
 
 def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatch) -> None:
     config = apply_overrides(data.config, ["model.layers=8"])
-    plain, lean = (memory.step_bytes(config, data, recompute=recompute) for recompute in (False, True))
+    plain, lean = (
+        memory.step_bytes(config, data, recompute=recompute) for recompute in (False, True)
+    )
     assert lean < plain
     for free, recompute in ((plain, False), (lean, True)):
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
@@ -115,7 +136,9 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
     for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
         monkeypatch.setattr(memory, "free_host_memory", lambda: lean - 1)
         with pytest.raises(OutOfResources, match=r"A training step on .* takes about") as caught:
-            memory.plan_memory(apply_overrides(config, [f"model.checkpoint_layers={fixed}"]), data, CPU)
+            memory.plan_memory(
+                apply_overrides(config, [f"model.checkpoint_layers={fixed}"]), data, CPU
+            )
         assert way in str(caught.value)
         assert str(data.largest_batch) in str(caught.value)
 
@@ -174,7 +197,16 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
         monkeypatch.setattr(memory, "free_host_memory", lambda free=free: free)
         changes = ["layers=16", "hidden_dim=64", *more]
         options = [part for change in changes for part in ("--set", f"model.{change}")]
-        arguments = ["train", "--dataset", build.path, "--model", model, *options, "--device", "cpu"]
+        arguments = [
+            "train",
+            "--dataset",
+            build.path,
+            "--model",
+            model,
+            *options,
+            "--device",
+            "cpu",
+        ]
         done = kmip(*arguments, "--home", tmp_path / "home", "--quiet")
         assert done.code == OutOfResources.exit_code, model
         assert "A training step on " in done.err
@@ -189,7 +221,16 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
 def test_a_city_under_a_limit_ends_with_the_exit_code_of_memory(tmp_path: Path, more: int) -> None:
     """Whichever limit: refused before, or an allocation that fails, and never a signal."""
     build = streets_build(tmp_path / "build", nodes=30_000)
-    command = [sys.executable, "-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "kmip_data",
+        "train",
+        "--dataset",
+        str(build.path),
+        "--device",
+        "cpu",
+    ]
     command += ["--home", str(tmp_path / "home"), "--epochs", "1"]
     held = 700 * 2**20  # what the process has before it measures anything, generously
     done = subprocess.run(
@@ -209,8 +250,23 @@ def test_london_starts_on_24_gib(tmp_path: Path) -> None:
     if host.free_host_memory() < 15 * GIB:
         pytest.skip("needs 15 GiB of free memory, which a machine of 24 GiB has")
     build = streets_build(tmp_path / "build", nodes=570_000)
-    command = [sys.executable, "-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu"]
-    for key in ("layers=7", "hidden_dim=76", "norm=graph-layer", "attention.k=15", "attention.key_dim=10"):
+    command = [
+        sys.executable,
+        "-m",
+        "kmip_data",
+        "train",
+        "--dataset",
+        str(build.path),
+        "--device",
+        "cpu",
+    ]
+    for key in (
+        "layers=7",
+        "hidden_dim=76",
+        "norm=graph-layer",
+        "attention.k=15",
+        "attention.key_dim=10",
+    ):
         command += ["--set", f"model.{key}"]
     command += ["--home", str(tmp_path / "home")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
@@ -224,7 +280,9 @@ def test_london_starts_on_24_gib(tmp_path: Path) -> None:
         run.terminate()
         run.communicate()
     assert begun, "".join(lines)
-    assert any("memory: about" in line and "layers are recomputed" in line for line in lines), "".join(lines)
+    assert any("memory: about" in line and "layers are recomputed" in line for line in lines), (
+        "".join(lines)
+    )
 
 
 def test_limits_of_the_process_and_its_group_count(tmp_path: Path, monkeypatch) -> None:
@@ -245,7 +303,9 @@ def test_limits_of_the_process_and_its_group_count(tmp_path: Path, monkeypatch) 
     none = (resource.RLIM_INFINITY,) * 2
     for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
         limits = {kind: (2**50, 2**50)}
-        monkeypatch.setattr(host.resource, "getrlimit", lambda of, known=limits: known.get(of, none))
+        monkeypatch.setattr(
+            host.resource, "getrlimit", lambda of, known=limits: known.get(of, none)
+        )
         assert 0 < host.free_host_memory() < 2**50, kind
         limits[kind] = (1, 1)
         assert host.free_host_memory() == 0

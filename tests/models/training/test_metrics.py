@@ -62,7 +62,9 @@ def test_equal_to_scikit_learn_on_the_whole_split(seed, batch):
     assert values["f1"] == pytest.approx(
         f1_score(target, predicted, average="macro", zero_division=0), abs=1e-12
     )
-    assert values["miou"] == pytest.approx(jaccard_score(target, predicted, average="macro"), abs=1e-12)
+    assert values["miou"] == pytest.approx(
+        jaccard_score(target, predicted, average="macro"), abs=1e-12
+    )
     # Σ loss·rows / Σ rows is the mean over rows however they were batched.
     assert values["loss"] == pytest.approx(float(loss.mean()), rel=1e-9)
 
@@ -95,7 +97,9 @@ def test_long_splits_are_counted_exactly():
 
 def labels_and_scores(seed, rows=300, labels=6):
     rng = np.random.default_rng(seed)
-    scores = rng.standard_normal((rows, labels)).round(1 if seed % 2 else 6)  # with and without ties
+    scores = rng.standard_normal((rows, labels)).round(
+        1 if seed % 2 else 6
+    )  # with and without ties
     target = (rng.random((rows, labels)) < rng.random(labels)).astype(np.float64)
     target[rng.random((rows, labels)) < 0.1] = np.nan
     target[:2, :] = [[0.0], [1.0]]  # both occur
@@ -120,7 +124,9 @@ def test_labels_without_a_positive_row_are_left_out():
     scores = torch.tensor([[1.0, 0.0, 0.0], [2.0, 1.0, 5.0]])
     metrics = SplitMetrics(Task("graph", "multilabel", 3))
     metrics.update(scores, target, torch.tensor(0.0))
-    assert metrics.compute()["ap"] == (0.5 + 1.0) / 2  # nowhere positive; ranked last of two; everywhere
+    assert (
+        metrics.compute()["ap"] == (0.5 + 1.0) / 2
+    )  # nowhere positive; ranked last of two; everywhere
     metrics.update(scores[:, :1], target[:, :1], torch.tensor(0.0))
     assert math.isnan(metrics.compute()["ap"])
 
@@ -129,15 +135,24 @@ def test_errors_of_batches_and_of_logarithms():
     """A small last batch counts as much as others; metrics of logarithms are of 10^y."""
     rng = np.random.default_rng(4)
     target, predicted = (torch.from_numpy(rng.normal(size=(23, 1))) for _ in range(2))
-    plain, powers = (SplitMetrics(Task("node", "regression", 1, log10=log10)) for log10 in (False, True))
+    plain, powers = (
+        SplitMetrics(Task("node", "regression", 1, log10=log10)) for log10 in (False, True)
+    )
     for metrics in (plain, powers):
         fill_rows(metrics, predicted.numpy(), target.numpy(), 10)
-        metrics.update(predicted[:3], torch.full((3, 1), torch.nan), torch.tensor(0.0))  # nothing known
-    each = [(predicted - target)[rows].abs().mean() for rows in (slice(10), slice(10, 20), slice(20, 23))]
+        metrics.update(
+            predicted[:3], torch.full((3, 1), torch.nan), torch.tensor(0.0)
+        )  # nothing known
+    each = [
+        (predicted - target)[rows].abs().mean()
+        for rows in (slice(10), slice(10, 20), slice(20, 23))
+    ]
     found = plain.compute()
     assert found["mae_batches"] == pytest.approx(float(sum(each)) / 3)
     assert found["mae_batches"] != pytest.approx(found["mae"])
-    assert powers.compute()["mae"] == pytest.approx(float((10**predicted - 10**target).abs().mean()))
+    assert powers.compute()["mae"] == pytest.approx(
+        float((10**predicted - 10**target).abs().mean())
+    )
 
 
 def test_an_epoch_that_an_older_version_began_goes_on():
@@ -204,7 +219,9 @@ def packed(matrix: np.ndarray) -> np.ndarray:
     return np.packbits(wide, axis=1, bitorder="little")
 
 
-def some_graphs(seed: int, sizes=(5, 1, 9, 7), share: float = 0.2) -> tuple[Batch, list[np.ndarray]]:
+def some_graphs(
+    seed: int, sizes=(5, 1, 9, 7), share: float = 0.2
+) -> tuple[Batch, list[np.ndarray]]:
     rng = np.random.default_rng(seed)
     matrices = [touching(rng, n, share) for n in sizes]
     items = [
@@ -243,7 +260,11 @@ def cross_entropy_of_draws(scores, target, rng) -> float:
     for graph, i, j in (target == LINK).nonzero().tolist():
         total.append(math.log1p(math.exp(-scores[graph, i, j])))
         apart = (target[graph, i] == APART).nonzero()[:, 0].tolist()
-        total += [math.log1p(math.exp(scores[graph, i, c])) for c in rng.choice(apart, 2)] if apart else []
+        total += (
+            [math.log1p(math.exp(scores[graph, i, c])) for c in rng.choice(apart, 2)]
+            if apart
+            else []
+        )
     return float(np.mean(total))
 
 
@@ -253,7 +274,9 @@ def test_the_loss_is_the_mean_over_upstreams_draws() -> None:
     rng = np.random.default_rng(0)
     draws = [cross_entropy_of_draws(scores, target, rng) for _ in range(300)]
     deviation = np.std(draws) / math.sqrt(len(draws))
-    assert float(link_cross_entropy(scores, target)) == pytest.approx(np.mean(draws), abs=4 * deviation)
+    assert float(link_cross_entropy(scores, target)) == pytest.approx(
+        np.mean(draws), abs=4 * deviation
+    )
     assert deviation < 0.02
 
 
@@ -293,7 +316,9 @@ def test_ranks_are_ogbs_in_each_graph(ties: bool) -> None:
     for seed in range(3):
         target = link_targets(some_graphs(seed)[0])
         scores = scores_like(target, seed, ties=ties)
-        np.testing.assert_allclose(link_ranks(scores, target), slow_ranks(scores, target), rtol=1e-6)
+        np.testing.assert_allclose(
+            link_ranks(scores, target), slow_ranks(scores, target), rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
@@ -319,7 +344,9 @@ def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:
     assert set(found[0]) == {"loss", *RANKINGS, *(f"hits{most}" for most in HITS)}
     for other in found[1:]:
         assert other == pytest.approx(found[0], rel=1e-5)
-    sums = slow_ranks(scores_like(torch.zeros(4, 9, 9), 5, ties=False), link_targets(some_graphs(5)[0]))
+    sums = slow_ranks(
+        scores_like(torch.zeros(4, 9, 9), 5, ties=False), link_targets(some_graphs(5)[0])
+    )
     assert found[0]["mrr_extended"] == pytest.approx(sums[2] / sums[6], rel=1e-6)
     assert found[0]["hits3"] == pytest.approx(sums[4] / sums[6], rel=1e-6)
 
@@ -334,7 +361,9 @@ def test_scores_that_are_no_numbers_are_never_good() -> None:
 
 def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:
     dataset = PCQMContact(home=tmp_path, sample=True, limit=20, split=None, jobs=1, quiet=True)
-    config = tiny_config(type("Build", (), {"path": dataset.build.path}), model={"node_encoder": "atom"})
+    config = tiny_config(
+        type("Build", (), {"path": dataset.build.path}), model={"node_encoder": "atom"}
+    )
     data = open_data(config, home=Home(tmp_path))
     ((_, batches),) = data.passes(["train"])
     (batch,) = [next(iter(batches))]

@@ -85,9 +85,13 @@ def test_what_is_compiled_is_counted() -> None:
         launched |= set(re.findall(r"\b(\w+)\[(?:\(|programs)", file.read_text("utf-8")))
     shapes = [((4, 1500, 1500, 5), k, (0, 0, 3, 750)) for k in (10, 30, 100)]
     shapes += [((1, 9000, 9000, 5), 10, (0,)), ((4, 25_000, 25_000, 5), 10, (0,))]
-    plans = [plan.plan_for(shape, k, 0, (ptr, ptr), torch.device("cpu"), 132) for shape, k, ptr in shapes]
+    plans = [
+        plan.plan_for(shape, k, 0, (ptr, ptr), torch.device("cpu"), 132) for shape, k, ptr in shapes
+    ]
     programs = {each.program for each in plans}
-    assert f"{len(launched)} Triton kernels and {len(programs)} search programs" == self_check.KERNELS
+    assert (
+        f"{len(launched)} Triton kernels and {len(programs)} search programs" == self_check.KERNELS
+    )
 
 
 @pytest.fixture
@@ -140,7 +144,9 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     with caplog.at_level(logging.WARNING, self_check.__name__):
         for _ in range(2):
             self_check.before_run(ModelConfig(), GPU)
-    (line,) = [record.getMessage() for record in caplog.records if "leaves out" in record.getMessage()]
+    (line,) = [
+        record.getMessage() for record in caplog.records if "leaves out" in record.getMessage()
+    ]
     assert all(part in line for part in self_check.INSTEAD)
     assert "kmip-data doctor --json" in line
     assert checked.found == LEFT_OUT
@@ -154,7 +160,9 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
         monkeypatch.setattr(module, "triton_runs", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is gathered
     assert norms._kernels(torch.ones(2, 2)) is None
-    batch = read_batch(SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64)))
+    batch = read_batch(
+        SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))
+    )
     x = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
     layer = gated_gcn.GatedGCN(4, dropout=0.0, residual=False)
     assert gated_gcn._fused(batch, x, torch.ones(5, 4), layer) is None

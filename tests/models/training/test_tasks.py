@@ -18,7 +18,13 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.tasks import LOSSES, NO_PAIR, Task, cross_entropy, weighted_cross_entropy
+from kmip_data.models.training.tasks import (
+    LOSSES,
+    NO_PAIR,
+    Task,
+    cross_entropy,
+    weighted_cross_entropy,
+)
 
 USUAL = {
     "classes": ("single-label", "cross_entropy", "accuracy", 3),
@@ -74,7 +80,11 @@ def test_numbers_may_be_labels_some_of_them_unknown(tmp_path):
 def test_what_does_not_go_together(tmp_path):
     builds = {kind: rings(tmp_path / kind, kind, 40) for kind in ("values", "classes", "links")}
     for kind, sections, message in (
-        ("values", {"training": {"loss": "cross_entropy"}}, r"training\.loss = cross_entropy does not fit"),
+        (
+            "values",
+            {"training": {"loss": "cross_entropy"}},
+            r"training\.loss = cross_entropy does not fit",
+        ),
         ("links", {"training": {"metric": "mae"}}, r"training\.metric = mae does not fit"),
         ("classes", {"model": {"head": "node"}}, r"model\.head = node does not fit"),
         ("classes", {"model": {"node_encoder": "atom"}}, ", not OGB's"),
@@ -107,7 +117,9 @@ def test_graphs_without_features_take_their_degree_profile(tmp_path):
 def test_a_missing_encoding_is_added_first(tmp_path, positional):
     build = rings(tmp_path / "b", "classes", 40)
     config = tiny_config(
-        build, model={"positional": positional, "hidden_dim": 32, "layers": 1}, training={"epochs": 1}
+        build,
+        model={"positional": positional, "hidden_dim": 32, "layers": 1},
+        training={"epochs": 1},
     )
     with pytest.raises(UsageError, match="kmip-data encode"):
         train(config, home=Home(tmp_path), quiet=True, build=False)

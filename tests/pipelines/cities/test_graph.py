@@ -45,7 +45,9 @@ def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
     features = np.arange(1, 2 * len(edges) + 1, dtype=np.float32).reshape(-1, 2)  # sums are exact
     found, mean = symmetrise(index, features, n)
     expected, theirs = remove_self_loops(
-        *to_undirected(torch.from_numpy(index), torch.from_numpy(features), num_nodes=n, reduce="mean")
+        *to_undirected(
+            torch.from_numpy(index), torch.from_numpy(features), num_nodes=n, reduce="mean"
+        )
     )
     assert np.array_equal(found, expected.numpy())
     np.testing.assert_allclose(mean, theirs.numpy(), rtol=2e-7)
@@ -66,7 +68,9 @@ def test_chunks() -> None:
 
 def test_sinusoids() -> None:
     rng = np.random.default_rng(0)
-    places = np.column_stack([rng.uniform(-0.5, 0.3, 40), rng.uniform(51.2, 51.7, 40)]).astype(np.float32)
+    places = np.column_stack([rng.uniform(-0.5, 0.3, 40), rng.uniform(51.2, 51.7, 40)]).astype(
+        np.float32
+    )
     bounds = coordinate_range(places[:15])
     found = encode_coordinates(places, bounds, 3)
     assert found.dtype == np.float32
@@ -84,7 +88,9 @@ def test_sinusoids() -> None:
 
 def test_splits() -> None:
     codes = split_codes(114_127)
-    head = {part: set(np.flatnonzero(codes[:20] == code)) for part, code in (("train", 0), ("val", 1))}
+    head = {
+        part: set(np.flatnonzero(codes[:20] == code)) for part, code in (("train", 0), ("val", 1))
+    }
     assert head == {"train": {3, 6, 14, 17}, "val": {9, 12}}  # of the published Paris
     assert np.bincount(codes).tolist() == [11_412, 11_412, 91_303]
     assert np.bincount(split_codes(5)).tolist() == [1, 1, 3]
@@ -93,7 +99,9 @@ def test_splits() -> None:
 def test_too_large_blocks_are_refused_with_a_size_that_works() -> None:
     with pytest.raises(UsageError, match="too large for three parts") as caught:
         spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
-    assert caught.value.parts["next"] == "--split-rule random"  # no size would do: all nodes are at one place
+    assert (
+        caught.value.parts["next"] == "--split-rule random"
+    )  # no size would do: all nodes are at one place
     town = np.random.default_rng(1).uniform(0, 0.01, (500, 2)).astype(np.float32)  # 1,100 m
     with pytest.raises(UsageError, match="too large for three parts") as caught:
         spatial_codes(town, 0, 1_000.0)
@@ -120,7 +128,9 @@ def test_the_buffer_parts_the_parts(n: int, hops: int, data) -> None:
     for v in range(n):
         if kept[v] == DROPPED:
             assert blocks[v] != 0, "train is whole"
-            assert min(around[v], default=9) < blocks[v], "what is dropped is near to an earlier part"
+            assert min(around[v], default=9) < blocks[v], (
+                "what is dropped is near to an earlier part"
+            )
         else:
             assert kept[v] == blocks[v]
             assert around[v] == {kept[v]}
@@ -132,7 +142,8 @@ def grid(side: int, metres: float) -> Records:
     pairs = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
     there = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in pairs], axis=1)
     columns = {
-        "node/x": np.stack(np.divmod(number.ravel(), side), 1).astype(np.float32) * (metres / 111_195),
+        "node/x": np.stack(np.divmod(number.ravel(), side), 1).astype(np.float32)
+        * (metres / 111_195),
         "edge/index": np.concatenate([there, there[::-1]], axis=1),
     }
     sizes = np.array([side * side]), np.array([2 * there.shape[1]])
@@ -150,7 +161,10 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     assert 0.05 < val <= 0.15
     assert test > 0.5
     dropped = np.count_nonzero(split.node_code == DROPPED)
-    assert f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part" in split.note
+    assert (
+        f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part"
+        in split.note
+    )
     with pytest.raises(UsageError, match="A buffer of 60 hops leaves no intersection for val"):
         city_split(town, CitySplitParams(split="spatial", buffer=60))
     touching = city_split(town, CitySplitParams(split="spatial", buffer=0))

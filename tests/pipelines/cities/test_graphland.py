@@ -38,7 +38,12 @@ def home(raw: Path, tmp_path_factory) -> Path:
     """Home with both scalings built from these tables."""
     place = tmp_path_factory.mktemp("home")
     for scaling in ("RL", "RH"):
-        options = {"parameters": {"target_scaling": scaling}, "archives": [raw], "jobs": 1, "quiet": True}
+        options = {
+            "parameters": {"target_scaling": scaling},
+            "archives": [raw],
+            "jobs": 1,
+            "quiet": True,
+        }
         build_dataset("city-roads-m", home=Home(place), **options)
     return place
 
@@ -63,7 +68,9 @@ def test_equal_to_pytorch_geometric(rule: str, raw: Path, home: Path) -> None:
 
 def test_quantiles_equal_scikit_learn() -> None:
     """Of columns that are constant, tied, skewed, mostly missing, of one value more than once at an end."""
-    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="upstream's class needs sklearn")
+    preprocessing = pytest.importorskip(
+        "sklearn.preprocessing", reason="upstream's class needs sklearn"
+    )
     rng = np.random.default_rng(0)
     for n in (1, 7, 999, 3_000):
         columns = np.stack(
@@ -84,7 +91,9 @@ def test_quantiles_equal_scikit_learn() -> None:
             assert (ours[~known] == ours[values == most[0][most[1].argmax()]][0]).all()
 
 
-def test_a_finished_build_is_found_repaired_and_dealt_anew(home: Path, raw: Path, tmp_path: Path) -> None:
+def test_a_finished_build_is_found_repaired_and_dealt_anew(
+    home: Path, raw: Path, tmp_path: Path
+) -> None:
     """Names of columns come from the raw files, and are no parameter that must be given again."""
     build = build_dataset("city-roads-m", home=Home(home), offline=True, quiet=True)
     assert build.card.parameters == {"limit": None, "target_scaling": "RL"}
@@ -147,7 +156,9 @@ def test_bad_tables_are_refused(raw: Path, tmp_path: Path) -> None:
 def test_a_bad_archive_leaves_nothing(raw: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(raw, tmp_path / "city-roads-M")
     (folder / "info.yaml").write_bytes(b"\xff")
-    done = kmip("build", "city-roads-m", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1)
+    done = kmip(
+        "build", "city-roads-m", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1
+    )
     assert done.code == 4
     assert "info.yaml is not YAML" in done.err
     assert not list((tmp_path / "home").rglob("*.csv"))

@@ -34,7 +34,14 @@ class Cluster:
         self.folder, self.file = folder, folder / "scheduler.json"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", self.file
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            self.file,
         )
         until(self.file.exists)
         self.workers = [self.add_worker() for _ in range(2)]
@@ -44,8 +51,18 @@ class Cluster:
     def add_worker(self, *options: str) -> subprocess.Popen[bytes]:
         """Start a worker of one thread, without a nanny that would start it anew."""
         local = self.folder / f"worker{len(self.processes)}"
-        arguments = "--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", local, *options
-        return self._start("worker", "--scheduler-file", self.file, "--host", "127.0.0.1", *arguments)
+        arguments = (
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--no-dashboard",
+            "--local-directory",
+            local,
+            *options,
+        )
+        return self._start(
+            "worker", "--scheduler-file", self.file, "--host", "127.0.0.1", *arguments
+        )
 
     def _start(self, role: str, *arguments: object) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
@@ -96,9 +113,15 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     assert digests(build.path) == digests(alone.path)
 
 
-def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(tmp_path: Path) -> None:
+def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(
+    tmp_path: Path,
+) -> None:
     """All units but the first two are held until the build is stopped."""
-    write_raw(tmp_path / "raw", GRAPHS, orders=dict.fromkeys(range(6, GRAPHS, 3), f"hold={tmp_path / 'go'}"))
+    write_raw(
+        tmp_path / "raw",
+        GRAPHS,
+        orders=dict.fromkeys(range(6, GRAPHS, 3), f"hold={tmp_path / 'go'}"),
+    )
 
     def after(units: int, act: Callable[[], None]) -> threading.Thread:
         def wait() -> None:
@@ -133,7 +156,9 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(t
         assert "stay" in str(caught.value.parts["on disk"])
         assert len(list(tmp_path.rglob("shards/*.h5"))) >= finished
     (tmp_path / "go").touch()
-    resumed, whole = (build_toy(tmp_path, jobs=1, quiet=True, home=tmp_path / home) for home in ("", "other"))
+    resumed, whole = (
+        build_toy(tmp_path, jobs=1, quiet=True, home=tmp_path / home) for home in ("", "other")
+    )
     assert digests(resumed.path) == digests(whole.path)
 
 

@@ -57,10 +57,20 @@ def test_any_number_of_jobs_any_order_and_a_path_with_spaces_and_no_ascii(tmp_pa
     ("variables", "umask"),
     [
         ({"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "Asia/Kathmandu"}, 0o077),
-        ({"PYTHONHASHSEED": "random", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0", "COLUMNS": "20"}, 0o027),
+        (
+            {
+                "PYTHONHASHSEED": "random",
+                "LC_ALL": "de_DE.UTF-8",
+                "PYTHONUTF8": "0",
+                "COLUMNS": "20",
+            },
+            0o027,
+        ),
     ],
 )
-def test_any_surroundings(tmp_path: Path, reference: dict[str, str], variables: Any, umask: int) -> None:
+def test_any_surroundings(
+    tmp_path: Path, reference: dict[str, str], variables: Any, umask: int
+) -> None:
     write_raw(tmp_path / "raw", GRAPHS)
     place = tmp_path / "bootstrap"
     environment = crash_points.environment(place, **variables)

@@ -64,7 +64,9 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
         ShardedDataset(encoded, columns=["rwse9"])
 
 
-def test_bytes_do_not_depend_on_the_number_of_workers(copy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_do_not_depend_on_the_number_of_workers(
+    copy: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(encode, "open_executor", open_executor)
     before = digests(copy.path)
     shutil.rmtree(copy.path / "columns")

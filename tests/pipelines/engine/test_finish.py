@@ -21,7 +21,9 @@ SIZES = {"train": 3_500, "val": 500, "test": 1_000}
 
 def split(**sizes: int) -> dict[str, SplitEntry]:
     sizes = {**SIZES, **sizes}
-    parts = {name: SplitPart(graphs=size, nodes=0, edges=0, digest="") for name, size in sizes.items()}
+    parts = {
+        name: SplitPart(graphs=size, nodes=0, edges=0, digest="") for name, size in sizes.items()
+    }
     return {
         "upstream": SplitEntry(
             file="splits/upstream.h5", sha256="", rule="upstream", parameters={}, parts=parts
@@ -33,16 +35,33 @@ def split(**sizes: int) -> dict[str, SplitEntry]:
     ("changes", "sizes", "classes", "says"),
     [
         ({}, {}, [1_000] * 5, []),
-        ({"graphs": 100}, {}, [1] * 5, ["100 of the 5,000 graphs", "nodes per graph", "edges per graph"]),
-        ({"nodes": 7_000_000}, {}, [1] * 5, ["1,400.0000 nodes per graph, published are 1,410.3120"]),
-        ({"edges": 2 * MALNET["edges"]}, {}, [1] * 5, ["edges per graph, published are 2,859.9380"]),
+        (
+            {"graphs": 100},
+            {},
+            [1] * 5,
+            ["100 of the 5,000 graphs", "nodes per graph", "edges per graph"],
+        ),
+        (
+            {"nodes": 7_000_000},
+            {},
+            [1] * 5,
+            ["1,400.0000 nodes per graph, published are 1,410.3120"],
+        ),
+        (
+            {"edges": 2 * MALNET["edges"]},
+            {},
+            [1] * 5,
+            ["edges per graph, published are 2,859.9380"],
+        ),
         ({}, {}, [2, 0, 1, 1, 1], ["4 of the 5 classes"]),
         ({}, {"val": 499}, [1] * 5, ["499 of 500 in val of the split upstream"]),
     ],
 )
 def test_every_count_that_the_manifest_knows_is_compared(changes, sizes, classes, says):
     counts = {**MALNET, **changes}
-    found = list(differing_counts(load_manifest("malnet-tiny"), counts, split(**sizes), classes, usual=True))
+    found = list(
+        differing_counts(load_manifest("malnet-tiny"), counts, split(**sizes), classes, usual=True)
+    )
     assert len(found) == len(says)
     for text, expected in zip(found, says, strict=True):
         assert expected in text
@@ -50,7 +69,9 @@ def test_every_count_that_the_manifest_knows_is_compared(changes, sizes, classes
 
 def test_other_parameters_may_give_other_nodes_and_edges():
     counts = {**MALNET, "edges": 1}
-    assert not list(differing_counts(load_manifest("malnet-tiny"), counts, {}, [1] * 5, usual=False))
+    assert not list(
+        differing_counts(load_manifest("malnet-tiny"), counts, {}, [1] * 5, usual=False)
+    )
 
 
 def test_what_a_recipe_makes_has_a_title_of_its_own():

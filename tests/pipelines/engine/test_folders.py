@@ -100,7 +100,11 @@ def test_a_failed_build_removes_what_it_made_and_nothing_else(
     _interrupted(tmp_path, place, after=after)
     files = _put_in_every_folder(place)
     with pytest.raises(DamagedInput) as caught:
-        _build(tmp_path, place, pipeline=(_FailingUnits if after else _Failing)(toy_pipeline().manifest))
+        _build(
+            tmp_path,
+            place,
+            pipeline=(_FailingUnits if after else _Failing)(toy_pipeline().manifest),
+        )
     assert _are_there(files)
     assert {path for path in place.rglob("*") if path.is_file()} == set(files)
     assert str(place) in caught.value.parts["on disk"]
@@ -122,7 +126,9 @@ def test_a_failed_build_leaves_nothing_of_its_own(tmp_path: Path, place: Path) -
 
 
 @pytest.mark.parametrize("card", [None, "{}", '{"dataset": "mine", "key": 3}', "{"])
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, place: Path, card: str | None) -> None:
+def test_a_folder_of_somebody_else_is_refused(
+    tmp_path: Path, place: Path, card: str | None
+) -> None:
     for name in ("src/thesis.tex", "work/notes", "shards/00000.h5", "draft.partial"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(MINE)
@@ -137,7 +143,11 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, place: Path, card:
 
 def test_a_journal_of_somebody_else_makes_no_folder_ours(tmp_path: Path, place: Path) -> None:
     (place / "work").mkdir(parents=True)
-    for text in ('{"journal": "of my travels"}\n', "Monday\n", json.dumps({"journal": 1, "key": 5}) + "\n"):
+    for text in (
+        '{"journal": "of my travels"}\n',
+        "Monday\n",
+        json.dumps({"journal": 1, "key": 5}) + "\n",
+    ):
         (place / "work/journal.jsonl").write_text(text)
         with pytest.raises(UsageError, match="something else"):
             _build(tmp_path, place, pipeline=_Failing(toy_pipeline().manifest))
@@ -180,7 +190,10 @@ def test_a_torn_journal_takes_no_folder(tmp_path: Path) -> None:
             for name in names:
                 with cases(f"{text!r} and {name}"):
                     folder = tmp_path / f"{len(text)}-{name.replace('/', '-')}"
-                    for each, content in (("work/journal.jsonl", text), (name, "a file of the user")):
+                    for each, content in (
+                        ("work/journal.jsonl", text),
+                        (name, "a file of the user"),
+                    ):
                         (folder / each).parent.mkdir(parents=True, exist_ok=True)
                         (folder / each).write_text(content)
                     with pytest.raises(UsageError):

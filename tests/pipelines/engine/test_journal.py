@@ -40,7 +40,10 @@ def test_an_unreadable_line_in_the_middle_is_left_out(tmp_path: Path) -> None:
 
 def test_another_file_and_the_journal_of_another_build_are_refused(tmp_path: Path) -> None:
     ours = _write(tmp_path / "j", 2)
-    cases = ((b"notes" + b"\xff\0" * 50 + b"\n", "not the journal"), (ours, "other parameters .build key k"))
+    cases = (
+        (b"notes" + b"\xff\0" * 50 + b"\n", "not the journal"),
+        (ours, "other parameters .build key k"),
+    )
     for content, message in cases:
         (tmp_path / "j").write_bytes(content)
         with pytest.raises(UsageError, match=message):

@@ -63,7 +63,9 @@ def _check_visible(folder: Path, reference: dict[str, str]) -> None:
     build = _build_folder(folder)
     if build is None:
         return
-    found = {name: digest for name, digest in digests(build).items() if not name.startswith("work/")}
+    found = {
+        name: digest for name, digest in digests(build).items() if not name.startswith("work/")
+    }
     for name, digest in found.items():
         assert name.endswith(".partial") or digest == reference[name], name
     if "card.json" in found:
@@ -91,9 +93,13 @@ def _start(folder: Path, role: str, fault: tuple[str, int, str], place: str, how
 
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
-def test_killed_at_a_named_point(tmp_path: Path, references: dict[str, dict[str, str]], point: Point) -> None:
+def test_killed_at_a_named_point(
+    tmp_path: Path, references: dict[str, dict[str, str]], point: Point
+) -> None:
     role, place, call, n, when = point
-    ended = _start(tmp_path, role, (call, n, when), place, "kill-group" if role == "builder" else "kill")
+    ended = _start(
+        tmp_path, role, (call, n, when), place, "kill-group" if role == "builder" else "kill"
+    )
     # The units of a worker that dies are tried alone: at its first call it dies again (exit 6), at a
     # later one the new worker gets through (exit 0). The builder is gone with its group.
     of_worker = ("6: ",) if n == 1 else ("0: ", "6: ")
@@ -118,7 +124,9 @@ def test_a_limit_on_file_sizes(tmp_path: Path, reference: dict[str, str], limit:
     write_raw(tmp_path / "raw", GRAPHS["builder"])
     (tmp_path / "bootstrap").mkdir()
     child = crash_points.start_build(
-        tmp_path, jobs=1, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        tmp_path,
+        jobs=1,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     _, err = child.communicate(timeout=600)
     _check_failure(child.returncode, err, tmp_path, reference)

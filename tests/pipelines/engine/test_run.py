@@ -34,7 +34,9 @@ def test_shards_hold_the_records_in_source_order(tmp_path: Path) -> None:
             record = toy_record(f"toy/{position:04d}", 5 + position % 4, ToyParams())
             start, stop = (int(row) for row in shard.node_ptr[i : i + 2])
             assert key == record.key
-            np.testing.assert_array_equal(shard.read("node/x", start, stop), record.columns["node/x"])
+            np.testing.assert_array_equal(
+                shard.read("node/x", start, stop), record.columns["node/x"]
+            )
             np.testing.assert_array_equal(shard.read("edge/neighbor", start, stop), record.neighbor)
             position += 1
     assert position == 20
@@ -87,7 +89,11 @@ def test_a_split_of_nodes_for_a_dataset_of_one_graph(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 1, nodes=4)
     build = build_toy(tmp_path, jobs=1, split_parameters={"level": "node"})
     split = build.card.splits["node-fold0"]
-    assert {part: entry.nodes for part, entry in split.parts.items()} == {"train": 1, "val": 1, "test": 1}
+    assert {part: entry.nodes for part, entry in split.parts.items()} == {
+        "train": 1,
+        "val": 1,
+        "test": 1,
+    }
     code = read_split(build.path / split.file).node_code
     assert code is not None
     labels = toy_record("toy/0000", 4, ToyParams()).columns["node/y"]
@@ -98,8 +104,16 @@ def test_a_split_of_nodes_for_a_dataset_of_one_graph(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "error", "words"),
     [
-        ("fail=oops", DamagedInput, ["unit 'graphs 3'", "record 1", "toy/0003", "ValueError: oops"]),
-        ("damaged=twice", DamagedInput, ["The toy is damaged", "unit 'graphs 3'", "record 1", "twice"]),
+        (
+            "fail=oops",
+            DamagedInput,
+            ["unit 'graphs 3'", "record 1", "toy/0003", "ValueError: oops"],
+        ),
+        (
+            "damaged=twice",
+            DamagedInput,
+            ["The toy is damaged", "unit 'graphs 3'", "record 1", "twice"],
+        ),
         ("memory", OutOfResources, ["Memory ran out", "unit 'graphs 3'", "record 1"]),
         ("die", OutOfResources, ["unit 'graphs 3'", "killed by the system"]),
     ],
@@ -172,7 +186,9 @@ def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:
         build_toy(tmp_path, jobs=1)
 
 
-def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_current_folder_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_raw(tmp_path / "raw", 2)
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -210,7 +226,10 @@ def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) ->
     )
     (tmp_path / "script.py").write_text(code)
     environment = crash_points.environment(tmp_path / "bootstrap")
-    for home, words, given in (("home1", [str(tmp_path / "script.py")], None), ("home2", ["-i", "-"], code)):
+    for home, words, given in (
+        ("home1", [str(tmp_path / "script.py")], None),
+        ("home2", ["-i", "-"], code),
+    ):
         done = subprocess.run(
             [sys.executable, *words, str(tmp_path), str(tmp_path / home)], check=False, env=environment,
             capture_output=True, text=True, timeout=600, input=given,

@@ -33,7 +33,9 @@ def test_a_signal_leaves_no_lock_and_no_semaphore(
     assert child.returncode == CODES[number], err
     assert "shards are finished and stay" in err
     assert "Traceback" not in err
-    while any(path.exists() for path in own):  # loky's tracker removes them when the builder is gone
+    while any(
+        path.exists() for path in own
+    ):  # loky's tracker removes them when the builder is gone
         time.sleep(0.05)
     assert not (tmp_path / "built/.locks").exists()
     assert not list((tmp_path / "built").rglob("*.partial"))

@@ -23,7 +23,9 @@ from kmip_data.pipelines.engine import encode as encode_module
 from kmip_data.pipelines.engine.encode import encode_build, repair_build
 
 
-def _wait_for(monkeypatch: pytest.MonkeyPatch, module: ModuleType, other: Callable[[Path], object]) -> None:
+def _wait_for(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, other: Callable[[Path], object]
+) -> None:
     """Make the next lock that ``module`` takes wait while another process does ``other`` to the folder."""
 
     @contextlib.contextmanager

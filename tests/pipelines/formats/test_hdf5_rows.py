@@ -19,7 +19,9 @@ from kmip_data.pipelines.s3dis import read_rows
 @given(data=st.data())
 def test_equals_h5py(data, tmp_path_factory):
     shape = tuple(data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
-    array = np.arange(np.prod(shape), dtype=data.draw(st.sampled_from(["f4", "u1", "i8"]))).reshape(shape)
+    array = np.arange(np.prod(shape), dtype=data.draw(st.sampled_from(["f4", "u1", "i8"]))).reshape(
+        shape
+    )
     options = {}
     if data.draw(st.booleans()):
         options["chunks"] = tuple(data.draw(st.integers(1, n)) for n in shape)
@@ -66,7 +68,10 @@ def test_chunks_that_lie(tmp_path, chunk, found):
 def test_chunk_that_was_never_written(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("data", (4, 8), "f4", chunks=(2, 8), compression="gzip")
-    with h5py.File(tmp_path / "a.h5") as file, pytest.raises(DamagedInput, match="damaged: no data"):
+    with (
+        h5py.File(tmp_path / "a.h5") as file,
+        pytest.raises(DamagedInput, match="damaged: no data"),
+    ):
         read_rows(file["data"], range(4), name="data")
 
 

@@ -33,7 +33,9 @@ def stream(path, data, allowed=ALLOWED):
     path.write_bytes(data)
     with path.open("rb") as file:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return [item for items, _ in stream_list(mapping, allowed, name="list.pickle") for item in items]
+    return [
+        item for items, _ in stream_list(mapping, allowed, name="list.pickle") for item in items
+    ]
 
 
 class Call:
@@ -161,7 +163,9 @@ def test_arrays_must_be_what_they_say():
             read(pickle.dumps(Array(state), 2))
 
 
-NESTED = b")" + b"2\x86" * 40  # a tuple of twice the same tuple, 40 levels deep: 10^12 when written out
+NESTED = (
+    b")" + b"2\x86" * 40
+)  # a tuple of twice the same tuple, 40 levels deep: 10^12 when written out
 
 
 EXPONENTIAL = [
@@ -225,9 +229,31 @@ def test_equal_to_pickle_and_torch(tmp_path):
             torch.randint(0, 7, (2, 300)),
             np.arange(7, dtype="i4"),
         ),
-        (torch.rand(5, 4).t(), base[10:40:3], torch.empty(0, 2), np.asfortranarray(np.ones((2, 3)))),
-        (torch.tensor(3), torch.zeros(1, 1).double(), torch.tensor([True, False]), np.array([1, 2], ">i8")),
-        [1, -5, 2**40, 3.5, "text", "long " * 100, b"bytes", b"long bytes " * 30, None, True, {"a": (1, 2)}],
+        (
+            torch.rand(5, 4).t(),
+            base[10:40:3],
+            torch.empty(0, 2),
+            np.asfortranarray(np.ones((2, 3))),
+        ),
+        (
+            torch.tensor(3),
+            torch.zeros(1, 1).double(),
+            torch.tensor([True, False]),
+            np.array([1, 2], ">i8"),
+        ),
+        [
+            1,
+            -5,
+            2**40,
+            3.5,
+            "text",
+            "long " * 100,
+            b"bytes",
+            b"long bytes " * 30,
+            None,
+            True,
+            {"a": (1, 2)},
+        ],
         7,
         (),
     ]
@@ -338,7 +364,9 @@ def test_memory_does_not_grow_with_the_list(tmp_path):
     path = tmp_path / "a"
     peaks = []
     for count in (2_000, 5_000):
-        path.write_bytes(pickle.dumps([(np.full(500, i % 256, "u1"), str(i)) for i in range(count)], 4))
+        path.write_bytes(
+            pickle.dumps([(np.full(500, i % 256, "u1"), str(i)) for i in range(count)], 4)
+        )
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         tracemalloc.start()

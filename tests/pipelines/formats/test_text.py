@@ -24,7 +24,9 @@ def decimals(draw) -> str:
     if not whole + fraction:
         whole = "0"
     point = "." if fraction or draw(st.booleans()) else ""
-    exponent = draw(st.sampled_from(["", "", "e{}", "E{}", "e+{}", "e-{}"])).format(draw(st.integers(0, 60)))
+    exponent = draw(st.sampled_from(["", "", "e{}", "E{}", "e+{}", "e-{}"])).format(
+        draw(st.integers(0, 60))
+    )
     return draw(st.sampled_from(["", "-", "+"])) + whole + point + fraction + exponent
 
 
@@ -37,9 +39,13 @@ def as_python(words: list[str]) -> np.ndarray:
 @given(st.lists(decimals(), min_size=1, max_size=6))
 @example(["9007199254740993", "9007199254740992", "9007199254740991", "4503599627370497.5"])
 @example(["16777217", "16777219", "0.50000002980232238769531249", "0.5000000298023223876953125"])
-@example(["-0.000000", "0.0", "-0", "1e-46", "7e-46", "1e-400", "123456789012345678901234567890e-30"])
+@example(
+    ["-0.000000", "0.0", "-0", "1e-46", "7e-46", "1e-400", "123456789012345678901234567890e-30"]
+)
 @example(["1e22", "1e23", "8.5e22", "1e-22", "1e-23", "340282346638528859811704183484516925440"])
-@example(["00000000000000000000000000001", "0.1000000000000000055511151231257827", "5.", ".5", "+.5e+01"])
+@example(
+    ["00000000000000000000000000001", "0.1000000000000000055511151231257827", "5.", ".5", "+.5e+01"]
+)
 def test_rounds_as_python_does(words):
     expected = as_python(words)
     text = " ".join(words).encode()
@@ -67,14 +73,26 @@ def test_pyg_loses_the_last_point_without_a_line_break(tmp_path):
 
 #: a line that is refused where three columns are expected
 WRONG = (
-    *(b"4 5", b"4 5 6 7", b"", b"4 nan 6", b"4 -inf 6", b"4 5 1e39", b"4 5 six", b"4 5 6_0", b"4 5 0x10"),
+    *(
+        b"4 5",
+        b"4 5 6 7",
+        b"",
+        b"4 nan 6",
+        b"4 -inf 6",
+        b"4 5 1e39",
+        b"4 5 six",
+        b"4 5 6_0",
+        b"4 5 0x10",
+    ),
     *(b"4 5 1e+", b"4 5 .", b"4 5 103.0\x000000", b"1,2,3", b"4 5 \xd9\xa3"),
 )
 
 
 def test_what_cannot_be_read_names_the_line():
     for wrong in WRONG:
-        with pytest.raises(DamagedInput, match=r"a\.txt, line 2: not 3 finite decimal numbers") as error:
+        with pytest.raises(
+            DamagedInput, match=r"a\.txt, line 2: not 3 finite decimal numbers"
+        ) as error:
             parse_points(b"1 2 3\n" + wrong + b"\n7 8 9", 3, name="folder/a.txt")
         assert ascii(wrong.decode("latin-1"))[1:6] in ascii(str(error.value)), wrong
     with pytest.raises(DamagedInput, match="line 1"):
@@ -82,13 +100,21 @@ def test_what_cannot_be_read_names_the_line():
 
 
 @settings(max_examples=250, deadline=None)
-@given(st.binary(max_size=60) | st.text("0123456789.-+eE \t\r\n\0nax_", max_size=60).map(str.encode))
+@given(
+    st.binary(max_size=60) | st.text("0123456789.-+eE \t\r\n\0nax_", max_size=60).map(str.encode)
+)
 def test_any_bytes_are_read_as_python_reads_them_or_refused(data):
     try:
         found = parse_points(data, 2, name="a")
     except DamagedInput:
         return
-    lines = data.decode("ascii").replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    lines = (
+        data.decode("ascii")
+        .replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .removesuffix("\n")
+        .split("\n")
+    )
     assert found.tobytes() == np.stack([as_python(line.split()) for line in lines]).tobytes()
 
 
@@ -118,7 +144,9 @@ def test_columns_in_the_order_asked_for(tmp_path):
 def test_real_table():
     rows = real_rows()
     found = list(
-        read_columns(shared_data("peptides_func", FUNC_TABLE), ("labels", "smiles"), max_bytes=10**8)
+        read_columns(
+            shared_data("peptides_func", FUNC_TABLE), ("labels", "smiles"), max_bytes=10**8
+        )
     )
     assert found == [(row["labels"], row["smiles"]) for row in rows]
 

@@ -50,7 +50,9 @@ def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path):
     assert (ours.street_count > count_streets(ours)).any()
     everything = read_extract(helsinki(), "all", tmp_path).land_use
     meets = shapely.intersects(everything.area, shapely.box(*BOX))
-    assert land_use.value == [value for value, kept in zip(everything.value, meets, strict=True) if kept]
+    assert land_use.value == [
+        value for value, kept in zip(everything.value, meets, strict=True) if kept
+    ]
 
 
 @pytest.mark.parametrize("center", [(24.94, 60.17), (-70.6, -33.4), (-176.5, 0.001)])
@@ -109,6 +111,8 @@ def test_boxes_and_outlines_that_are_none_are_refused(tmp_path):
     parts = [{"type": "Polygon", "coordinates": [SQUARE]}, {"type": "Point", "coordinates": [9, 9]}]
     other = json.loads(shapely.to_geojson(shapely.box(1, 0, 2, 1)))
     geometries = [{"type": "GeometryCollection", "geometries": parts}, None, other]
-    features = [{"type": "Feature", "properties": {}, "geometry": geometry} for geometry in geometries]
+    features = [
+        {"type": "Feature", "properties": {}, "geometry": geometry} for geometry in geometries
+    ]
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     assert read_polygon(path).equals(shapely.box(0, 0, 2, 1))

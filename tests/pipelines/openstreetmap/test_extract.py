@@ -31,7 +31,9 @@ def assert_same(ours: Extract, theirs: Extract) -> None:
     for key, codes in ours.ways.tags.items():
         assert np.array_equal(codes, theirs.ways.tags[key])
     assert ours.land_use.value == theirs.land_use.value
-    assert shapely.to_wkb(ours.land_use.area).tolist() == shapely.to_wkb(theirs.land_use.area).tolist()
+    assert (
+        shapely.to_wkb(ours.land_use.area).tolist() == shapely.to_wkb(theirs.land_use.area).tolist()
+    )
     assert ours.land_use.incomplete == theirs.land_use.incomplete
     assert ours.land_use.lines == theirs.land_use.lines
 
@@ -73,7 +75,9 @@ def test_ways_are_cut_at_the_border_and_counted(tmp_path):
     assert (len(paris), paris.cut) == (1_219, 136)
 
 
-def square(first: int, west: float, side: float) -> tuple[list[tuple[int, float, float]], list[int]]:
+def square(
+    first: int, west: float, side: float
+) -> tuple[list[tuple[int, float, float]], list[int]]:
     corners = [(west, 50.0), (west + side, 50.0), (west + side, 50.0 + side), (west, 50.0 + side)]
     numbers = [first, first + 1, first + 2, first + 3]
     return [(n, *corner) for n, corner in zip(numbers, corners, strict=True)], [*numbers, first]
@@ -127,8 +131,12 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;"><!ENTITY 
 
 def test_damaged_and_hostile_files_are_refused(tmp_path):
     write_sample(tmp_path / "map.osm.pbf")
-    cut = gzip.compress(convert(tmp_path / "map.osm.pbf", tmp_path / "map.osm").read_bytes())[:9_000]
-    xml = lambda body, head="": f'<?xml version="1.0"?>{head}<osm version="0.6">{body}</osm>'.encode()
+    cut = gzip.compress(convert(tmp_path / "map.osm.pbf", tmp_path / "map.osm").read_bytes())[
+        :9_000
+    ]
+    xml = lambda body, head="": (
+        f'<?xml version="1.0"?>{head}<osm version="0.6">{body}</osm>'.encode()
+    )
     nodes = NODE.format(1, 50, 10), NODE.format(2, 50, 10)
 
     def check(case):
@@ -149,8 +157,14 @@ def test_damaged_and_hostile_files_are_refused(tmp_path):
             (b"", "is not an OpenStreetMap file"),
             (b'<?xml version="1.0"?><osmChange version="0.6"></osmChange>', "history or change"),
             (xml("&c;", LAUGHS), "entities"),
-            (xml(NODE.format(1, 95, 10) + nodes[1] + WAY), "node 1 is not on the map, at 10.0, 95.0"),
-            (xml(NODE.format(1, 50, 181) + nodes[1] + WAY), "node 1 is not on the map, at 181.0, 50.0"),
+            (
+                xml(NODE.format(1, 95, 10) + nodes[1] + WAY),
+                "node 1 is not on the map, at 10.0, 95.0",
+            ),
+            (
+                xml(NODE.format(1, 50, 181) + nodes[1] + WAY),
+                "node 1 is not on the map, at 181.0, 50.0",
+            ),
             (xml(NODE.format(1, "north", 10) + nodes[1] + WAY), "cannot be read"),
             (xml(nodes[0] + "<way"), "cannot be read"),
         ],

@@ -68,12 +68,16 @@ def test_a_generated_country_is_connected_in_order_and_always_the_same(tmp_path)
     )
     assert four.read_bytes() == again.read_bytes()
     assert osmium.io.Reader(str(four)).header().get("generator") == GENERATOR
-    found = [("nwr".index(element.type_str()), element.id) for element in osmium.FileProcessor(str(four))]
+    found = [
+        ("nwr".index(element.type_str()), element.id) for element in osmium.FileProcessor(str(four))
+    ]
     assert found == sorted(set(found))
     for kind in ("all", "drive"):
         ways = (read_extract(path, kind, tmp_path).ways for path in (pair, four))
         one, whole = (simplify(largest_component(found)).num_nodes for found in ways)
-        assert whole == pytest.approx(4 * one, rel=0.005)  # the roads between the blocks have crossings
+        assert whole == pytest.approx(
+            4 * one, rel=0.005
+        )  # the roads between the blocks have crossings
 
 
 TAGS = st.fixed_dictionaries(
@@ -86,7 +90,9 @@ TAGS = st.fixed_dictionaries(
     },
 )
 #: Few nodes and many ways: loops, rings, parallel and opposite one-way streets, ways over themselves.
-MAPS = st.lists(st.tuples(st.lists(st.integers(1, 9), min_size=2, max_size=7), TAGS), min_size=1, max_size=7)
+MAPS = st.lists(
+    st.tuples(st.lists(st.integers(1, 9), min_size=2, max_size=7), TAGS), min_size=1, max_size=7
+)
 
 
 @settings(max_examples=60, deadline=None)

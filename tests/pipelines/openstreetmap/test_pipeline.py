@@ -47,7 +47,9 @@ def empty(tmp_path, monkeypatch) -> Home:
 
 
 def left(home: Home) -> list[str]:
-    return sorted(str(path.relative_to(home.root)) for path in home.root.rglob("*") if path.is_file())
+    return sorted(
+        str(path.relative_to(home.root)) for path in home.root.rglob("*") if path.is_file()
+    )
 
 
 def test_helsinki_comes_with_a_package_and_needs_no_network(home):
@@ -55,7 +57,11 @@ def test_helsinki_comes_with_a_package_and_needs_no_network(home):
     city, card = opened[0], opened.card
     assert (city.num_nodes, city.num_edges) == (2_526, 7_272)
     assert city.x.shape == (2_526, 37)
-    assert [int(city[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [252, 252, 2_022]
+    assert [int(city[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [
+        252,
+        252,
+        2_022,
+    ]
     facts = card.statistics["city"]
     assert (facts["ways"], facts["ways_cut"]) == (2_538, 171)
     assert (facts["intersections"], facts["directed_edges"]) == (2_526, 6_797)
@@ -83,7 +89,12 @@ def test_anothers_vocabulary(home):
 
 
 def test_options_make_other_builds(home):
-    small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 3, "classes": 4, "weight": "travel_time"}
+    small = {
+        "bbox": "24.940,60.168,24.947,60.173",
+        "hops": 3,
+        "classes": 4,
+        "weight": "travel_time",
+    }
     spatial = {"split": "spatial", "block_size": 60}
     other = build_city("centre", parameters=small, home=home, split_parameters=spatial)
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
@@ -97,7 +108,10 @@ def test_options_make_other_builds(home):
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
     assert split_name(other, {"split": "random"}) == "random-seed0"
     opened = kmip_data.open("centre", home=home)
-    assert int(opened[0].train_mask.sum()) == other.card.splits[other.card.default_split].parts["train"].nodes
+    assert (
+        int(opened[0].train_mask.sum())
+        == other.card.splits[other.card.default_split].parts["train"].nodes
+    )
     assert int(opened[0].y.max()) == 3
     again = build_city("centre", parameters=small, home=home)
     assert (again.path, again.card.default_split) == (other.path, "spatial-60m-buffer1-seed0")
@@ -154,7 +168,9 @@ def test_wrong_usage_leaves_nothing(empty):
         assert not left(empty)
 
     check_each(check, WRONG)
-    check_each(check_name, ["helsinki", "Helsinki", "s3dis", "city", "", "a/b", "..", ".x", "x" * 64, "é"])
+    check_each(
+        check_name, ["helsinki", "Helsinki", "s3dis", "city", "", "a/b", "..", ".x", "x" * 64, "é"]
+    )
 
 
 def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(empty, tmp_path):
@@ -163,13 +179,21 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
     nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 4)]
     tiny = write_map(tmp_path / "tiny.osm.pbf", nodes, [(1, [1, 2, 3], {"highway": "path"})])
     bare = write_map(tmp_path / "bare.osm.pbf", nodes, [])
-    for path, words in ((half, "half.osm.pbf"), (tiny, "too small"), (bare, "has no connected streets")):
+    for path, words in (
+        (half, "half.osm.pbf"),
+        (tiny, "too small"),
+        (bare, "has no connected streets"),
+    ):
         with pytest.raises(DamagedInput, match=words) as caught:
             build_city("x", {"osm_file": path}, home=empty)
         assert caught.value.parts["next"]
         assert not left(empty)
     os.mkfifo(tmp_path / "pipe.osm.pbf")  # refused at once
-    assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "pipe.osm.pbf").code in {2, 3, 4}
+    assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "pipe.osm.pbf").code in {
+        2,
+        3,
+        4,
+    }
     with pytest.raises(UsageError, match="leaves no intersection") as caught:
         build_city("centre", home=empty, split_parameters={"split": "spatial", "buffer": 1_000})
     # The labels are finished by then: a folder stays, and the error does not claim otherwise.
@@ -180,7 +204,16 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
 
 def test_the_commands_know_a_city_by_its_name(empty):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
-    line = ("build", "city", "--name=marais", "--archive", source, "--set=classes=5", "--jobs=1", "--json")
+    line = (
+        "build",
+        "city",
+        "--name=marais",
+        "--archive",
+        source,
+        "--set=classes=5",
+        "--jobs=1",
+        "--json",
+    )
     done = kmip(*line)
     assert done.code == 0
     assert (done.json["dataset"], done.json["parameters"]["classes"]) == ("marais", 5)
@@ -214,7 +247,10 @@ def test_a_place_is_downloaded_once(empty, servers):
     landuse = osmnx.features_from_polygon(OUTLINE, tags={"landuse": True})["landuse"]
     assert set(build.card.statistics["city"]["vocabulary"]["landuse"]) <= set(landuse)
     assert build.card.statistics["city"]["vocabulary"]["landuse"]
-    assert {receipt.name for receipt in build.card.receipts} == {"network.graphml", "land_use.geojson"}
+    assert {receipt.name for receipt in build.card.receipts} == {
+        "network.graphml",
+        "land_use.geojson",
+    }
     assert all("Kluuvi, Helsinki" in receipt.origin for receipt in build.card.receipts)
     assert servers.searched == ["Kluuvi, Helsinki"]
     asked = len(servers.queries)

@@ -42,9 +42,15 @@ def test_directions_are_those_of_osmnx(kind, tmp_path):
     for oneway, junction in itertools.product(words, [None, "roundabout", "yes"]):
         tags = {"highway": "residential", "oneway": oneway, "junction": junction}
         first = 2 * len(ways) + 1
-        ways.append((first, (first, first + 1), {key: value for key, value in tags.items() if value}))
+        ways.append(
+            (first, (first, first + 1), {key: value for key, value in tags.items() if value})
+        )
     nodes = [(number, 10 + number / 1000, 50.0) for number in range(1, 2 * len(ways) + 1)]
     path = write_map(tmp_path / "ways.osm", nodes, ways)
-    edges = osmnx.graph_from_xml(path, bidirectional=kind == "walk", simplify=False, retain_all=True).edges()
+    edges = osmnx.graph_from_xml(
+        path, bidirectional=kind == "walk", simplify=False, retain_all=True
+    ).edges()
     for _, (first, last), tags in ways:
-        assert direction(tags, kind) == int((first, last) in edges) - int((last, first) in edges), tags
+        assert direction(tags, kind) == int((first, last) in edges) - int((last, first) in edges), (
+            tags
+        )

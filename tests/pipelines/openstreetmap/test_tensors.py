@@ -49,7 +49,9 @@ def theirs(tmp_path_factory):
     write_areas(helsinki(), folder / "areas.osm")
     graph = osmnx.graph_from_xml(folder / "streets.osm")
     for _, _, data in graph.edges(data=True):  # lists that simplification makes have any order
-        data |= {key: sorted(found, key=str) for key, found in data.items() if isinstance(found, list)}
+        data |= {
+            key: sorted(found, key=str) for key, found in data.items() if isinstance(found, list)
+        }
     graph = osmnx.add_edge_speeds(graph)
     nodes, edges = osmnx.graph_to_gdfs(graph)
     nodes["street_count"] = pd.Series(osmnx.stats.count_streets_per_node(graph))
@@ -114,12 +116,16 @@ def test_the_vocabulary_is_upstreams_choice(city, theirs):
 def test_arrays_in_files_give_the_same_city(tmp_path, monkeypatch):
     """As of a country whose arrays are too large for memory: here all are mapped."""
     raw = RawFolder(
-        helsinki().parent, {helsinki().name: ""}, (Receipt(name="", origin="helsinki", sha256="", bytes=0),)
+        helsinki().parent,
+        {helsinki().name: ""},
+        (Receipt(name="", origin="helsinki", sha256="", bytes=0),),
     )
     city, mapped = reading.read_city(raw, OpenStreetMapParams(), tmp_path), []
     monkeypatch.setattr(memory, "MAPPED", 1)
     memmap = np.memmap
-    monkeypatch.setattr(np, "memmap", lambda *given, **named: mapped.append(given) or memmap(*given, **named))
+    monkeypatch.setattr(
+        np, "memmap", lambda *given, **named: mapped.append(given) or memmap(*given, **named)
+    )
     (tmp_path / "mapped").mkdir()
     other = reading.read_city(raw, OpenStreetMapParams(), tmp_path / "mapped")
     assert len(mapped) > 15
@@ -141,7 +147,9 @@ def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     assert [warning.split(":")[0] for warning in city.warnings] == starts
     words = Vocabulary(landuse=(), lanes=("nan",), highway=("steps",))
     (tmp_path / "other").mkdir()
-    other = city_tensors(simplify(extract.ways), None, tmp_path / "other", vocabulary=words, facts={})
+    other = city_tensors(
+        simplify(extract.ways), None, tmp_path / "other", vocabulary=words, facts={}
+    )
     assert not other.features[:, 28:].any()
     assert other.facts["vocabulary"] == words.model_dump(mode="json")
     assert other.warnings[-1] == "2 values of highway are not in the vocabulary and were dropped."

@@ -16,7 +16,16 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip, tar_info, zip_info
+from support.archive_attacks import (
+    ATTACKS,
+    CONTENT,
+    GOOD,
+    WANTED,
+    good_tar,
+    good_zip,
+    tar_info,
+    zip_info,
+)
 from support.cases import check_each, contents
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -40,7 +49,9 @@ def unpack(path: Path, target: Path) -> dict[str, str]:
 def assert_unpacks(path: Path, target: Path) -> None:
     digests = unpack(path, target)
     assert contents(target) == WANTED
-    assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in sorted(WANTED.items())}
+    assert digests == {
+        name: hashlib.sha256(data).hexdigest() for name, data in sorted(WANTED.items())
+    }
 
 
 # --- what is accepted ------------------------------------------------------------------------------
@@ -53,7 +64,9 @@ def _folder(path: Path) -> None:
 
 
 def _renamed(root: str, build, path: Path, **options) -> None:
-    build(path, members={name.replace("toy/", root): data for name, data in GOOD.items()}, **options)
+    build(
+        path, members={name.replace("toy/", root): data for name, data in GOOD.items()}, **options
+    )
 
 
 def _much_besides(path: Path) -> None:
@@ -82,7 +95,10 @@ ACCEPTED = {
     "tar.gz with more": lambda p: good_tar(p, LARGE, mode="w:gz"),
     "tar.bz2": lambda p: good_tar(p, mode="w:bz2"),
     "tar.xz": lambda p: good_tar(p, mode="w:xz"),
-    "tar.gz padded": lambda p: (good_tar(p, mode="w:gz"), p.write_bytes(p.read_bytes() + bytes(5000))),
+    "tar.gz padded": lambda p: (
+        good_tar(p, mode="w:gz"),
+        p.write_bytes(p.read_bytes() + bytes(5000)),
+    ),
     "folder": _folder,
 }
 
@@ -158,7 +174,12 @@ def wrong_about(name: str, top: Path) -> str | None:
         unpack(path, target)
     except DamagedInput as error:
         text = str(error)
-        if message is None or message not in text or "archive.dat" not in text or error.exit_code != 4:
+        if (
+            message is None
+            or message not in text
+            or "archive.dat" not in text
+            or error.exit_code != 4
+        ):
             return text
         if "\x1b" in text or not text.replace("\n", "").isprintable():
             return f"controls in {text!a}"
@@ -207,7 +228,9 @@ def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
     """All in one process, which keeps the largest memory that one of them took."""
     for name in HEAVY:
         ATTACKS[name][0](tmp_path / name)
-    members = {"toy/index.txt": b"x"} | {f"toy/parts/{i}.bin": os.urandom(1_900_000) for i in range(5)}
+    members = {"toy/index.txt": b"x"} | {
+        f"toy/parts/{i}.bin": os.urandom(1_900_000) for i in range(5)
+    }
     good_tar(tmp_path / "good", members=members, mode="w:gz")
     command = [sys.executable, "-c", MEASURE, tmp_path, Path(__file__).resolve().parents[2]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -215,7 +238,10 @@ def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
     refusals = {"good": None, **{name: ATTACKS[name][1] for name in HEAVY}}
     assert {name for name, *_ in found} == refusals.keys()
     for name, end, *_ in found:
-        assert (end is None) if refusals[name] is None else refusals[name] in (end or ""), (name, end)
+        assert (end is None) if refusals[name] is None else refusals[name] in (end or ""), (
+            name,
+            end,
+        )
     assert max(peak for _, _, peak, _ in found) < 300e6
     assert max(seconds for *_, seconds in found) < 30
 
@@ -234,7 +260,9 @@ def test_data_of_another_kind_are_described(tmp_path):
 
 
 def test_two_copies_in_one_archive_are_a_question(tmp_path):
-    good_zip(tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()])
+    good_zip(
+        tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()]
+    )
     with pytest.raises(UsageError, match="in 2 folders: 'toy/', 'two/'"):
         unpack(tmp_path / "a.zip", tmp_path / "target")
 
@@ -266,7 +294,12 @@ def test_too_large_a_folder_is_not_searched_for_ever(tmp_path):
 
 def _mutations(tmp_path: Path, change) -> None:
     """Damage good archives in random places: our errors or the right members, never anything else."""
-    builders = {"zip": good_zip, "tar": good_tar, "gz": ACCEPTED["tar.gz padded"], "xz": ACCEPTED["tar.xz"]}
+    builders = {
+        "zip": good_zip,
+        "tar": good_tar,
+        "gz": ACCEPTED["tar.gz padded"],
+        "xz": ACCEPTED["tar.xz"],
+    }
     for kind, build in builders.items():
         path, target = tmp_path / f"archive.{kind}", tmp_path / "target"
         build(path)
@@ -275,7 +308,9 @@ def _mutations(tmp_path: Path, change) -> None:
             path.write_bytes(change(bytearray(data), random.Random(seed)))
             with contextlib.suppress(DamagedInput, UsageError):
                 unpack(path, target)
-                assert {p.relative_to(target).as_posix() for p in target.rglob("*.bin")} <= set(WANTED)
+                assert {p.relative_to(target).as_posix() for p in target.rglob("*.bin")} <= set(
+                    WANTED
+                )
                 shutil.rmtree(target)
             assert not target.exists()
         path.unlink()

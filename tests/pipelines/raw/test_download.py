@@ -75,7 +75,12 @@ def test_a_download_is_whole_and_has_a_receipt(server, target):
     url = server.route("/toy.zip", File(DATA, last_modified="Mon, 01 Jan 2024 00:00:00 GMT"))
     receipt = fetch(source(url, sha256=SHA, bytes=SIZE), target)
     assert_whole(target)
-    assert (receipt.name, receipt.origin, receipt.sha256, receipt.bytes) == ("toy.zip", url, SHA, SIZE)
+    assert (receipt.name, receipt.origin, receipt.sha256, receipt.bytes) == (
+        "toy.zip",
+        url,
+        SHA,
+        SIZE,
+    )
     entry = json.loads(target.with_name("toy.zip.receipt.json").read_text())
     assert entry["etag"] == '"one"'
     assert entry["last_modified"].startswith("Mon")
@@ -243,7 +248,10 @@ def test_a_mirror_never_continues_the_bytes_of_another(server, target):
 
 
 def test_the_mirror_of_an_unfinished_part_is_asked_first(server, target):
-    one, two = server.route("/one", status(404)), server.route("/two", File(DATA, cut=500_000), status(503))
+    one, two = (
+        server.route("/one", status(404)),
+        server.route("/two", File(DATA, cut=500_000), status(503)),
+    )
     assert_fails(source(one, two), target, "answers 503")
     server.route("/one", File(OTHER))
     server.route("/two", File(DATA))
@@ -358,14 +366,16 @@ def test_retry_after_is_waited_for(server, target):
     assert time.monotonic() - begun >= 1
     assert_whole(target)
     assert 50 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
-    assert [retry_after(text) for text in (formatdate(0, usegmt=True), "soon", "-3", None)] == [0] + [
-        None
-    ] * 3
+    assert [retry_after(text) for text in (formatdate(0, usegmt=True), "soon", "-3", None)] == [
+        0
+    ] + [None] * 3
 
 
 def test_hosts_that_are_not_there(target):
     refused, unknown = "http://127.0.0.1:9/toy.zip", "http://no-such-host.invalid/toy.zip"
-    error = assert_fails(source(refused, unknown, "ftp://localhost/t.zip"), target, "cannot be connected to")
+    error = assert_fails(
+        source(refused, unknown, "ftp://localhost/t.zip"), target, "cannot be connected to"
+    )
     assert "cannot be resolved" in str(error)
 
 
@@ -386,7 +396,9 @@ def test_a_trusted_certificate_is_accepted(authority, target, tmp_path, monkeypa
         assert_whole(target)
         target.unlink()
         down = redirect(plain.route("/toy.zip", File(DATA)))
-        error = assert_fails(source(server.route("/toy.zip", down)), target, "redirects from https to http")
+        error = assert_fails(
+            source(server.route("/toy.zip", down)), target, "redirects from https to http"
+        )
         assert plain.requests == []
         assert "refused" in str(error)
         for step in (drip(DATA), stall(DATA, 3000)):
@@ -404,7 +416,9 @@ def test_an_untrusted_certificate_is_refused(authority, target, tmp_path, monkey
         authority.issue_cert("localhost", not_after=past),
     ):
         with serving(certificate) as server:
-            assert_fails(source(server.route("/toy.zip", File(DATA))), target, "TLS is never switched off")
+            assert_fails(
+                source(server.route("/toy.zip", File(DATA))), target, "TLS is never switched off"
+            )
             assert server.requests == []
 
 
@@ -428,7 +442,9 @@ except SourceUnavailable:
 
 
 @pytest.mark.parametrize("planted", ["link", "hard link", "pipe", "folder"])
-def test_what_is_planted_at_the_partial_name_is_not_written_through(server, target, tmp_path, planted):
+def test_what_is_planted_at_the_partial_name_is_not_written_through(
+    server, target, tmp_path, planted
+):
     victim, partial = tmp_path / "victim", target.with_name("toy.zip.partial")
     victim.write_bytes(b"precious")
     target.parent.mkdir(parents=True)
@@ -495,7 +511,9 @@ fetch_source(source, Path(sys.argv[2]), hint="", quiet=True)
 def test_a_killed_download_resumes(server, target):
     data = b"PK\3\4" + random.Random(0).randbytes(3_000_000)
     url = server.route("/toy.zip", File(data, pace=0.003), File(data))
-    child = subprocess.Popen([sys.executable, "-c", CHILD, url, str(target)], stderr=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, url, str(target)], stderr=subprocess.PIPE
+    )
     partial = target.with_name("toy.zip.partial")
     while not (partial.exists() and partial.stat().st_size >= len(data) // 2):
         assert child.poll() is None

@@ -69,7 +69,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         ),
         "build": Command(raw, lambda folder: ["build", NAME, *build, *beside(folder)]),
         "build from damaged files": Command(
-            raw, lambda folder: ["build", NAME, "--archive", archive, *build, *beside(folder)], damage
+            raw,
+            lambda folder: ["build", NAME, "--archive", archive, *build, *beside(folder)],
+            damage,
         ),
     }
 

@@ -20,7 +20,16 @@ from support.toy_pipeline import toy_manifest
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.reading import sha256_file
-from kmip_data.manifest import Content, Expected, License, Manifest, Member, Mirror, Source, load_manifest
+from kmip_data.manifest import (
+    Content,
+    Expected,
+    License,
+    Manifest,
+    Member,
+    Mirror,
+    Source,
+    load_manifest,
+)
 from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
@@ -51,7 +60,9 @@ def mirrored(server, archive):
 def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=None) -> Manifest:
     mirrors = tuple(Mirror(url=url) for url in urls or ("https://nowhere.invalid/toy.zip",))
     changes = {
-        "license": License(name="L", url="https://l.example", notice="Toy licence.", agreement=agreement),
+        "license": License(
+            name="L", url="https://l.example", notice="Toy licence.", agreement=agreement
+        ),
         "sources": sources or (Source(name="toy.zip", mirrors=mirrors),),
         "content": CONTENT.model_copy(update={"known_sha256": known or {}}),
         "expected": Expected(graphs=1),
@@ -78,7 +89,9 @@ def obtain(manifest: Manifest, home: Home, **options):
     return obtain_by(ToySamples(manifest), home, **options)
 
 
-def obtain_by(pipeline: Pipeline, home: Home, *, sample: bool = False, limit: int | None = None, **options):
+def obtain_by(
+    pipeline: Pipeline, home: Home, *, sample: bool = False, limit: int | None = None, **options
+):
     chosen = BuildOptions(**{"quiet": True, **options})
     return obtain_raw(pipeline, Params(limit=limit), home, chosen, sample=sample)
 
@@ -153,7 +166,9 @@ def test_several_partial_copies_are_a_question(home, archive, tmp_path):
     assert obtain(toy(), home, archives=[two.path]) == two
 
 
-def test_the_complete_copy_goes_first_and_then_the_downloaded_one(home, archive, tmp_path, mirrored, server):
+def test_the_complete_copy_goes_first_and_then_the_downloaded_one(
+    home, archive, tmp_path, mirrored, server
+):
     one = obtain(toy(), home, archives=[archive])
     obtain(toy(), home, archives=[other_archive(tmp_path / "other.zip")])
     known = {"parts/1.bin": one.members["parts/1.bin"]}
@@ -306,7 +321,9 @@ def test_agreement_is_needed_only_to_download(home, archive, server):
     with pytest.raises(SourceUnavailable):
         obtain(manifest, home, offline=True)
     assert_right(obtain(manifest, home, archives=[archive]))
-    assert fetch_dataset(manifest, home, accept_license=True, quiet=True)[0].origin == server.url("/toy.zip")
+    assert fetch_dataset(manifest, home, accept_license=True, quiet=True)[0].origin == server.url(
+        "/toy.zip"
+    )
     assert json.loads((home.root / "licences.json").read_text())["toy"]["how"] == "flag"
 
 
@@ -347,7 +364,9 @@ def test_a_damaged_sample_is_generated_again_in_its_layout(home):
     assert obtain_by(pipeline, home, sample=True) == raw
     assert pipeline.calls == 2
     with pytest.raises(DamagedInput):
-        obtain_by(ToySamples(toy(), {"toy/wrong.txt": b"x"}), Home(home.root / "other"), sample=True)
+        obtain_by(
+            ToySamples(toy(), {"toy/wrong.txt": b"x"}), Home(home.root / "other"), sample=True
+        )
     with pytest.raises(UsageError, match="is no miniature"):
         obtain_by(pipeline, home, sample=True, limit=1_000_001)
 
@@ -362,7 +381,9 @@ def two_sources() -> Manifest:
         max_total_bytes=1000,
     )
     labels = Content(
-        anchor="labels.csv.gz", members=(Member(pattern="labels.csv.gz", max_bytes=200),), max_total_bytes=200
+        anchor="labels.csv.gz",
+        members=(Member(pattern="labels.csv.gz", max_bytes=200),),
+        max_total_bytes=200,
     )
     mirrors = {name: (Mirror(url=f"https://nowhere.invalid/{name}"),) for name in "gl"}
     return toy(
@@ -376,7 +397,9 @@ def two_sources() -> Manifest:
 def test_two_sources_become_one_copy(home, tmp_path):
     """The second is a file, which is not opened, although it could be."""
     manifest = two_sources()
-    good_tar(tmp_path / "g.dat", members={"x/graphs/a.txt": b"ok", "x/graphs/b.txt": b"ok"}, mode="w:gz")
+    good_tar(
+        tmp_path / "g.dat", members={"x/graphs/a.txt": b"ok", "x/graphs/b.txt": b"ok"}, mode="w:gz"
+    )
     good_zip(tmp_path / "labels.csv.gz", members={"x": b"y"})
     each = [tmp_path / "g.dat", tmp_path / "labels.csv.gz"]
     raw = obtain(manifest, home, archives=each)
@@ -440,7 +463,9 @@ def small_s3dis(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("call", "moment"), [("write", 1), ("fsync", 2), ("replace", 1), ("replace", 2)])
+@pytest.mark.parametrize(
+    ("call", "moment"), [("write", 1), ("fsync", 2), ("replace", 1), ("replace", 2)]
+)
 def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     """Killed just before the ``moment``-th call."""
     archive, folder = small_s3dis(tmp_path / "a.zip"), home.raw / "s3dis"

@@ -117,12 +117,16 @@ def test_odd_journals_end_in_the_usual_errors(tmp_path):
                 (folder / "toy.zip").write_bytes(b"PK\3")
                 (folder / "toy.zip.partial").write_bytes(data[:100])
                 acts = {
-                    "offline": lambda home=home: fetch_dataset(toy(url), home, quiet=True, offline=True),
+                    "offline": lambda home=home: fetch_dataset(
+                        toy(url), home, quiet=True, offline=True
+                    ),
                     "fetch": lambda home=home: fetch_dataset(toy(url), home, quiet=True),
                     "archive": lambda home=home: fetch_dataset(
                         toy(url), home, quiet=True, archives=[tmp_path / "toy.zip"]
                     ),
-                    "copies": lambda folder=folder: [copy.problems() for copy in list_copies(folder)],
+                    "copies": lambda folder=folder: [
+                        copy.problems() for copy in list_copies(folder)
+                    ],
                     "files": lambda folder=folder: files_of_raw(folder),
                     "licenses": lambda home=home: accepted_licenses(home),
                 }
@@ -132,7 +136,16 @@ def test_odd_journals_end_in_the_usual_errors(tmp_path):
     assert not wrong, f"{len(wrong)} of {count}: {wrong}"
 
 
-NAMES = ("a\0b", "x" * 300, "x/" * 3000, os.fsdecode(b"\xff\xfe"), "a\nb", "", ".", "~nobody-here/x")
+NAMES = (
+    "a\0b",
+    "x" * 300,
+    "x/" * 3000,
+    os.fsdecode(b"\xff\xfe"),
+    "a\nb",
+    "",
+    ".",
+    "~nobody-here/x",
+)
 
 
 def test_odd_names_end_in_the_usual_errors(tmp_path, monkeypatch):
@@ -153,7 +166,16 @@ def test_odd_names_end_in_the_usual_errors(tmp_path, monkeypatch):
         for command in (
             ("fetch", "s3dis", "--offline", "--archive", name),
             ("build", "points", "--name", "own", "--set", f"path={name}"),
-            ("build", "superpixels", "--name", "own", "--set", f"images={name}", "--set", f"masks={name}"),
+            (
+                "build",
+                "superpixels",
+                "--name",
+                "own",
+                "--set",
+                f"images={name}",
+                "--set",
+                f"masks={name}",
+            ),
         ):
             if "\0" in name:  # which no command line can hold
                 continue

@@ -35,7 +35,9 @@ def test_samples_of_every_size_can_be_built(name, tmp_path):
     for limit in (1, 2, 3, 30):
         folder = write(name, tmp_path / f"raw{limit}", limit=limit)
         pipeline, records = records_of_folder(name, folder, tmp_path / f"work{limit}")
-        shard = encode_shard(records, pipeline.schema(pipeline.Params()), dataset=name, build_key="0" * 12)
+        shard = encode_shard(
+            records, pipeline.schema(pipeline.Params()), dataset=name, build_key="0" * 12
+        )
         assert shard.facts["graphs"] == len(records) == limit
         keys = [record.key for record in records]
         parts = pipeline.split(records_of(keys), pipeline.SplitParams(), folder).parts

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from kmip_data.pipelines.base import Params
-from kmip_data.pipelines.shared.records import rows_inside, units_by_size, units_of_parts, units_of_rows
+from kmip_data.pipelines.shared.records import (
+    rows_inside,
+    units_by_size,
+    units_of_parts,
+    units_of_rows,
+)
 
 
 def test_rows_are_cut_in_runs() -> None:
     units = units_of_rows(range(5), 2, "pictures")
     assert [unit.items["rows"] for unit in units] == [[0, 1], [2, 3], [4]]
-    assert [unit.name for unit in units] == ["pictures 0 to 1", "pictures 2 to 3", "pictures 4 to 4"]
+    assert [unit.name for unit in units] == [
+        "pictures 0 to 1",
+        "pictures 2 to 3",
+        "pictures 4 to 4",
+    ]
     assert units_of_rows([], 2) == []
 
 

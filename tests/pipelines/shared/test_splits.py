@@ -25,7 +25,12 @@ def column(level, shape=()):
 def records(classes, label=None):
     none = np.ones(len(classes), np.int64)
     return Records(
-        [f"{i:05d}" for i in range(len(classes))], none, none, np.asarray(classes), None, label=label
+        [f"{i:05d}" for i in range(len(classes))],
+        none,
+        none,
+        np.asarray(classes),
+        None,
+        label=label,
     )
 
 
@@ -91,7 +96,9 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     assert sorted(row for part in split.parts.values() for row in part) == list(range(600))
     whole = np.bincount(labels) / 600
     for part, rows in split.parts.items():
-        assert abs(np.bincount(labels[rows], minlength=CLASSES) / len(rows) - whole).max() < 0.01, part
+        assert abs(np.bincount(labels[rows], minlength=CLASSES) / len(rows) - whole).max() < 0.01, (
+            part
+        )
 
     class Fixed(Thirds):
         stratified_parts = ("train", "val")

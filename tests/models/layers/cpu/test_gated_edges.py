@@ -53,7 +53,14 @@ def layer_of(d: int, **options) -> GatedGCN:
 
 
 def check(
-    monkeypatch, table: torch.Tensor, d: int, *, training: bool = True, shared=False, use="both", **options
+    monkeypatch,
+    table: torch.Tensor,
+    d: int,
+    *,
+    training: bool = True,
+    shared=False,
+    use="both",
+    **options,
 ):
     """As near to the layer in float64 as torch operations in float32 are, and as a rounding."""
 

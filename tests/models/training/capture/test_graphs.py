@@ -53,8 +53,12 @@ def log(monkeypatch):
     }
     for name, value in stand_in.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *where: log.append(("end", *where)))
-    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *where: log.append(("release", *where)))
+    monkeypatch.setattr(
+        torch._C, "_cuda_endAllocateToPool", lambda *where: log.append(("end", *where))
+    )
+    monkeypatch.setattr(
+        torch._C, "_cuda_releasePool", lambda *where: log.append(("release", *where))
+    )
     monkeypatch.setattr(
         torch.Tensor, "record_stream", lambda _, stream: log.append(f"kept for {stream.name}")
     )
@@ -84,7 +88,9 @@ def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
     replay()
     assert isinstance(found, Learned)
     second = graphs.record(_work)
-    assert log == [f"recorded on the side in {pool}, thread_local" for pool in ("a new pool", "its")]
+    assert log == [
+        f"recorded on the side in {pool}, thread_local" for pool in ("a new pool", "its")
+    ]
     del replay, second
     assert log.pop() == "plan dropped"
     graphs.record(_work)

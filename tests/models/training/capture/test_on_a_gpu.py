@@ -33,7 +33,9 @@ K_MIP = pytest.param(
     marks=pytest.mark.skipif(cuda.unusable("cuda") is not None, reason=str(cuda.unusable("cuda"))),
     id="k-mip",
 )
-ALONE = pytest.param({"attention": {"kind": "none"}, "heads": None, "k": None, "key_dim": None}, id="alone")
+ALONE = pytest.param(
+    {"attention": {"kind": "none"}, "heads": None, "k": None, "key_dim": None}, id="alone"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +87,9 @@ def _options(*, deterministic=True, **changes):
 def test_replay_equals_eager_while_batches_change(accumulate, model, tmp_path):
     build = learnable_build(tmp_path / "build", graphs=15, varied=0)
     options = _options(model=model, training={"epochs": 8, "accumulate": accumulate})
-    plain, replayed = (learn(build, tmp_path, _graphs(kind), **options) for kind in (_Plain, CudaGraphs))
+    plain, replayed = (
+        learn(build, tmp_path, _graphs(kind), **options) for kind in (_Plain, CudaGraphs)
+    )
     assert replayed.told == []
     assert_same(plain, replayed)
     loop = learn(build, tmp_path, **options)
@@ -133,7 +137,9 @@ def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
         learn(build, tmp_path, _graphs(kind), watch=watch, **options)
     assert replayed.host["cudaGraphLaunch"]
     assert not any(name.startswith(RECORDING) for name in replayed.host)
-    assert sum(count for name, count in replayed.host.items() if name.startswith(LAUNCHES)) <= LAUNCHED
+    assert (
+        sum(count for name, count in replayed.host.items() if name.startswith(LAUNCHES)) <= LAUNCHED
+    )
     assert sum(replayed.host[name] for name in WAITS) <= 1  # of the profiler, when it stops
     assert 0 < plain.kernels <= KERNELS
     assert plain.kernels / 2 < replayed.kernels <= plain.kernels + LAUNCHED
@@ -142,7 +148,9 @@ def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
 def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     """Dropout still draws its numbers, from where it stood, and batches are freed."""
     build = learnable_build(tmp_path / "build", graphs=15, varied=0)
-    options = _options(model={**ALONE.values[0], "dropout": 0.2}, training={"epochs": 4, "accumulate": 1})
+    options = _options(
+        model={**ALONE.values[0], "dropout": 0.2}, training={"epochs": 4, "accumulate": 1}
+    )
     plain = learn(build, tmp_path, _graphs(_Plain), **options)
     plain_learn = TrainingModule.learn
 
@@ -158,4 +166,6 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     torch.cuda.synchronize()
     torch.empty(1, device="cuda")  # the allocator looks at what other streams are done with
     memory = torch.cuda.memory_stats()
-    assert memory["active.all.current"] == memory["allocation.all.current"]  # no batch waits to be freed
+    assert (
+        memory["active.all.current"] == memory["allocation.all.current"]
+    )  # no batch waits to be freed

@@ -26,7 +26,11 @@ MODELS = {
     "k-mip": {},
     "as MalNet-Tiny": {"input_layers": 1, "local": {"kind": "gated-gcn", "residual": "inside"}},
     "as PascalVOC-SP": {"norm": "graph-layer", "k": 30, "attention": {"output_projection": True}},
-    "gcn": {"local": {"kind": "gcn", "stack": "graphgym"}, "attention": {"kind": "none"}, **PLAIN_KEYS},
+    "gcn": {
+        "local": {"kind": "gcn", "stack": "graphgym"},
+        "attention": {"kind": "none"},
+        **PLAIN_KEYS,
+    },
     "gine": {"local": {"kind": "gine", "stack": "graphgym"}, "norm": "graph"},
     "gat": {"local": {"kind": "gat"}, "norm": "layer"},
     "mlp": {"local": {"kind": "mlp", "stack": "graphgym"}, "norm": "none"},
@@ -100,7 +104,10 @@ def batch_of(sizes, *, table):
     generator = torch.Generator().manual_seed(1)
     graphs = []
     for n in sizes:
-        x, y = torch.randn(n, 5, generator=generator), torch.randint(0, 3, (n,), generator=generator)
+        x, y = (
+            torch.randn(n, 5, generator=generator),
+            torch.randint(0, 3, (n,), generator=generator),
+        )
         sources = torch.randint(0, n, (n, 2), generator=generator)
         targets = torch.arange(n)[:, None].expand(-1, 2)
         pairs = torch.stack([sources, targets]).flatten(1)
@@ -141,7 +148,9 @@ def test_outputs_and_gradients_of_one_batch(model, table):
         torch.testing.assert_close(plain, other, rtol=1e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("loss", ["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1"])
+@pytest.mark.parametrize(
+    "loss", ["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1"]
+)
 def test_losses_leave_padding_out(loss):
     torch.manual_seed(0)
     logits, target = torch.randn(9, 4, requires_grad=True), torch.randint(0, 4, (9,))
@@ -185,7 +194,9 @@ def test_padded_neighbours_are_numbered_as_the_others():
 def test_few_sizes_and_no_node_with_most_edges_of_padding():
     sizes = {rounded(count) for count in range(1, 2**16)}
     assert len(sizes) <= 4 * 12
-    assert all(count <= rounded(count) <= max(1.25 * count, count + 15) for count in range(1, 2**16, 7))
+    assert all(
+        count <= rounded(count) <= max(1.25 * count, count + 15) for count in range(1, 2**16, 7)
+    )
     assert all(size % 16 == 0 for size in sizes)
     larger = padded(batch_of((900,), table=False))
     loops = larger.edge_index[1][1800:].bincount()
@@ -193,7 +204,9 @@ def test_few_sizes_and_no_node_with_most_edges_of_padding():
 
 
 def test_what_has_no_statistics_is_not_padded():
-    assert padded(batch_of((1, 1), table=False)) is None  # whether attributes are of nodes or graphs
+    assert (
+        padded(batch_of((1, 1), table=False)) is None
+    )  # whether attributes are of nodes or graphs
     batch = batch_of((4, 3), table=False)
     batch.edge_index, batch.edge_attr = batch.edge_index[:, :1], batch.edge_attr[:1]
     assert padded(batch) is None

@@ -42,14 +42,19 @@ def clouds(tmp_path_factory):
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
     """Batches are shuffled anew and the last is smaller; rates move; so do dropout and an average."""
-    changes = {"training": {"epochs": 8, "accumulate": accumulate, "ema": 0.9}, "model": {"dropout": 0.25}}
+    changes = {
+        "training": {"epochs": 8, "accumulate": accumulate, "ema": 0.9},
+        "model": {"dropout": 0.25},
+    }
     graphs = EmulatedGraphs()
     plain, replayed = (learn(clouds, tmp_path, each, **changes) for each in (None, graphs))
     assert_same(plain, replayed)
     averages = [run.average for run in (plain, replayed)]
     torch.testing.assert_close(*averages, rtol=0, atol=0)
     assert not replayed.told
-    assert graphs.recorded == 1 + accumulate  # whole batches, first ones of a step and others; the last
+    assert (
+        graphs.recorded == 1 + accumulate
+    )  # whole batches, first ones of a step and others; the last
     assert graphs.replayed == 32 - steps.WARM_UP * graphs.recorded
 
 
@@ -76,7 +81,10 @@ def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
 def test_whatever_moves_is_followed(changes, clouds, tmp_path):
     """Momentum, rates by the step, groups of parameters, k, and further parts of networks."""
     if "attention" in changes.get("model", {}):  # keys of another kind
-        changes = {**changes, "model": {**dict.fromkeys(("heads", "k", "key_dim")), **changes["model"]}}
+        changes = {
+            **changes,
+            "model": {**dict.fromkeys(("heads", "k", "key_dim")), **changes["model"]},
+        }
     training = {"epochs": 8, "accumulate": 1, **changes.get("training", {})}
     graphs = EmulatedGraphs()
     sections = {**changes, "training": training}
@@ -168,7 +176,10 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
     assert [graphs.replayed for graphs in made] == [20, 12, 8]
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     rows = [
-        [{name: row[name] for name in row if name not in OF_THE_MACHINE} for row in read_history(each)]
+        [
+            {name: row[name] for name in row if name not in OF_THE_MACHINE}
+            for row in read_history(each)
+        ]
         for each in (run, whole)
     ]
     assert rows[0] == rows[1]
@@ -186,7 +197,11 @@ def test_the_reason_is_known_before(clouds, monkeypatch):
         (by_epoch, {"data": one}, "k_schedule changes k in every epoch, of one step"),
         ({"system": {"capture": "off"}}, {}, "system.capture = off"),
         ({"system": {"devices": 2}}, {}, "several processes exchange gradients"),
-        ({"training": {"precision": "16-mixed"}}, {}, "16-mixed looks at the gradients before it steps"),
+        (
+            {"training": {"precision": "16-mixed"}},
+            {},
+            "16-mixed looks at the gradients before it steps",
+        ),
         ({"model": {"search": "dense"}}, {}, "the search dense waits for the GPU"),
     ]
     for changes, given, reason in cases:

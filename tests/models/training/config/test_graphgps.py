@@ -49,13 +49,17 @@ def nested(keys: dict) -> dict:
     found: dict = {}
     for key, value in keys.items():
         *sections, last = key.split(".")
-        functools.reduce(lambda table, name: table.setdefault(name, {}), sections, found)[last] = value
+        functools.reduce(lambda table, name: table.setdefault(name, {}), sections, found)[last] = (
+            value
+        )
     return found
 
 
 def written(tmp_path, keys: dict):
     path = tmp_path / "graphgps.yaml"
-    path.write_text(yaml.safe_dump(nested({key: v for key, v in keys.items() if not key.startswith("_")})))
+    path.write_text(
+        yaml.safe_dump(nested({key: v for key, v in keys.items() if not key.startswith("_")}))
+    )
     return path
 
 
@@ -64,7 +68,9 @@ def test_all_of_upstreams_files_are_their_presets(tmp_path):
     with Cases() as cases:
         for name, keys in entries().items():
             with cases(name):
-                swept = {"gt.sparse.k": 10} if str(keys.get("gt.sparse.k")).startswith("swept") else {}
+                swept = (
+                    {"gt.sparse.k": 10} if str(keys.get("gt.sparse.k")).startswith("swept") else {}
+                )
                 path = written(tmp_path, keys | swept)
                 if "model.type" not in keys:
                     with pytest.raises(UsageError, match=r"dataset\.format is missing"):
@@ -79,7 +85,10 @@ def test_all_of_upstreams_files_are_their_presets(tmp_path):
                 differ -= {"preset", "variant"} if name in THESIS else set()
                 assert differ == THESIS.get(name, set())
                 if wanted.model.attention.kind == "k-mip":  # upstream's ignores both keys
-                    assert (wanted.model.attention.dropout, wanted.model.ffn_activation) == (0.0, "relu")
+                    assert (wanted.model.attention.dropout, wanted.model.ffn_activation) == (
+                        0.0,
+                        "relu",
+                    )
     assert cases.tried == 132
 
 
@@ -93,15 +102,34 @@ def test_a_file_of_graphgps(tmp_path):
     path = tmp_path / "voc.yaml"
     path.write_text(VOC)
     config, unread = read_graphgps(path)
-    assert (config.preset, config.data.dataset, config.model.name) == ("", "pascalvoc-sp", "gps-transformer")
+    assert (config.preset, config.data.dataset, config.model.name) == (
+        "",
+        "pascalvoc-sp",
+        "gps-transformer",
+    )
     model, training = config.model, config.training
     assert (model.layers, model.hidden_dim, model.parameter_budget) == (4, 96, None)
     assert (model.attention.heads, model.attention.dropout, model.dropout) == (8, 0.5, 0.0)
     assert (model.norm, model.positional, model.head_layers) == ("batch", "lappe", 3)
-    assert (model.node_encoder, model.edge_encoder, model.local.residual) == ("voc", "voc", "outside")
-    assert (model.ffn_activation, model.local.activation) == ("relu", "relu")  # the preset's are gelu
-    assert (config.optimiser.lr, config.optimiser.weight_decay) == (5e-4, 1e-5)  # YAML reads 1e-5 as text
-    assert (training.epochs, training.batch_size, training.clip_norm, training.seed) == (300, 32, 1.0, 7)
+    assert (model.node_encoder, model.edge_encoder, model.local.residual) == (
+        "voc",
+        "voc",
+        "outside",
+    )
+    assert (model.ffn_activation, model.local.activation) == (
+        "relu",
+        "relu",
+    )  # the preset's are gelu
+    assert (config.optimiser.lr, config.optimiser.weight_decay) == (
+        5e-4,
+        1e-5,
+    )  # YAML reads 1e-5 as text
+    assert (training.epochs, training.batch_size, training.clip_norm, training.seed) == (
+        300,
+        32,
+        1.0,
+        7,
+    )
     assert unread == ["gnn.agg"]
 
 
@@ -141,7 +169,9 @@ def test_all_of_them_in_one_message_and_no_run(tmp_path):
     message = refused("train", "--from-yaml", path, "--home", tmp_path / "home")
     assert "2 keys that cannot be mapped" in message
     assert all(key in message for key in ("optim.optimizer = 'rmsprop'", "gnn.keep_edge = 0.1"))
-    lists = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}' if i else 'lol'] * 9)}]\n" for i in range(12))
+    lists = "".join(
+        f"l{i}: &l{i} [{', '.join([f'*l{i - 1}' if i else 'lol'] * 9)}]\n" for i in range(12)
+    )
     path.write_text(VOC + lists)
     assert len(refused("train", "--from-yaml", path, "--home", tmp_path / "home")) < 10_000
     assert "--model has no effect" in refused("train", "--from-yaml", path, "--model", "gcn")

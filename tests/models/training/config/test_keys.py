@@ -29,7 +29,9 @@ def config(**sections):
 
 
 def choices(key):
-    return {part.strip() for part in next(k for k in documented_keys() if k.name == key).type.split("|")}
+    return {
+        part.strip() for part in next(k for k in documented_keys() if k.name == key).type.split("|")
+    }
 
 
 def test_every_choice_has_its_implementation():
@@ -59,7 +61,11 @@ def test_overrides_take_the_type_of_their_key():
         ("model.attention.value_dim=none", "model.attention.value_dim", None),
         ("training.neighbors=10,10", "training.neighbors", (10, 10)),
         ("data.dataset=/tmp/a=b", "data.dataset", "/tmp/a=b"),
-        ("data.parameters.category=['Bag', 'Cap']", "data.parameters", {"category": ["Bag", "Cap"]}),
+        (
+            "data.parameters.category=['Bag', 'Cap']",
+            "data.parameters",
+            {"category": ["Bag", "Cap"]},
+        ),
         ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
     ):
         found = key_value(apply_overrides(config(), [item]), key)
@@ -89,7 +95,10 @@ def test_wrong_overrides_are_named():
         (["training.epochs=none"], "cannot be 'none'"),
         (["model.attention.heads=5"], "multiple of heads"),
         (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
-        (["model.attention.kind=none", "model.attention.k=3"], "of model.attention.kind = k-mip alone"),
+        (
+            ["model.attention.kind=none", "model.attention.k=3"],
+            "of model.attention.kind = k-mip alone",
+        ),
         (["model.attention.hads=3"], "'model.attention.heads'"),
         (["model.attention.kind=none", "model.local.kind=none"], "both none"),
     ):
@@ -141,7 +150,9 @@ def test_a_configuration_of_another_layout_ends_in_one_error(tmp_path):
     path.write_text(f'{data}[model]\nheads = 2\nlocal_residual = "inside"\n')
     with pytest.raises(UsageError) as caught:
         read_config(path)
-    assert "no configuration key 'model.heads'. Did you mean 'model.attention.heads'?" in str(caught.value)
+    assert "no configuration key 'model.heads'. Did you mean 'model.attention.heads'?" in str(
+        caught.value
+    )
     assert "no configuration key 'model.local_residual'" in str(caught.value)
 
 
@@ -199,4 +210,6 @@ def test_the_page_has_every_key():
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):
         page.write_text(text[:begin] + table + text[end:], encoding="utf-8")
         return
-    assert text[begin:end] == table, "KMIP_DATA_WRITE_DOCS=1 pytest tests/models/training/config/test_keys.py"
+    assert text[begin:end] == table, (
+        "KMIP_DATA_WRITE_DOCS=1 pytest tests/models/training/config/test_keys.py"
+    )

@@ -93,7 +93,14 @@ def test_networks_have_the_published_sizes():
         ("malnet-tiny", "gps-kmip", "code", 5, 64, 286_725),
         ("s3dis", "gps-kmip", "code", 8, 56, 282_181),
         ("shapenet-part", "gps-kmip", "code", 8, 56, 284_122),
-        ("pascalvoc-sp", "gps-transformer", "code", 8, 68, 500_613),  # Tönshoff et al.: over the budget
+        (
+            "pascalvoc-sp",
+            "gps-transformer",
+            "code",
+            8,
+            68,
+            500_613,
+        ),  # Tönshoff et al.: over the budget
         ("coco-sp", "gps-transformer", "code", 8, 68, 499_677),
         ("london", "exphormer", "code", 8, 68, 503_074),
     ):
@@ -164,11 +171,20 @@ def test_layers_and_encoders_are_those_of_the_published_code() -> None:
         model = load_preset(dataset, "gated-gcn").model
         assert (model.local.residual, model.local.activation) == ("inside", "relu")
         assert (model.norm, model.feed_forward, model.attention.kind) == ("none", False, "none")
-    for preset in (*product(LRGB[:2], ["exphormer"]), ("pascalvoc-sp", "gps-kmip", "influence-of-k")):
-        model = load_preset(*preset).model  # VOCNode and VOCEdge are linear layers; nothing is scaled
+    for preset in (
+        *product(LRGB[:2], ["exphormer"]),
+        ("pascalvoc-sp", "gps-kmip", "influence-of-k"),
+    ):
+        model = load_preset(
+            *preset
+        ).model  # VOCNode and VOCEdge are linear layers; nothing is scaled
         assert (model.node_encoder, model.edge_encoder) == ("linear", "linear")
     malnet = load_preset("malnet-tiny").model  # its file leaves node_encoder_bn out, which is True
-    assert (malnet.node_encoder_norm, malnet.input_layers, malnet.local.residual) == (True, 1, "inside")
+    assert (malnet.node_encoder_norm, malnet.input_layers, malnet.local.residual) == (
+        True,
+        1,
+        "inside",
+    )
     # The thesis's GatedGCNLayer adds its input, that of the paper's repository does not; which of the two ran
     # BigBird, Performer and eight layers of k-MIP is open.
     either = ("gps-kmip", "gps-bigbird", "gps-performer")
@@ -177,8 +193,16 @@ def test_layers_and_encoders_are_those_of_the_published_code() -> None:
         for model, variant in (*certain, *product(either, ["thesis-code", "code"])):
             config = load_preset(dataset, model, variant).model
             inside = variant != "code" or model not in either
-            assert config.local.residual == ("inside" if inside else "none"), (dataset, model, variant)
-            assert (config.norm, config.local.activation, config.ffn_activation) == ("batch", "relu", "relu")
+            assert config.local.residual == ("inside" if inside else "none"), (
+                dataset,
+                model,
+                variant,
+            )
+            assert (config.norm, config.local.activation, config.ffn_activation) == (
+                "batch",
+                "relu",
+                "relu",
+            )
 
 
 def test_text_takes_gelu_wherever_the_paper_has_an_activation() -> None:
@@ -198,10 +222,14 @@ OURS = {"mlp", "kmip-only"}  #: ablations, which nobody published
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.torture) for i in range(1, 6))])
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(i, marks=pytest.mark.torture) for i in range(1, 6))]
+)
 def test_all_68_counts_of_upstream_are_exact(part: int) -> None:
     """And of a sixth the widths, each of which takes a search among a dozen networks."""
-    counted = [item for item in entries().items() if item[1].get("_effective_num_params") is not None]
+    counted = [
+        item for item in entries().items() if item[1].get("_effective_num_params") is not None
+    ]
     assert len(counted) == 68
     for number, (name, entry) in enumerate(counted):
         config, sizes = load_preset(*preset_of(name)).model, shape(name.partition("/")[0])
@@ -214,7 +242,9 @@ def test_all_68_counts_of_upstream_are_exact(part: int) -> None:
         else:
             continue
         with torch.device("meta"):
-            assert count_parameters(build_model(config, **sizes)) == entry["_effective_num_params"], name
+            assert (
+                count_parameters(build_model(config, **sizes)) == entry["_effective_num_params"]
+            ), name
 
 
 def check_every_variant_loads(name: str) -> None:
@@ -247,9 +277,16 @@ def test_every_model_has_settings_on_every_dataset() -> None:
 
 def test_ours_keep_what_belongs_to_the_dataset() -> None:
     usual, stack = load_preset("cifar10").model, load_preset("cifar10", "gcn").model
-    assert (stack.head, stack.pooling, stack.node_encoder) == (usual.head, usual.pooling, usual.node_encoder)
+    assert (stack.head, stack.pooling, stack.node_encoder) == (
+        usual.head,
+        usual.pooling,
+        usual.node_encoder,
+    )
     assert (stack.norm, stack.feed_forward, stack.attention.kind) == ("none", False, "none")
-    assert (usual.positional, stack.positional) == ("equivstable", "none")  # which gates alone can read
+    assert (usual.positional, stack.positional) == (
+        "equivstable",
+        "none",
+    )  # which gates alone can read
     assert load_preset("cifar10", "exphormer").model.positional == "equivstable"
 
 

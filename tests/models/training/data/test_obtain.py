@@ -126,7 +126,10 @@ def test_a_sample_says_so_and_each_seed_has_its_validation_blocks(sample):
     digests = [result.split.digests for result in summary.results]
     assert digests[0]["val"] != digests[1]["val"]
     (build,) = sample.built.iterdir()
-    area6 = [read_split(build / "splits" / f"{each.split.name}.h5").parts["test"] for each in summary.results]
+    area6 = [
+        read_split(build / "splits" / f"{each.split.name}.h5").parts["test"]
+        for each in summary.results
+    ]
     assert set(area6[0].tolist()) == set(area6[1].tolist())  # whatever the seed
 
 

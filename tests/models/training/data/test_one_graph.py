@@ -40,7 +40,10 @@ def config_of(build, **sections):
 def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
     """Against the loop of the paper's code written out."""
     config = config_of(
-        build, model={"dropout": 0.2}, optimiser={"lr": 5e-3}, training={"epochs": 4, "clip_norm": 0.1}
+        build,
+        model={"dropout": 0.2},
+        optimiser={"lr": 5e-3},
+        training={"epochs": 4, "clip_norm": 0.1},
     )
     run = train(config, home=Home(tmp_path), quiet=True).runs[0]
 
@@ -81,7 +84,9 @@ def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypat
         with torch.no_grad():
             logits = module.model(data.graph)[mask]
         metrics = SplitMetrics(data.task)
-        metrics.update(logits, data.graph.y[mask], weighted_cross_entropy(logits, data.graph.y[mask]))
+        metrics.update(
+            logits, data.graph.y[mask], weighted_cross_entropy(logits, data.graph.y[mask])
+        )
         assert found[part] == metrics.compute()
     assert module.training is False
 
@@ -116,7 +121,9 @@ def test_what_a_run_says_and_writes(build, tmp_path, capfd):
     result = summary.results[0]
     best = history[result.best_epoch]
     for part, column in (("train", "train_eval"), ("val", "val"), ("test", "test")):
-        assert result.metrics[part] == {name: best[f"{column}_{name}"] for name in result.metrics[part]}
+        assert result.metrics[part] == {
+            name: best[f"{column}_{name}"] for name in result.metrics[part]
+        }
     assert evaluate(summary.runs[0], home=Home(tmp_path)).same
 
 
@@ -149,7 +156,9 @@ def test_sampled_neighbourhoods(build, tmp_path):
     epoch = 1
     later = [batch.n_id.tolist() for batch in batches]
     assert first == again != later
-    [(_, [whole])] = data.passes(["val"])  # sent elsewhere, it leaves what is sampled from where it is
+    [(_, [whole])] = data.passes(
+        ["val"]
+    )  # sent elsewhere, it leaves what is sampled from where it is
     assert whole.to("meta").x.is_meta
     assert [batch.n_id.tolist() for batch in batches] == later
     wide = config_of(build, training={"neighbors": [1000], "batch_size": 10**6})
@@ -161,7 +170,9 @@ def test_sampled_neighbourhoods(build, tmp_path):
 def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, positional):
     """Whatever has a row for each node is cut with the nodes, and the network reads it."""
     changed = {"positional": positional, "hidden_dim": 40, "layers": 1}
-    config = config_of(build, model=changed, training={"neighbors": [2], "batch_size": 20, "epochs": 1})
+    config = config_of(
+        build, model=changed, training={"neighbors": [2], "batch_size": 20, "epochs": 1}
+    )
     data = open_data(config, home=Home(tmp_path))
     batch = next(iter(data.batches(lambda: 0)))
     added = [name for name in data.graph.keys() if data.graph.is_node_attr(name)]  # noqa: SIM118

@@ -59,7 +59,10 @@ def test_the_average_is_pytorchs_and_that_of_the_definition() -> None:
     assert average.weights["features"].tolist() == [6.0, 6.0]
     before = copy.deepcopy(model.state_dict())
     with average.within(model):  # while it is measured; its own weights afterwards
-        assert all(torch.equal(tensor, average.weights[name]) for name, tensor in model.state_dict().items())
+        assert all(
+            torch.equal(tensor, average.weights[name])
+            for name, tensor in model.state_dict().items()
+        )
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
@@ -73,11 +76,15 @@ def test_a_run_evaluates_and_saves_the_averaged_weights(build, tmp_path, monkeyp
 
     monkeypatch.setattr(Average, "update", noting)
     home = Home(tmp_path)
-    run = train(tiny_config(build, training={"epochs": 3, "ema": 0.5}), home=home, quiet=True).runs[0]
+    run = train(tiny_config(build, training={"epochs": 3, "ema": 0.5}), home=home, quiet=True).runs[
+        0
+    ]
     last = read_result(run).best_epoch
     average: dict[str, torch.Tensor] = {}
     for weights in seen[: (last + 1) * len(seen) // 3]:
-        average = {name: torch.lerp(average.get(name, new), new, 0.5) for name, new in weights.items()}
+        average = {
+            name: torch.lerp(average.get(name, new), new, 0.5) for name, new in weights.items()
+        }
     saved = load_file(run / WEIGHTS)
     for name, tensor in average.items():
         torch.testing.assert_close(saved[name], tensor.detach(), rtol=1e-5, atol=1e-7)
@@ -90,7 +97,9 @@ def scripted(monkeypatch, values):
 
     def evaluate_parts(module, data, parts, device):
         value = next(script, values[-1])
-        return {part: {"loss": 1.0, "accuracy": value, "f1": value, "miou": value} for part in parts}
+        return {
+            part: {"loss": 1.0, "accuracy": value, "f1": value, "miou": value} for part in parts
+        }
 
     monkeypatch.setattr(loop_file, "evaluate_parts", evaluate_parts)
 
@@ -111,5 +120,8 @@ def test_the_first_of_equal_epochs_is_kept_and_nan_is_never_better(
     scripted(monkeypatch, [0.3, float("nan"), 0.5, 0.3, 0.4, 0.5, 0.1])
     training = {"epochs": 7, "metric": "f1", "patience": patience}
     run = train(tiny_config(build, training=training), home=Home(tmp_path), quiet=True).runs[0]
-    assert (read_result(run).epochs, read_result(run).best_epoch) == (7 if patience is None else 6, 2)
+    assert (read_result(run).epochs, read_result(run).best_epoch) == (
+        7 if patience is None else 6,
+        2,
+    )
     assert (run / BEST).read_bytes() == (run / WEIGHTS).read_bytes()

@@ -47,7 +47,12 @@ def begun(monkeypatch):
 
 
 def tuned(build, source, **sections):
-    sections["training"] = {"epochs": 1, "seed": 5, "init_from": str(source), **sections.get("training", {})}
+    sections["training"] = {
+        "epochs": 1,
+        "seed": 5,
+        "init_from": str(source),
+        **sections.get("training", {}),
+    }
     return tiny_config(build, **sections)
 
 
@@ -60,15 +65,22 @@ def test_another_number_of_classes_gives_a_new_head(build, source, tmp_path, beg
     assert all(name.startswith("head.") for name in differing)
     for name, tensor in begun[0].items():
         assert name in differing or torch.equal(tensor, weights[name])
-    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("weights:"))
+    line = next(
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("weights:")
+    )
     new = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in differing))
     assert line.endswith(f"drawn anew, as they do not fit: {new}")
 
 
-def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(build, source, tmp_path, begun, capsys) -> None:
+def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(
+    build, source, tmp_path, begun, capsys
+) -> None:
     deeper, weights = {"layers": 3}, load_file(source / WEIGHTS)
     run = train(tuned(build, source, model=deeper), home=Home(tmp_path / "1")).runs[0]
-    assert f"weights: {len(weights)} of {len(begun[0])} tensors from {source}; " in capsys.readouterr().err
+    assert (
+        f"weights: {len(weights)} of {len(begun[0])} tensors from {source}; "
+        in capsys.readouterr().err
+    )
     assert read_config(run / "config.toml").training.init_from == str(source)
     plain = tuned(build, source, model=deeper, training={"init_from": ""})
     train(plain, home=Home(tmp_path / "2"), quiet=True)

@@ -44,14 +44,19 @@ def theirs(tmp_path_factory):
 def copies(theirs, tmp_path):
     """Copies of both runs outside of every home."""
     runs = theirs.runs / "clouds/gps-kmip"
-    return [shutil.copytree(runs / name, tmp_path / "received" / name) for name in ("done", "stopped")]
+    return [
+        shutil.copytree(runs / name, tmp_path / "received" / name) for name in ("done", "stopped")
+    ]
 
 
 def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_path):
     """Fails before: the folder was opened, and a split written into it."""
     done, stopped = copies
     mine = Home(tmp_path / "mine")
-    for action in (lambda: evaluate(done, home=mine), lambda: resume(stopped, home=mine, quiet=True)):
+    for action in (
+        lambda: evaluate(done, home=mine),
+        lambda: resume(stopped, home=mine, quiet=True),
+    ):
         with pytest.raises(UsageError, match="names a folder as its data"):
             action()
     assert evaluate(done, target=str(theirs.built / "clouds"), home=mine).same
@@ -75,7 +80,10 @@ def test_a_new_run_is_not_written_through_a_link(linked, tmp_path):
     elsewhere.mkdir()
     (home.runs / linked).parent.mkdir(parents=True)
     (home.runs / linked).symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="link"), new_run(home, "clouds", "gps-kmip", "mine", exact=True):
+    with (
+        pytest.raises(UsageError, match="link"),
+        new_run(home, "clouds", "gps-kmip", "mine", exact=True),
+    ):
         pass
     assert not list(elsewhere.iterdir())
 
@@ -94,7 +102,9 @@ STATES = {
 
 def test_wrong_values_in_a_checkpoint_are_named(theirs, tmp_path):
     home = Home(tmp_path)
-    run = shutil.copytree(theirs.runs / "clouds/gps-kmip/stopped", home.runs / "clouds/gps-kmip/stopped")
+    run = shutil.copytree(
+        theirs.runs / "clouds/gps-kmip/stopped", home.runs / "clouds/gps-kmip/stopped"
+    )
     saved = (run / LAST).read_bytes()
     failed = {}
     for name, change in STATES.items():
@@ -116,7 +126,10 @@ def test_wrong_values_in_a_checkpoint_are_named(theirs, tmp_path):
 #: File of a run -> what stands in it, and what a stranger puts there; the whole text where nothing stands.
 ODD = {
     CONFIG_NAME: [
-        *[("layers = 2", f"layers = {value}") for value in ("1" + "0" * 12, '"\\u0000"', "[" * 5_000)],
+        *[
+            ("layers = 2", f"layers = {value}")
+            for value in ("1" + "0" * 12, '"\\u0000"', "[" * 5_000)
+        ],
         ("dataset = ", 'dataset = "a\\u0000b"\nfeatures = '),
         *[("", text) for text in ("", "\udcff", "data = 3")],
     ],
@@ -131,7 +144,9 @@ ODD = {
 
 def test_strange_text_files_end_in_an_error_of_ours(theirs, tmp_path):
     """Of every command that reads a run; ``runs`` lists them all the same."""
-    run = shutil.copytree(theirs.runs / "clouds/gps-kmip/done", tmp_path / "runs/clouds/gps-kmip/done")
+    run = shutil.copytree(
+        theirs.runs / "clouds/gps-kmip/done", tmp_path / "runs/clouds/gps-kmip/done"
+    )
     failed = []
     for file, cases in ODD.items():
         sound = (run / file).read_text()
@@ -139,7 +154,11 @@ def test_strange_text_files_end_in_an_error_of_ours(theirs, tmp_path):
             assert old in sound
             text = sound.replace(old, new) if old else new
             (run / file).write_bytes(text.encode(errors="surrogateescape"))
-            for words in (["evaluate", run], ["predict", run, "--output", tmp_path / "a.npz"], ["runs"]):
+            for words in (
+                ["evaluate", run],
+                ["predict", run, "--output", tmp_path / "a.npz"],
+                ["runs"],
+            ):
                 outcome = kmip(*words, "--home", tmp_path)
                 expected = {0} if words == ["runs"] else {2, 4}
                 if outcome.code not in expected:

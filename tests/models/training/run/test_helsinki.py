@@ -37,7 +37,9 @@ def graph(home):
     return kmip_data.open("helsinki", home=home)[0]
 
 
-@pytest.mark.parametrize(("coordinates", "columns"), [("replace", 67), ("append", 69), ("none", 35)])
+@pytest.mark.parametrize(
+    ("coordinates", "columns"), [("replace", 67), ("append", 69), ("none", 35)]
+)
 def test_what_is_fed(home, graph, coordinates, columns):
     config = apply_overrides(config_for("helsinki"), [f"data.coordinates={coordinates}"])
     data = open_data(config, home=home)
@@ -45,7 +47,9 @@ def test_what_is_fed(home, graph, coordinates, columns):
     assert (data.build.card.label, data.unit) == ("helsinki", "nodes")
     assert set(data.graph.keys()) == {"x", "y", "edge_index", "train_mask", "val_mask", "test_mask"}
     train_rows = graph.x[graph.train_mask]
-    scaled = (graph.x - train_rows.mean(0)) / torch.where(train_rows.std(0) == 0, 1, train_rows.std(0))
+    scaled = (graph.x - train_rows.mean(0)) / torch.where(
+        train_rows.std(0) == 0, 1, train_rows.std(0)
+    )
     torch.testing.assert_close(data.graph.x[:, -35:], scaled[:, 2:], rtol=2e-3, atol=2e-3)
     if coordinates == "replace":
         assert torch.equal(data.graph.x[:, :32], graph.coordinate_encoding)

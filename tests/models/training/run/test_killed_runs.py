@@ -125,7 +125,16 @@ def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None)
 
 def train(place: Path, home: Path) -> list[str]:
     small = [word for key in SMALL for word in ("--set", f"model.{key}")]
-    options = ["--epochs", "4", "--device", "cpu", "--name", "run", "--set", "training.batch_size=4"]
+    options = [
+        "--epochs",
+        "4",
+        "--device",
+        "cpu",
+        "--name",
+        "run",
+        "--set",
+        "training.batch_size=4",
+    ]
     return ["train", "--dataset", str(place / "build"), "--home", str(home), *options, *small]
 
 
@@ -133,7 +142,9 @@ def train(place: Path, home: Path) -> list[str]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     learnable_build(folder / "build")
-    assert run([*train(folder, folder / "warm"), "--quiet"]) == 0  # what every fork would begin with
+    assert (
+        run([*train(folder, folder / "warm"), "--quiet"]) == 0
+    )  # what every fork would begin with
     return folder
 
 
@@ -174,12 +185,16 @@ def state(home: Path) -> dict[str, Any]:
     """Files of a finished run and what may not differ between two."""
     folder = home / "runs/clouds/gps-kmip/run"
     found: dict[str, Any] = {
-        path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.suffix != ".partial"
+        path.relative_to(folder).as_posix(): None
+        for path in folder.rglob("*")
+        if path.suffix != ".partial"
     }
     for name in ("model.safetensors", "checkpoints/best.safetensors", "config.toml"):
         found[name] = (folder / name).read_bytes()
     rows = read_history(folder)
-    found["metrics.csv"] = [{name: row[name] for name in row if name not in OF_THE_MACHINE} for row in rows]
+    found["metrics.csv"] = [
+        {name: row[name] for name in row if name not in OF_THE_MACHINE} for row in rows
+    ]
     found["result.json"] = json.loads((folder / "result.json").read_text("utf-8"))["metrics"]
     return found
 
@@ -202,7 +217,9 @@ def test_runs_killed_at_200_moments(
 def test_runs_whose_disk_is_full_from_any_operation_on(
     place: Path, operations: Any, torture_count: Callable[..., None]
 ) -> None:
-    cases = [Case(n, how="no-space") for n, (name, _) in enumerate(operations) if name in TAKES_ROOM]
+    cases = [
+        Case(n, how="no-space") for n, (name, _) in enumerate(operations) if name in TAKES_ROOM
+    ]
     cases = random.Random(1).sample(cases, 40)
     check(place, cases)
     torture_count("full disks", len(cases))

@@ -33,7 +33,18 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     runs = home.runs / "clouds/gps-kmip"
 
     def train(name: str, *, place: Path = home.root, epochs: int = 2) -> list[object]:
-        words = ["train", "--dataset", build, "--home", place, "--epochs", epochs, "--device", "cpu", "-q"]
+        words = [
+            "train",
+            "--dataset",
+            build,
+            "--home",
+            place,
+            "--epochs",
+            epochs,
+            "--device",
+            "cpu",
+            "-q",
+        ]
         return [*words, "--name", name, *SMALL]
 
     def stopped(name: str, *after: object) -> Path:
@@ -57,7 +68,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
 
     return {
         "resume a finished run": Command(runs / "done", resume),
-        "resume without a result": Command(runs / "done", resume, lambda run: (run / "result.json").unlink()),
+        "resume without a result": Command(
+            runs / "done", resume, lambda run: (run / "result.json").unlink()
+        ),
         "resume a run that has begun": Command(begun, resume),
         "resume at half": Command(half, resume),
         "resume a trained run": Command(saved, resume),

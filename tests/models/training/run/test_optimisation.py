@@ -41,11 +41,17 @@ def learn(model, optimiser):
 
 
 def test_optimisers_are_pytorchs_own():
-    further = {"adamw": {"betas": (0.8, 0.95)}, "adam": {"betas": (0.8, 0.95)}, "sgd": {"momentum": 0.7}}
+    further = {
+        "adamw": {"betas": (0.8, 0.95)},
+        "adam": {"betas": (0.8, 0.95)},
+        "sgd": {"momentum": 0.7},
+    }
     for name, more in [*further.items(), *((name, {}) for name in further)]:
         ours, theirs = network(), network()
         settings = {"name": name, "lr": 0.01, "weight_decay": 0.1, **more}
-        config = config_from_mapping({"data": {"dataset": "s3dis"}, "optimiser": settings}, "the test")
+        config = config_from_mapping(
+            {"data": {"dataset": "s3dis"}, "optimiser": settings}, "the test"
+        )
         found = learn(ours, build_optimiser(ours, config, torch.device("cpu")))
         optimiser = CLASSES[name](theirs.parameters(), lr=0.01, weight_decay=0.1, **more)
         assert all(map(torch.equal, found, learn(theirs, optimiser))), (name, more)
@@ -63,7 +69,10 @@ def test_wrong_settings_are_refused():
         (["training.ema=1"], "training.ema cannot be '1'"),
         (["schedule.kind=reduce_on_plateau", "schedule.per=step"], "once an epoch"),
         (["model.attention.k=[3, 4]"], "there are 8 layers"),
-        (["model.attention.k=7", "training.k_schedule=cosine:50:5"], "ends at 5, model.attention.k is 7"),
+        (
+            ["model.attention.k=7", "training.k_schedule=cosine:50:5"],
+            "ends at 5, model.attention.k is 7",
+        ),
         (["training.k_schedule=cosine:50:x"], "not a schedule of k"),
     ):
         with pytest.raises(UsageError) as caught:

@@ -73,7 +73,9 @@ def test_a_file_has_exactly_the_metrics_of_its_run(dataset, tmp_path) -> None:
     build = evaluated["build"]
     measured = kmip("evaluate", "--predictions", output, "--dataset", build, "--json", *where)
     assert measured.code == 0, measured.err
-    expected = {name: value for name, value in trained.json["metrics"]["test"].items() if name != "loss"}
+    expected = {
+        name: value for name, value in trained.json["metrics"]["test"].items() if name != "loss"
+    }
     assert measured.json["metrics"]["test"] == expected
 
     with np.load(output, allow_pickle=False) as archive:

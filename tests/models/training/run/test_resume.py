@@ -47,7 +47,10 @@ def same_run(first, second):
     for name in one:
         assert torch.equal(one[name], two[name]), name
     rows = [
-        [{key: value for key, value in row.items() if key not in OF_THE_MACHINE} for row in read_history(run)]
+        [
+            {key: value for key, value in row.items() if key not in OF_THE_MACHINE}
+            for row in read_history(run)
+        ]
         for run in (first, second)
     ]
     assert rows[0] == rows[1]
@@ -100,7 +103,9 @@ def stopped(monkeypatch, tmp_path, config, **when):
     return home, run
 
 
-@pytest.mark.parametrize(("where", "epoch"), [("unsaved", 0), ("unsaved", 1), ("batch", 3), ("saved", 3)])
+@pytest.mark.parametrize(
+    ("where", "epoch"), [("unsaved", 0), ("unsaved", 1), ("batch", 3), ("saved", 3)]
+)
 def test_a_stopped_run_resumes_to_the_same_weights(
     build, options, whole, tmp_path, monkeypatch, epoch, where
 ):
@@ -149,7 +154,9 @@ def longer(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", WITHIN)
-def test_three_stops_within_an_epoch_resume_to_the_same_weights(longer, name, tmp_path, monkeypatch):
+def test_three_stops_within_an_epoch_resume_to_the_same_weights(
+    longer, name, tmp_path, monkeypatch
+):
     """Batches 3, 4 and 7 of the second epoch were to be trained on; a step takes two."""
     sections = copy.deepcopy(WITHIN[name])
     sections["training"] = {"epochs": 3, "batch_size": 2, **sections.get("training", {})}
@@ -175,7 +182,9 @@ def test_three_stops_within_an_epoch_resume_to_the_same_weights(longer, name, tm
         assert 0 < row["seconds_train"] < row["seconds"]
 
 
-def test_a_run_stopped_within_an_epoch_needs_as_many_processes(longer, tmp_path, monkeypatch, capsys):
+def test_a_run_stopped_within_an_epoch_needs_as_many_processes(
+    longer, tmp_path, monkeypatch, capsys
+):
     system = {"checkpoint_every": 1e-9}
     config = tiny_config(longer[0], training={"epochs": 3, "batch_size": 2}, system=system)
     with monkeypatch.context() as patch:
@@ -198,16 +207,24 @@ def test_weights_have_the_names_that_published_files_have(whole):
     statistics = {"running_mean", "running_var", "num_batches_tracked"}
     norm |= {f"norm_{name}.{end}" for name in "xe" for end in statistics}
     names = {f"local.{name}" for name in part | norm}
-    names |= {f"attention.{name}.{end}" for name in ("query", "key", "value") for end in ("weight", "bias")}
+    names |= {
+        f"attention.{name}.{end}"
+        for name in ("query", "key", "value")
+        for end in ("weight", "bias")
+    }
     names |= {f"linear_{name}.{end}" for name in ("in", "out") for end in ("weight", "bias")}
     ends = {"weight", "bias"} | statistics
     names |= {f"norm_{name}.{end}" for name in ("local", "global", "out") for end in ends}
-    found = {name.removeprefix("layers.0.") for name in load_file(whole / WEIGHTS) if "layers.0." in name}
+    found = {
+        name.removeprefix("layers.0.") for name in load_file(whole / WEIGHTS) if "layers.0." in name
+    }
     assert found == names
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"version": 1}', b"\xff\xfe"])
-def test_a_finished_run_stays_as_it_is_and_a_damaged_result_is_written_anew(whole, tmp_path, content):
+def test_a_finished_run_stays_as_it_is_and_a_damaged_result_is_written_anew(
+    whole, tmp_path, content
+):
     run = shutil.copytree(whole, tmp_path / "runs/clouds/gps-kmip/damaged")
     before = (run / WEIGHTS).stat()
     assert resume(run, home=Home(tmp_path), quiet=True).results == [read_result(run)]
@@ -290,7 +307,9 @@ def resume_and_die(home, run, when):
 def killed(home, run, moments):
     """Resume the run in processes that are killed, each after an epoch is saved or before."""
     for when, epoch in moments:
-        fork = multiprocessing.get_context("fork").Process(target=resume_and_die, args=(home, run, when))
+        fork = multiprocessing.get_context("fork").Process(
+            target=resume_and_die, args=(home, run, when)
+        )
         fork.start()
         fork.join(600)
         assert fork.exitcode == -signal.SIGKILL
@@ -333,7 +352,9 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
     config = tiny_config(build, **options)
     home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
     shutil.rmtree(build.path)
-    learnable_build(tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]})
+    learnable_build(
+        tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]}
+    )
     with pytest.raises(CheckFailed, match="not those that the run began with"):
         resume(run, home=home, quiet=True)
 
@@ -362,5 +383,7 @@ def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
     fork.join(600)
     assert fork.exitcode == code, said.read_text()
     assert f"kmip-data train --resume {tmp_path}/runs/clouds/gps-kmip/long" in said.read_text()
-    assert torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 3
+    assert (
+        torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 3
+    )
     assert not list(tmp_path.rglob("*.lock"))

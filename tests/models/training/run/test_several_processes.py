@@ -80,7 +80,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "stopped": {"model": {**NORMED, "dropout": 0.3}, "system": {"checkpoint_every": 1e-9}},
     }
     usual = {"epochs": 2, "batch_size": 5}
-    found = {name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()}
+    found = {
+        name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()
+    }
     links = configuration(
         "pcqm-contact",
         {},
@@ -91,11 +93,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         sample=True,
         device="cpu",
         overrides=[
-            *("model.layers=2", "model.hidden_dim=16", "model.parameter_budget=none", "model.dropout=0"),
+            *(
+                "model.layers=2",
+                "model.hidden_dim=16",
+                "model.parameter_budget=none",
+                "model.dropout=0",
+            ),
             *("training.batch_size=3", "model.positional=none", "model.head_dropout=0"),
         ],
     )
-    return {name: config.model_dump(mode="json") for name, config in {**found, "links": links}.items()}
+    return {
+        name: config.model_dump(mode="json") for name, config in {**found, "links": links}.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +112,9 @@ def losses() -> dict[str, Any]:
     """A loss, weights, and the rows and targets of each of two processes."""
     draw = torch.Generator().manual_seed(0)
     rows = [torch.randn(n, 6, generator=draw) for n in (9, 4)]
-    classes = [torch.randint(0, c, (len(r),), generator=draw) for r, c in zip(rows, (4, 2), strict=True)]
+    classes = [
+        torch.randint(0, c, (len(r),), generator=draw) for r, c in zip(rows, (4, 2), strict=True)
+    ]
     values = [torch.randn(len(r), 4, generator=draw) for r in rows]
     values[0][:6, 1:] = math.nan
     labels = [torch.where(v.isnan(), v, (v > 0).float()) for v in values]
@@ -171,7 +182,10 @@ def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
     for key, value in last[0].items():
         torch.testing.assert_close(last[1][key], value, rtol=within, atol=within)
     pairs = [*zip(read_history(one), read_history(two), strict=True)]
-    pairs += [(values, read_result(two).metrics[part]) for part, values in read_result(one).metrics.items()]
+    pairs += [
+        (values, read_result(two).metrics[part])
+        for part, values in read_result(one).metrics.items()
+    ]
     for alone, shared in pairs:
         for column in alone.keys() - OF_THE_MACHINE:
             # Nodes that look alike have equal scores but for rounding, which decides their ranks.
@@ -214,17 +228,51 @@ def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
 @pytest.mark.torture
 def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "build", graphs=12)
-    small = ["model.layers=1", "model.hidden_dim=8", "model.attention.heads=2", "model.attention.k=3"]
+    small = [
+        "model.layers=1",
+        "model.hidden_dim=8",
+        "model.attention.heads=2",
+        "model.attention.k=3",
+    ]
     small += ["training.batch_size=3"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+    ]
     torchrun += ["--master-addr", "127.0.0.1", "--master-port", free_port()]
-    command = ["-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu", "--json"]
-    command += ["--home", str(tmp_path), "--name", "nodes", "--epochs", "2", "--set", "system.nodes=2"]
+    command = [
+        "-m",
+        "kmip_data",
+        "train",
+        "--dataset",
+        str(build.path),
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    command += [
+        "--home",
+        str(tmp_path),
+        "--name",
+        "nodes",
+        "--epochs",
+        "2",
+        "--set",
+        "system.nodes=2",
+    ]
     command += [word for key in small for word in ("--set", key)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     nodes = [
         subprocess.Popen(
-            [*torchrun, "--node-rank", rank, *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE
+            [*torchrun, "--node-rank", rank, *command],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
         )
         for rank in "01"
     ]
@@ -274,7 +322,13 @@ def one_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _signalled(home: Path, name: str, rank: int, number: int) -> tuple[int, str]:
     """Train on two processes, of which one gets a signal; return the exit code and both's errors."""
-    command = [sys.executable, str(home / "signalled.py"), "train", "--config", str(home / "config.toml")]
+    command = [
+        sys.executable,
+        str(home / "signalled.py"),
+        "train",
+        "--config",
+        str(home / "config.toml"),
+    ]
     command += ["--devices", "2", "--home", str(home), "--name", name, "--quiet"]
     chosen = {"SIGNALLED": str(rank), "SIGNAL": str(number), "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **chosen, "GLOO_SOCKET_IFNAME": "lo"}
@@ -290,10 +344,21 @@ def test_one_graph_stopped_on_two_processes_is_resumed_on_one_and_on_four(one_gr
     assert code == 143, errors
     wanted = _run(one_graph, "one")
     shutil.copytree(_run(one_graph, "four"), wanted.parent / "alone")
-    begun = (wanted.parent / "alone/config.toml").read_text()  # as on two machines, of which one is left
+    begun = (
+        wanted.parent / "alone/config.toml"
+    ).read_text()  # as on two machines, of which one is left
     (wanted.parent / "alone/config.toml").write_text(begun.replace("nodes = 1", "nodes = 2"))
     for name, processes in (("alone", 1), ("four", 4)):
-        line = ["train", "--resume", name, "--devices", str(processes), "--home", str(one_graph), "--quiet"]
+        line = [
+            "train",
+            "--resume",
+            name,
+            "--devices",
+            str(processes),
+            "--home",
+            str(one_graph),
+            "--quiet",
+        ]
 
         def resumed(rank: int, line: list[str] = line) -> None:
             if rank:  # as where less memory is free: all have to recompute layers, or none
@@ -307,7 +372,9 @@ def test_one_graph_stopped_on_two_processes_is_resumed_on_one_and_on_four(one_gr
             torch.testing.assert_close(last[1]["model"][key], value, rtol=1e-4, atol=1e-5, msg=key)
         assert torch.equal(*(state["processes"][-1]["random"]["torch"] for state in last))
         for part, values in read_result(wanted).metrics.items():
-            assert read_result(found).metrics[part]["loss"] == pytest.approx(values["loss"], rel=1e-4), part
+            assert read_result(found).metrics[part]["loss"] == pytest.approx(
+                values["loss"], rel=1e-4
+            ), part
         again = evaluate(found, home=Home(one_graph)).metrics["test"]["loss"]
         assert again == pytest.approx(read_result(found).metrics["test"]["loss"], rel=1e-5)
 

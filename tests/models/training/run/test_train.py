@@ -56,7 +56,9 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     """Fails before: neither result, table nor report had a word for it. Its width is that of its budget."""
     build = learnable_build(tmp_path / "build", complete=False)
     small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
-    summary = train(tiny_config(build, model=small, training={"epochs": 1}), home=Home(tmp_path), name="part")
+    summary = train(
+        tiny_config(build, model=small, training={"epochs": 1}), home=Home(tmp_path), name="part"
+    )
     result, said = summary.results[0], capsys.readouterr().err
     assert "data: clouds (part of the published set), " in said
     assert "clouds (part of the published set), gps-kmip" in summary.table()
@@ -80,14 +82,22 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
     monkeypatch.setattr(run_file, "build_logger", lambda *_: lambda *row: logged.append(row))
     order = list(range(17))
     build = learnable_build(
-        tmp_path / "build", graphs=17, parts={"train": order[:13], "val": order[13:15], "test": order[15:]}
+        tmp_path / "build",
+        graphs=17,
+        parts={"train": order[:13], "val": order[13:15], "test": order[15:]},
     )
     config = tiny_config(
         build,
         model={"dropout": 0.2},
         optimiser={"lr": 5e-3, "weight_decay": 1e-2},
         schedule={"warmup_epochs": 1, "per": per},
-        training={"epochs": 3, "batch_size": 2, "accumulate": 3, "shuffle": False, "clip_norm": 0.1},
+        training={
+            "epochs": 3,
+            "batch_size": 2,
+            "accumulate": 3,
+            "shuffle": False,
+            "clip_norm": 0.1,
+        },
     )
     run = train(config, home=Home(tmp_path / "home"), quiet=True).runs[0]
 
@@ -97,7 +107,9 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
     loader = GraphLoader(ShardedDataset(build, "train"), 2, compact=True)
     units = 3 if per == "step" else 1  # seven batches, three of them a step
     history = read_history(run)
-    assert [(number, {"epoch": number, **values}) for values, number in logged] == list(enumerate(history))
+    assert [(number, {"epoch": number, **values}) for values, number in logged] == list(
+        enumerate(history)
+    )
     for epoch, row in enumerate(history):
         norms = []
         for number, batch in enumerate(loader):
@@ -152,24 +164,35 @@ def test_the_first_best_validation_epoch_is_reported_with_its_test_metric(done):
         assert result.best_epoch == values.index(max(values))
         best = history[result.best_epoch]
         for part in ("val", "test"):
-            assert result.metrics[part] == {name: best[f"{part}_{name}"] for name in result.metrics[part]}
+            assert result.metrics[part] == {
+                name: best[f"{part}_{name}"] for name in result.metrics[part]
+            }
 
 
 def test_mean_and_std_over_seeds(done):
     found = done.to_dict()
     values = [result.metrics["test"]["miou"] for result in done.results]
     assert found["metrics"]["test"]["miou"] == pytest.approx(statistics.fmean(values))
-    assert found["std"]["test"]["miou"] == pytest.approx(statistics.pstdev(values))  # ddof 0, as upstream
+    assert found["std"]["test"]["miou"] == pytest.approx(
+        statistics.pstdev(values)
+    )  # ddof 0, as upstream
     assert [entry["seed"] for entry in found["runs"]] == [0, 1, 2]
     assert [entry["run"] for entry in found["runs"]] == [str(run) for run in done.runs]
     assert len({tuple(result.metrics["train"].values()) for result in done.results}) == 3
-    assert f"{100 * statistics.fmean(values):.2f} ± {100 * statistics.pstdev(values):.2f}" in done.table()
+    assert (
+        f"{100 * statistics.fmean(values):.2f} ± {100 * statistics.pstdev(values):.2f}"
+        in done.table()
+    )
 
 
 def test_evaluate_gives_the_result_again(done, home):
     for name in (str(done.runs[2]), "clouds-sample/gps-kmip/three-seed2", "three-seed2"):
         found = evaluate(name, home=home)
-        assert (found.run, found.metrics, found.same) == (done.runs[2], done.results[2].metrics, True)
+        assert (found.run, found.metrics, found.same) == (
+            done.runs[2],
+            done.results[2].metrics,
+            True,
+        )
     assert "equal to result.json" in found.table()
     assert "sample" in found.table()
 
@@ -196,7 +219,9 @@ def test_what_is_no_seed(build, tmp_path):
 
 
 def test_without_a_test_part(tmp_path):
-    build = learnable_build(tmp_path / "build", graphs=4, parts={"train": [0, 1], "val": [2, 3], "test": []})
+    build = learnable_build(
+        tmp_path / "build", graphs=4, parts={"train": [0, 1], "val": [2, 3], "test": []}
+    )
     result = train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True).results[0]
     assert set(result.metrics) == {"train", "val"}
 
@@ -247,7 +272,9 @@ def test_free_memory_is_given_back_at_the_end(build, tmp_path):
 
 def test_tensorboard_gets_the_metrics_too(build, tmp_path):
     pytest.importorskip("tensorboard")
-    run = train(tiny_config(build, system={"logger": "tensorboard"}), home=Home(tmp_path), quiet=True).runs[0]
+    run = train(
+        tiny_config(build, system={"logger": "tensorboard"}), home=Home(tmp_path), quiet=True
+    ).runs[0]
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run / "tensorboard"))
@@ -278,9 +305,28 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
     order = list(range(15))
     parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
     build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
-    keys = ["model.layers=1", "model.hidden_dim=8", "model.attention.heads=2", "model.attention.k=3"]
-    keys += ["training.batch_size=2", "training.ema=0.7", "training.patience=1", "schedule.per=step"]
-    command = ["train", "--dataset", str(build.path), "--json", "--home", str(tmp_path), "--name", "two"]
+    keys = [
+        "model.layers=1",
+        "model.hidden_dim=8",
+        "model.attention.heads=2",
+        "model.attention.k=3",
+    ]
+    keys += [
+        "training.batch_size=2",
+        "training.ema=0.7",
+        "training.patience=1",
+        "schedule.per=step",
+    ]
+    command = [
+        "train",
+        "--dataset",
+        str(build.path),
+        "--json",
+        "--home",
+        str(tmp_path),
+        "--name",
+        "two",
+    ]
     command += ["--devices", "2", "--device", "cpu", "--epochs", "2"]
     command += [word for key in keys for word in ("--set", key)]
     done = subprocess.run(
@@ -312,11 +358,19 @@ def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
         assert forecast is (long < 1)
 
 
-def test_a_batch_that_does_not_fit_names_its_size_and_remedies(build, tmp_path, monkeypatch, capsys):
+def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
+    build, tmp_path, monkeypatch, capsys
+):
     forward = TrainingModule.forward
-    memory = "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: 1 bytes"
+    memory = (
+        "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: 1 bytes"
+    )
     cases = [
-        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), "training", 3),
+        (
+            torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+            "training",
+            3,
+        ),
         (RuntimeError(memory), "evaluating", 2),
         (MemoryError(), "training", 3),
     ]
@@ -352,14 +406,19 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
     import importlib.util
 
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name)
+    )
     for section, message in (
         ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs"),
         ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
         ({"training": {"precision": "tf32"}}, "cannot train in tf32"),
         ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
         ({"system": {"logger": "wandb"}}, "pip install wandb"),
-        ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
+        (
+            {"data": {"features": "position-color"}},
+            "no set of features of clouds called 'position-color'",
+        ),
         ({"data": {"parameters": {"k": 5}}}, "another build"),
         ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
     ):
@@ -402,7 +461,11 @@ def test_scaled_losses_may_overflow_a_gradient():
         for batch, norm in enumerate([None, 2.0, None, math.inf, 4.0]):
             meter.note(batch, torch.tensor(9.0), norm and torch.tensor(norm))
         assert meter.fault() == fault
-        assert {**meter.read(), "peak_memory": 0} == {"grad_norm": 3, "grad_norm_max": 4, "peak_memory": 0}
+        assert {**meter.read(), "peak_memory": 0} == {
+            "grad_norm": 3,
+            "grad_norm_max": 4,
+            "peak_memory": 0,
+        }
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient", "input", "weights"])

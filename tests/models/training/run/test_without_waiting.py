@@ -86,7 +86,9 @@ def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
     assert len(steps) >= 2
     assert all(not WAITS & set(step) for step in steps), [WAITS & set(step) for step in steps]
     if task == "nodes with a neighbour table":
-        assert max(step.total() for step in steps) <= 1.1 * OPERATORS, [step.total() for step in steps]
+        assert max(step.total() for step in steps) <= 1.1 * OPERATORS, [
+            step.total() for step in steps
+        ]
 
 
 def test_rows_looked_up_before_are_those_of_the_mask():
@@ -105,7 +107,17 @@ def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypa
         streams.append(f"step {number}")
         assert batch.x[0, 0] == number
     arrives = "the step waits for copies"
-    assert streams == ["copied", "copied", arrives, "step 0", "copied", arrives, "step 1", arrives, "step 2"]
+    assert streams == [
+        "copied",
+        "copied",
+        arrives,
+        "step 0",
+        "copied",
+        arrives,
+        "step 1",
+        arrives,
+        "step 2",
+    ]
     monkeypatch.setattr(torch.cuda, "Stream", None)  # memory of one stream is of use to no other
     assert len(list(batches)) == 3  # another epoch
 
@@ -128,6 +140,9 @@ def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
     assert streams == []
     monkeypatch.setattr(module_file, "sent_ahead", SentAhead)
     assert evaluate_parts(module, data, data.parts, CPU) == plain
-    assert streams[:2] == ["copied", "copied" if data.unit == "graphs" else "the step waits for copies"]
+    assert streams[:2] == [
+        "copied",
+        "copied" if data.unit == "graphs" else "the step waits for copies",
+    ]
     if data.unit == "nodes":  # it is trained on, too
         assert not data.graph.train_rows.is_inference()
