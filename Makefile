@@ -26,7 +26,7 @@ $(STAMP): setup.py constraints.txt
 
 venv: $(STAMP)  ## make .venv with everything installed, editable
 
-demo: $(STAMP)  ## what k-MIP attention is for, offline, in a minute
+demo: $(STAMP)  ## what k-MIP attention is for, offline: about a minute of work on two cores
 	$(BIN)/kmip-data demo
 
 check: $(STAMP)  ## the core of the tests, in two minutes: the first two of each file that are not slow

@@ -1,4 +1,4 @@
-"""``kmip-data demo``: what k-MIP attention is for, in a minute, offline."""
+"""``kmip-data demo``: what k-MIP attention is for, offline, in about a minute of work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = "--as small-city --epochs 60"
 )  # fmt: skip
 @shared.json_option
 def command(full: bool, folder: str, as_json: bool) -> None:
-    """Show what k-MIP attention is for, offline, in a minute.
+    """Show what k-MIP attention is for: offline, about a minute of work on two cores.
 
     Trains four networks on a task in which a node needs what a far node holds, draws accuracy by distance,
     draws the streets of Helsinki (needs the extra demo) and an interactive page, and times k-MIP

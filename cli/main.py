@@ -32,7 +32,7 @@ _NO_MEMORY = re.compile(
 )  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
-    "demo": "Show what k-MIP attention is for, offline, in a minute.",
+    "demo": "Show what k-MIP attention is for: offline, about a minute of work on two cores.",
     "list": "List the datasets, and what the home folder holds, with sizes.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download the raw files of a dataset, verified.",
