@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
 )
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
+@shared.number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @shared.device_option()
 @shared.number_option("--devices", "Number of devices of this machine.  [default: 1]")
 @click.option(
@@ -95,18 +96,28 @@ def command(
         )
     row = None
     if resume is not None:
-        _refuse_others("--resume", resume, ("--devices",))
+        _refuse_others("--resume", resume, ("--devices", "--stop-after"))
         from kmip_data.models.training.run.train import resume as resume_run
 
-        summary = resume_run(resume, home=home, devices=chosen["devices"], quiet=quiet)
+        summary = resume_run(
+            resume,
+            home=home,
+            devices=chosen["devices"],
+            stop_after=chosen["stop_after"],
+            quiet=quiet,
+        )
     else:
         if reproduce is not None:
-            _refuse_others("--reproduce", reproduce, ("--seeds", "--device", "--name"))
+            _refuse_others(
+                "--reproduce", reproduce, ("--seeds", "--device", "--name", "--stop-after")
+            )
             from kmip_data.models.reports.ours import our_row
 
             row = our_row(reproduce)
             dataset, seeds = row.dataset, seeds or ",".join(map(str, row.seeds))
-            chosen |= {"model": row.model, "variant": row.variant, "epochs": row.epochs}
+            chosen |= {"model": row.model, "variant": row.variant, "epochs": row.schedule_epochs}
+            last = min(chosen["stop_after"] or row.epochs, row.epochs)
+            chosen["stop_after"] = last if last < row.schedule_epochs else None
         if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
             what = f"A configuration names its model itself, so {ignored[-1]} has no effect."
             raise UsageError(
@@ -159,6 +170,7 @@ KEYS = {
     "neighbors": "training.neighbors",
     "init_from": "training.init_from",
     "precision": "training.precision",
+    "stop_after": "training.stop_after",
     "device": "system.device",
     "devices": "system.devices",
 }

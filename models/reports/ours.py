@@ -12,11 +12,17 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
-from kmip_data.errors import NotReproduced
+from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Digest, Strict, read_shipped, shipped_names, unknown_name
 from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.folder import RunResult, Summary, value_text, with_unit
+from kmip_data.models.training.run.folder import (
+    RunResult,
+    Summary,
+    metrics_columns,
+    value_text,
+    with_unit,
+)
 
 
 class Ours(Strict):
@@ -29,6 +35,9 @@ class Ours(Strict):
     variant: str
     metric: str = Field(description="the metric that chose the epoch; shares, not percent")
     epochs: int
+    planned: int | None = Field(
+        default=None, description="epochs of the schedule; none: as many as were trained"
+    )
     parameters: int
     hardware: str = Field(description="processor and threads, or GPU")
     torch: str
@@ -40,13 +49,23 @@ class Ours(Strict):
     test: tuple[float, ...]
     seconds: tuple[float, ...] = Field(description="of the whole training")
     weights: tuple[Digest, ...] = Field(description="SHA-256 of model.safetensors")
+    first_epochs: tuple[dict[str, tuple[float, ...]], ...] = Field(
+        default=(), description="columns of metrics.csv in the first epochs"
+    )
 
     @model_validator(mode="after")
     def _one_value_a_seed(self) -> Ours:
         lists = (self.splits, self.val, self.test, self.seconds, self.weights)
+        if self.first_epochs:
+            lists = (*lists, self.first_epochs)
         if any(len(values) != len(self.seeds) for values in lists):
             raise ValueError("its lists do not have one value for each seed")
         return self
+
+    @property
+    def schedule_epochs(self) -> int:
+        """Epochs of the schedule; the training may have stopped before."""
+        return self.planned or self.epochs
 
     @property
     def mean(self) -> float:
@@ -87,9 +106,11 @@ def our_row(name: str) -> Ours:
 
 def row_of_result(result: RunResult) -> Ours | None:
     """Return the row with the data, model, variant and epochs of ``result``, whatever its seeds."""
-    wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs)
+    planned = result.config["training"]["epochs"]
+    wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs, planned)
     for row in our_rows().values():
-        if (row.build, row.model, row.variant, row.metric, row.epochs) == wanted:
+        length = (row.epochs, row.schedule_epochs)
+        if (row.build, row.model, row.variant, row.metric, *length) == wanted:
             return row
     return None
 
@@ -99,8 +120,11 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
 
     With the row's processor, threads and torch, metric and weights have to be equal bit for bit; elsewhere,
     or with another seed, the metric has to lie within three standard deviations of the row's mean. Raises
-    ``NotReproduced`` where it does not, or where build or split are others.
+    ``NotReproduced`` where it does not, or where build or split are others. A run that stopped before the row's
+    last epoch is compared with the row's first epochs.
     """
+    if summary.results[0].epochs < row.epochs:
+        return _check_first_epochs(row, summary)
     lines, seeds, alike = [], [], True
     far = 3 * (row.std or 0)
     before = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
@@ -142,6 +166,59 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
         raise NotReproduced(what, found=f"\n{text}", next=advice)
     shared = {"mean": row.mean, "std": row.std, "hardware": row.hardware, "torch": row.torch}
     return {"row": f"{row.dataset}/{row.name}", **shared, "seeds": seeds}, text
+
+
+def _check_first_epochs(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
+    """Compare the columns of ``metrics.csv`` with the first epochs of ``row``, to the last digit.
+
+    Raises ``UsageError`` where the row has none, ``NotReproduced`` where the data are others, or a figure
+    differs on the row's processor with its version of torch; elsewhere differences are shown alone.
+    """
+    if not row.first_epochs:
+        raise UsageError(
+            f"{row.dataset}/{row.name} has no figures of single epochs.",
+            next=f"kmip-data train --reproduce {row.dataset}/{row.name}, without --stop-after",
+        )
+    expected_of_seed = dict(zip(row.seeds, row.first_epochs, strict=True))
+    split_of_seed = dict(zip(row.seeds, row.splits, strict=True))
+    seeds = []
+    lines = []
+    reproduced = True
+
+    for folder, result in zip(summary.runs, summary.results, strict=True):
+        split = json_digest(result.split.digests)[:12]
+        same_split = split == split_of_seed.get(result.seed, split)
+        same_data = same_split and result.build_key == row.build
+        columns = metrics_columns(folder)
+        differing = []
+        compared = 0
+        for name, values in expected_of_seed.get(result.seed, {}).items():
+            measured = [value for _, value in columns.get(name, [])]
+            for epoch, (before, now) in enumerate(zip(values, measured, strict=False), start=1):
+                compared += 1
+                if before != now:
+                    differing.append(f"{name} of epoch {epoch}: {now!r}, row {before!r}")
+
+        same_machine = (result.hardware, result.versions["torch"]) == (row.hardware, row.torch)
+        equal = same_data and compared > 0 and not differing
+        reproduced &= same_data and (equal or not same_machine)
+        verdict = "; ".join(differing) or f"all {compared} figures of its first epochs are equal"
+        lines.append(f"seed {result.seed}: {verdict if same_data else 'other data'}")
+        seeds.append({"seed": result.seed, "compared": compared, "equal": equal})
+
+    lines.append(
+        f"row: {row.epochs} of {row.schedule_epochs} epochs, {row.hardware}, torch {row.torch}"
+    )
+    first = summary.results[0]
+    lines.append(f"here: {first.epochs} epochs, {first.hardware}, torch {first.versions['torch']}")
+    text = "\n".join(lines)
+    if not reproduced:
+        raise NotReproduced(
+            f"The first epochs of {row.dataset}/{row.name} are not reproduced.",
+            found=f"\n{text}",
+            next="compare build, split, machine and version of torch",
+        )
+    return {"row": f"{row.dataset}/{row.name}", "epochs": first.epochs, "seeds": seeds}, text
 
 
 class Leaderboard(Strict):

@@ -49,6 +49,11 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
     assert (one["training"].pop("epochs"), two["training"].pop("epochs")) == (2, 1)
     assert (one.pop("schedule"), one) == (two.pop("schedule"), two)
     refused("train", "--config", config, "--resume", run)
+
+    early = done("train", "--config", config, "--stop-after", 1, "--quiet", "--json").json["run"]
+    assert len(Path(early, "metrics.csv").read_text().splitlines()) == 2
+    longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
+    assert longer["metrics"] == found["metrics"]
     assert "--as has no effect" in refused("train", "--config", config, "--as", "text")
     (run / "result.json").unlink()
     assert f"next: kmip-data train --resume {run}\n" in refused("report", run)

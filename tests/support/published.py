@@ -18,11 +18,12 @@ import tomli_w
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.format.splits import PARTS
 from kmip_data.models.reports.ours import our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.running import folders_of
 from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.folder import is_share, title_of
+from kmip_data.models.training.run.folder import RunResult, is_share, metrics_columns, title_of
 from kmip_data.wording import rough_time
 
 NOTE = "Other work ran on the machine: seconds are too long."
@@ -75,6 +76,8 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 },
                 "seconds": [round(result.seconds.total, 1) for result in results],
                 "weights": [sha256_file(run.folder / WEIGHTS)[0] for run in runs],
+                "first_epochs": [first_epochs(run.folder) for run in runs],
+                **planned_epochs(first),
             }
         )
     shared = {
@@ -87,6 +90,21 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
     # Short lists on one line each.
     text = re.sub(r"\[\n\s+([^\[\]]{,150}),\n\]", _on_one_line, text)
     (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text)
+
+
+def first_epochs(run: Path, count: int = 2) -> dict[str, list[float]]:
+    """Return loss and metrics of every part in the first epochs, by their columns in ``metrics.csv``."""
+    return {
+        name: [value for epoch, value in values if epoch <= count]
+        for name, values in metrics_columns(run).items()
+        if name.startswith(tuple(f"{part}_" for part in PARTS))
+    }
+
+
+def planned_epochs(result: RunResult) -> dict[str, int]:
+    """Return the epochs of the schedule where the run stopped before its end."""
+    planned = int(result.config["training"]["epochs"])
+    return {"planned": planned} if planned > result.epochs else {}
 
 
 def _on_one_line(found: re.Match[str]) -> str:
@@ -108,7 +126,7 @@ def results_table(file: str) -> str:
             row.text("val"),
             row.text("test"),
             len(row.seeds),
-            row.epochs,
+            str(row.epochs) if row.planned is None else f"{row.epochs} of {row.planned}",
             seconds,
             f"{row.parameters:,}",
         ]

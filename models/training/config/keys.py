@@ -135,6 +135,11 @@ class TrainingConfig(Strict):
     epochs: int = Field(
         default=200, ge=1, description="epochs of the run; the schedule ends with them"
     )
+    stop_after: int | None = Field(
+        default=None,
+        ge=1,
+        description="stop after this many epochs of the schedule; none: at its end",
+    )
     batch_size: int = Field(default=8, ge=1, description="graphs per batch, dealt to all processes")
     accumulate: int = Field(default=1, ge=1, description="batches per optimiser step")
     clip_norm: float = Field(
@@ -196,6 +201,11 @@ class TrainingConfig(Strict):
         description="arithmetic of the model; weights and loss stay float32. tf32 (GPU): all matrix"
         " products; bf16x3 (GPU): those of GatedGCN's edges",
     )
+
+    @property
+    def last_epoch(self) -> int:
+        """Number of epochs after which the run ends: those of the schedule, or fewer."""
+        return min(self.epochs, self.stop_after or self.epochs)
 
 
 class SystemConfig(Strict):

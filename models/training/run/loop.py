@@ -109,7 +109,7 @@ class Loop:
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
-        epochs = self.training.epochs
+        epochs = self.training.last_epoch
         if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
             self.progress = Progress(
@@ -170,9 +170,9 @@ class Loop:
         """After the third batch of this process print how long a long run will take."""
         self._ends.append(time.perf_counter())
         if len(self._ends) == FORECAST_AFTER:
-            seconds = (self._ends[-1] - self._ends[-2]) * self.count * self.training.epochs
+            seconds = (self._ends[-1] - self._ends[-2]) * self.count * self.training.last_epoch
             if seconds >= LONG:
-                epochs = f"{counted(self.training.epochs, 'epoch')} of {self.count:,} batches"
+                epochs = f"{counted(self.training.last_epoch, 'epoch')} of {self.count:,} batches"
                 self.progress.message(
                     f"time: about {rough_time(seconds)} for {epochs}, by the third batch"
                 )
@@ -221,8 +221,9 @@ class Loop:
         rate = float(self.optimiser.param_groups[0]["lr"])
         row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
+        last_epoch = self.training.last_epoch - 1
         # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
-        if (epoch + 1) % self.training.eval_every == 0 or epoch in {0, self.training.epochs - 1}:
+        if (epoch + 1) % self.training.eval_every == 0 or epoch in {0, last_epoch}:
             row |= self.evaluate()
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
         row |= measured
@@ -235,7 +236,7 @@ class Loop:
         self.save()
         if f"val_{self.metric}" in row:
             self.progress.message(self._line_of(row))
-        if self.out_of_patience and self.epoch < self.training.epochs:
+        if self.out_of_patience and self.epoch < self.training.last_epoch:
             title, patience = all_metrics()[self.metric].title, self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 

@@ -147,6 +147,7 @@ def resume(
     *,
     home: Home | None = None,
     devices: int | None = None,
+    stop_after: int | None = None,
     quiet: bool = False,
     **build_options: Any,
 ) -> Summary:
@@ -156,6 +157,7 @@ def resume(
     read gets a new one, measured from its checkpoint. On a CPU the weights become the same, bit for bit, as
     those of a run that never stopped (with the same number of threads and versions). ``devices`` are by
     default those that it began with, on as many machines; where given, this machine's or each of torchrun's.
+    A run that ended at ``training.stop_after`` continues where ``stop_after`` is larger, and gets a new result.
 
     Raises
     ------
@@ -175,10 +177,13 @@ def resume(
         except DamagedInput as error:
             log(f"{error.what} It is written again.")
         else:
-            log(f"{folder} is finished already.")
-            return Summary([folder], [result])
+            if not config.training.epochs > result.epochs < (stop_after or 0):
+                log(f"{folder} is finished already.")
+                return Summary([folder], [result])
     refuse_links(folder)
     config = run_folder.own_choices(config, folder, home)
+    if stop_after is not None:
+        config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     if devices is not None:
         machines = int(os.environ.get("WORLD_SIZE", devices)) // devices
         config = apply_overrides(
@@ -324,7 +329,9 @@ def _announcement(
     schedule, epochs = config.schedule, config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
     shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
-    yield f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}{shape}"
+    last = config.training.last_epoch
+    stops = f"; the run stops after {counted(last, 'epoch')}" if last < epochs else ""
+    yield f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}{shape}{stops}"
     many = f", {config.processes} processes share each batch" if config.processes > 1 else ""
     yield f"device: {run.device.name} ({run.device.reason}){many}, precision {config.training.precision}"
     again = "; layers are recomputed in the backward pass" if run.memory.recompute else ""

@@ -103,6 +103,37 @@ def test_another_machine_is_within_three_deviations(tmp_path) -> None:
             )
 
 
+def test_first_epochs_are_compared_to_the_digit(tmp_path) -> None:
+    columns = [{"val_accuracy": [0.25, 0.5], "train_loss": [2.0, 1.0]}] * 3
+    row = a_row(first_epochs=columns)
+    summary = a_summary(tmp_path, 0.9, 0.92)
+    for run in summary.runs:
+        (run / "metrics.csv").write_text("epoch,train_loss,val_accuracy\n0,2.0,0.25\n1,1.0,0.5\n")
+    short = [result.model_copy(update={"epochs": 2}) for result in summary.results]
+    summary = Summary(summary.runs, short)
+
+    data, text = check_reproduced(row, summary)
+    assert [(seed["compared"], seed["equal"]) for seed in data["seeds"]] == [(4, True), (4, True)]
+    assert "all 4 figures of its first epochs are equal" in text
+
+    (summary.runs[1] / "metrics.csv").write_text("epoch,train_loss\n0,2.0\n1,1.0000000000000002\n")
+    with pytest.raises(NotReproduced, match=r"train_loss of epoch 2: 1\.0000000000000002, row 1\.0"):
+        check_reproduced(row, summary)
+    elsewhere = row.model_copy(update={"hardware": "another processor"})
+    data, _ = check_reproduced(elsewhere, summary)
+    assert [seed["equal"] for seed in data["seeds"]] == [True, False]
+    with pytest.raises(NotReproduced, match="other data"):
+        check_reproduced(elsewhere.model_copy(update={"build": "another"}), summary)
+    with pytest.raises(UsageError, match="no figures of single epochs"):
+        check_reproduced(a_row(), summary)
+
+
+def test_a_partial_row_says_of_how_many_epochs(monkeypatch) -> None:
+    rows = {"malnet-tiny/gps-kmip": a_row(epochs=40, planned=150)}
+    monkeypatch.setattr("support.published.our_rows", lambda: rows)
+    assert "| 40 of 150 |" in results_table("malnet-tiny")
+
+
 def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)})
     for seed in (0, 1):

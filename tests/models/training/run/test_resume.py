@@ -117,6 +117,22 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     same_run(run, whole)
 
 
+def test_a_run_ends_early_on_its_schedule_and_continues(build, options, whole, tmp_path):
+    home = Home(tmp_path)
+    config = tiny_config(build, **options)
+    training = config.training.model_copy(update={"stop_after": 2})
+    summary = train(config.model_copy(update={"training": training}), home=home, quiet=True)
+    run = summary.runs[0]
+    first_epochs = read_history(run)
+    assert [row["lr"] for row in first_epochs] == [row["lr"] for row in read_history(whole)][:2]
+    assert summary.results[0].epochs == 2
+
+    assert resume(run, home=home, quiet=True).results[0].epochs == 2
+    assert resume(run, home=home, stop_after=1, quiet=True).results[0].epochs == 2
+    assert resume(run, home=home, stop_after=4, quiet=True).results[0].epochs == 4
+    same_run(run, whole)
+
+
 @pytest.mark.parametrize("name", sorted(models()))
 def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypatch):
     values = {
