@@ -117,7 +117,9 @@ def test_first_epochs_are_compared_to_the_digit(tmp_path) -> None:
     assert "all 4 figures of its first epochs are equal" in text
 
     (summary.runs[1] / "metrics.csv").write_text("epoch,train_loss\n0,2.0\n1,1.0000000000000002\n")
-    with pytest.raises(NotReproduced, match=r"train_loss of epoch 2: 1\.0000000000000002, row 1\.0"):
+    with pytest.raises(
+        NotReproduced, match=r"train_loss of epoch 2: 1\.0000000000000002, row 1\.0"
+    ):
         check_reproduced(row, summary)
     elsewhere = row.model_copy(update={"hardware": "another processor"})
     data, _ = check_reproduced(elsewhere, summary)
