@@ -55,9 +55,15 @@ class Ours(Strict):
 
     @model_validator(mode="after")
     def _one_value_a_seed(self) -> Ours:
-        lists = (self.splits, self.val, self.test, self.seconds, self.weights)
+        lists: list[tuple[Any, ...]] = [
+            self.splits,
+            self.val,
+            self.test,
+            self.seconds,
+            self.weights,
+        ]
         if self.first_epochs:
-            lists = (*lists, self.first_epochs)
+            lists.append(self.first_epochs)
         if any(len(values) != len(self.seeds) for values in lists):
             raise ValueError("its lists do not have one value for each seed")
         return self
