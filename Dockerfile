@@ -9,6 +9,7 @@ ARG PYTHON=3.11
 FROM python:${PYTHON}-slim AS wheel
 WORKDIR /src
 COPY setup.py pyproject.toml MANIFEST.in README.md LICENSE ./
+COPY src src
 COPY kmip_data kmip_data
 COPY pipelines pipelines
 COPY models models

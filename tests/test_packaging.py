@@ -18,6 +18,7 @@ import kmip_data
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
+LINKS = {"src/kmip_data": "../kmip_data"} | {f"kmip_data/{name}": f"../{name}" for name in CODE[1:]}
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w", "pyyaml": "yaml"}
 SEAMS = {
     "wandb",
@@ -113,8 +114,8 @@ def build_copy(copy: Path, *, date: int | None = None) -> Path:
     """
     pytest.importorskip("build")
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for folder in (*CODE, "docs", ".github", "conda"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
+    for folder in (*CODE, "src", "docs", ".github", "conda"):
+        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignore)
     (copy / "tests").mkdir()
     (copy / "tests" / "test_x.py").write_text("")
     for path in ROOT.iterdir():
@@ -161,12 +162,16 @@ def test_wheel_holds_the_code_the_data_and_nothing_else(built):
 def test_sdist_holds_what_building_and_testing_need(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         names = sdist.getnames()
+        links = {info.name: info.linkname for info in sdist.getmembers() if info.issym()}
     inside = {name.split("/", 1)[1] for name in names if "/" in name}
     wanted = "setup.py pyproject.toml constraints.txt README.md LICENSE"
     wanted += " manifests/datasets/s3dis.toml tests/test_x.py CITATION.cff .zenodo.json SECURITY.md Dockerfile"
     wanted += " .github/workflows/release.yml conda/recipe.yaml"
     assert set(wanted.split()) <= inside
     assert not [name for name in inside if name.startswith(("build/", ".venv"))]
+    assert {name.split("/", 1)[1]: target for name, target in links.items()} == LINKS
+    assert {"kmip_data/errors.py", "models/network.py", "cli/main.py"} < inside
+    assert not [name for name in inside if name.startswith("src/") and name.endswith(".py")]
 
 
 @pytest.mark.slow
@@ -203,4 +208,21 @@ def test_clone_works_next_to_an_ordinary_install(installed):
     """In the clone the current folder comes first: its own sub-packages must be found."""
     code = "import kmip_data.models, kmip_data.cli.main; print(kmip_data.models.__file__)"
     found = python("-c", code, PYTHONPATH=str(installed)).out.strip()
-    assert found == str(ROOT / "models" / "__init__.py")
+    assert found == str(ROOT / "kmip_data" / "models" / "__init__.py")
+
+
+def test_links_lead_to_the_folders():
+    """As git has them: relative, so that a clone may lie anywhere."""
+    assert {link: (ROOT / link).readlink().as_posix() for link in LINKS} == LINKS
+
+
+def test_a_checkout_without_links_is_refused(tmp_path):
+    """Where git makes no links, a file has the address: an install would lack the folder."""
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    for link, target in LINKS.items():
+        path = tmp_path / link
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(target)
+    refused = python("setup.py", "--version", cwd=tmp_path, code=1)
+    assert "src/kmip_data is not a link to a folder" in refused.err
+    assert "core.symlinks" in refused.err

@@ -14,7 +14,6 @@ import posixpath
 import re
 import shutil
 import sys
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ STUBS = {
     "kmip_data": ROOT / "kmip_data" / "__init__.pyi",
     "kmip_data.models": ROOT / "models" / "__init__.pyi",
 }
-MAPPED = ("pipelines", "models", "cli", "manifests")  # in setup.py, too
 #: Modules that pages import from, besides the public names.
 MODULES = {
     "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home"),
@@ -48,7 +46,6 @@ MODULES = {
     ),
 }
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s:]+)((?:#[^)]*)?\))")
-TREE = tempfile.TemporaryDirectory()  # removed when Python ends
 #: On the landing page a forge shows a picture; the site, where it can, the page that a notebook made.
 PICTURE = re.compile(r"^\[!\[[^\]]*\]\(pictures/influence\.svg\)\]\(exploring\.md\)$", re.MULTILINE)
 EXPLORER = Path(__file__).with_name("explorer.html")
@@ -57,13 +54,7 @@ ROLE = re.compile(r":[a-z]+:<code>[~.]?([\w.]+)</code>")  # :class:`~a.b.C`, aft
 
 @event_priority(100)  # before mkdocstrings reads its options
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put pages where the navigation names a folder; mkdocstrings sees the package under its one name."""
-    package = Path(TREE.name, "kmip_data")
-    if not package.exists():
-        package.mkdir()
-        for part in (*(ROOT / "kmip_data").iterdir(), *(ROOT / name for name in MAPPED)):
-            (package / part.name).symlink_to(part)
-    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [TREE.name]
+    """Put pages where the navigation names a folder."""
     config.nav = _expanded(config.nav or [])
     return config
 
