@@ -31,6 +31,7 @@ class ColumnsCard(Strict):
     data_schema: dict[str, Any]
     files: Annotated[list[FileEntry], FailFast()]
     versions: dict[str, str]
+    note: str = ""
     digest: str = ""
 
     @property

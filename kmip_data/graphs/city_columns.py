@@ -12,6 +12,7 @@ from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
 from kmip_data.format.schema import COORDINATES
+from kmip_data.graphs.elementary import sine_cosine
 from kmip_data.manifest import dataset_names, load_manifest
 
 SPAN: Final = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has its negative
@@ -27,9 +28,9 @@ def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
     """Return the sinusoids of longitude, then latitude: (N, 4 · bands) float32, in [-1, 1].
 
     A coordinate c becomes the angle ``v = ((c - min) / (max - min) - 0.5) · 2π · 0.9`` and then
-    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``, computed in float64 and rounded
-    once. Nodes outside the range have larger angles; an empty range (min = max) is taken as 1 degree. Takes
-    (N, 2) float32, degrees, and what :func:`coordinate_range` gives.
+    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``, computed in float64, the same
+    bits on any CPU, and rounded once. Nodes outside the range have larger angles; an empty range
+    (min = max) is taken as 1 degree. Takes (N, 2) float32, degrees, and what :func:`coordinate_range` gives.
     """
     low = bounds[:, 0].astype(np.float64)
     extent = bounds[:, 1].astype(np.float64) - low
@@ -39,8 +40,8 @@ def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
     for axis in range(2):
         for band in range(bands):
             scaled = angle[:, axis] * float(1 << band)
-            out[:, 2 * bands * axis + band] = np.sin(scaled)
-            out[:, 2 * bands * axis + bands + band] = np.cos(scaled)
+            column = 2 * bands * axis + band
+            out[:, column], out[:, column + bands] = sine_cosine(scaled)
     return out
 
 

@@ -59,6 +59,7 @@ class Encoding(ABC):
         250  #: peak memory, measured on streets (2.8 edges a node), for a forecast
     )
     names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph
+    note: ClassVar[str] = ""  #: for the card: where another machine may give other bytes
 
     parameter: Any
 

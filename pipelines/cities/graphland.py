@@ -22,6 +22,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs.elementary import normal_quantile
 from kmip_data.pipelines.base import (
     About,
     Params,
@@ -249,8 +250,6 @@ def to_normal(values: F32) -> F32:
     As ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn 1.9, fitted
     before missing values are filled: 1,000 quantiles, lines between them, and ±5.2 at the ends.
     """
-    from scipy.special import ndtri
-
     shares = np.linspace(0, 1, min(QUANTILES, len(values)))
     marks = np.nanpercentile(values, 100 * shares)
     values = filled(values)
@@ -262,11 +261,9 @@ def to_normal(values: F32) -> F32:
     share = (0.5 * (upwards - downwards)).astype(np.float32)
     share[values + NEAR > marks[-1]] = 1
     share[values - NEAR < marks[0]] = 0
+    # Shares of 0 and 1 become the ends, as clipping the quantiles makes them.
     least = NEAR - np.spacing(1)
-    normal: F32 = np.clip(ndtri(share.astype(float)), ndtri(least), ndtri(1 - least)).astype(
-        np.float32
-    )
-    return normal
+    return normal_quantile(np.clip(share.astype(float), least, 1 - least)).astype(np.float32)
 
 
 def read_info(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from kmip_data.arrays import F32, I64, U8
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.splits import PARTS
+from kmip_data.graphs.elementary import sine_cosine
 from kmip_data.pipelines.base import Records, Split, SplitParams
 from kmip_data.wording import counted
 
@@ -130,7 +131,8 @@ def _within(
 def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
     """Return the block of each node, (N,), and how many nodes each block has."""
     degrees = lon_lat.astype(np.float64)
-    scale = np.array([METRES_A_DEGREE * np.cos(np.radians(degrees[:, 1].mean())), METRES_A_DEGREE])
+    _, shrunk = sine_cosine(np.radians(degrees[:, 1].mean()))
+    scale = np.array([METRES_A_DEGREE * float(shrunk), METRES_A_DEGREE])
     cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
     number = (
         cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]

@@ -171,6 +171,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
         files=entries,
         versions={**versions_of_bytes(), "scipy": metadata.version("scipy")},
+        note=encoding.note,
     )
     for file in card.digests:
         protect(folder / file)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F64, I32, I64, U8
+from kmip_data.graphs.elementary import arcsine, sine_cosine
 from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
 from kmip_data.runtime.memory import mapped
 from kmip_data.runtime.threads import njit_nogil
@@ -125,11 +126,12 @@ def _expand(
 
 
 def great_circle(lat1: F64, lon1: F64, lat2: F64, lon2: F64) -> F64:
-    """Return distances in metres on a sphere by the haversine formula; degrees in."""
+    """Return distances in metres on a sphere by the haversine formula; degrees in, the same on any CPU."""
     y1, x1, y2, x2 = map(np.deg2rad, (lat1, lon1, lat2, lon2))
-    half = np.sin((y2 - y1) / 2) ** 2 + np.cos(y1) * np.cos(y2) * np.sin((x2 - x1) / 2) ** 2
-    distance: F64 = 2 * np.arcsin(np.sqrt(np.minimum(1, half))) * EARTH_RADIUS
-    return distance
+    north = sine_cosine((y2 - y1) / 2)[0]
+    east = sine_cosine((x2 - x1) / 2)[0]
+    half = north**2 + sine_cosine(y1)[1] * sine_cosine(y2)[1] * east**2
+    return 2 * arcsine(np.sqrt(np.minimum(1, half))) * EARTH_RADIUS
 
 
 def largest_component(graph: Network) -> Network:

@@ -106,9 +106,15 @@ def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDA
 
 
 def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.float64]:
-    """Sums over the residues, standardised over all rows as upstream's are."""
+    """Sums over the residues, standardised over all rows as upstream's are.
+
+    Residue by residue, in one order: a matrix product adds in the order of the CPU's own kernel.
+    """
     weights = rng.normal(1.0, 0.4, (composition.shape[1], count))
-    raw = composition @ weights + rng.normal(0, 0.1, (len(composition), count))
+    raw = np.zeros((len(composition), count))
+    for residues, weight in zip(composition.T, weights, strict=True):
+        raw += residues[:, None] * weight
+    raw += rng.normal(0, 0.1, raw.shape)
     if len(raw) < 2:
         return raw * 0
     scaled: NDArray[np.float64] = (raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1)

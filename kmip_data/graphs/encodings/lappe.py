@@ -33,6 +33,10 @@ class Laplacian(Encoding):
         "{parameter} smallest eigenpairs of D - A of the simple, undirected graph, "
         "the trivial one among them; NaN where there are fewer; the largest entry of a vector is positive"
     )
+    note = (
+        "Another CPU or version of BLAS may give other last bits, and another basis where eigenvalues are "
+        "equal: LAPACK and ARPACK add in the order of its kernels."
+    )
 
     def columns(self) -> tuple[Column, ...]:
         """``lappe_vectors`` (N, K), and ``lappe_values`` (K) per graph."""

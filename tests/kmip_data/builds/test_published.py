@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.cli import kmip
+from support import other_cpu
+from support.cli import kmip, python
 
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import published_builds, unlike_published
@@ -12,12 +13,32 @@ from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.build import build_dataset
 
 OWN_FILES = {"city", "points", "superpixels"}  #: recipes, for files of the user
-OFFLINE = {"helsinki", "long-range"}
+PUBLISHED = sorted(set(dataset_names()) - OWN_FILES)
+#: In ``make check``: targets from a sum of products, a city's sinusoids, quantiles, a k-NN graph.
+FEW = ["peptides-struct", "paris", "city-roads-m", "shapenet-part"]
 
 
-@pytest.mark.parametrize("name", sorted(set(dataset_names()) - OWN_FILES))
+@pytest.mark.parametrize(
+    "names", [FEW, pytest.param(PUBLISHED, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_another_cpu_has_the_published_digests(names) -> None:
+    """Without AVX, FMA and their kernels of BLAS, in a child: the CPU is asked once a process."""
+    pytest.importorskip("threadpoolctl")
+    child = python("tests/support/other_cpu.py", *names, **other_cpu.variables()).json
+    # The switches work: the child is another machine.
+    assert child["machine"]["numpy"] == []
+    assert child["machine"]["numba"] == "generic"
+    assert not {"Haswell", "SkylakeX", "Zen"} & set(child["machine"]["blas"])
+    assert child["functions"] == other_cpu.functions()
+    assert len(child["builds"]) == len(names)
+    for key, digests in child["builds"].items():
+        assert published_builds()[key].items() >= digests.items()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_builds_have_the_published_digests(name, tmp_path) -> None:
-    card = build_dataset(name, home=Home(tmp_path), sample=name not in OFFLINE, jobs=1).card
+    sample = name not in other_cpu.OFFLINE
+    card = build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1).card
     assert published_builds()[card.key].items() >= card.digests.items()
     assert unlike_published(card) == []
 
