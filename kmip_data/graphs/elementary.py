@@ -128,12 +128,14 @@ def logarithm(value: F64) -> F64:
     # As 2ᵏ (1 + f) with 1 + f between √½ and √2.
     low = fraction < np.sqrt(0.5)
     fraction = np.where(low, 2.0 * fraction, fraction) - 1.0
-    power = (exponent - low).astype(np.float64)
+    power: F64 = (exponent - low).astype(np.float64)
     ratio = fraction / (2.0 + fraction)
     square = ratio * ratio
     half = 0.5 * fraction * fraction
     series = square * _polynomial(_LOGARITHM, square)
-    return power * _LN2[0] - ((half - (ratio * (half + series) + power * _LN2[1])) - fraction)
+    below = (half - (ratio * (half + series) + power * _LN2[1])) - fraction
+    logarithms: F64 = power * _LN2[0] - below
+    return logarithms
 
 
 def normal_quantile(share: F64) -> F64:
