@@ -111,6 +111,11 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     ptr, graph = getattr(batch, "ptr", None), getattr(batch, "batch", None)
     if ptr is not None or graph is None:
         return ptr
+    return pointers_from_numbers(graph, rows)
+
+
+def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
+    """Return (G + 1) first nodes of the graphs, from the sorted graph numbers (``rows``,) of the nodes."""
     whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
     if (
         not whole

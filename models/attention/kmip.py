@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.gathered import differentiable
-from kmip_data.models.attention.operators import attend, is_transformed, search
+from kmip_data.models.attention.operators import attend, is_transformed, pointers, search
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
 from kmip_data.models.search import problem
@@ -245,16 +246,47 @@ class KMIPAttention(nn.Module):
         self.value = nn.Linear(dim, heads * value_dim)
         self.output = nn.Linear(heads * value_dim, dim) if output_projection else nn.Identity()
 
-    def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
+    def reset_parameters(self) -> None:
+        """Draw new weights in the order of the constructor, and forget the pairs of the last call."""
+        for layer in (self.query, self.key, self.value, self.output):
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+        self._last = None
+
+    def _reset_parameters(self) -> None:
+        """:meth:`reset_parameters` under the name by which PyG's layers call it of an attention."""
+        self.reset_parameters()
+
+    def forward(self, x: Tensor, ptr: Pointers = None, *, batch: Tensor | None = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
-        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
-        In the form of ``torch_geometric.nn.attention``: padded graphs (G, W, dim) and, as ``ptr``, a bool
-        mask (G, W) of their nodes (None: all); padding is left out and gives zeros.
+        Parameters
+        ----------
+        x
+            Nodes (N, dim). Or padded graphs (G, W, dim), as ``torch_geometric.nn.attention`` takes them;
+            padding is left out and gives zeros.
+        ptr
+            (G + 1) row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has them;
+            None: one graph. Of padded graphs a bool mask (G, W) of their nodes; None: all. A tensor of N
+            numbers that are no such pointers is taken as ``batch``, as in PyG's ``layer(x, batch)``.
+        batch
+            (N,) sorted graph numbers of the nodes, instead of ``ptr``.
+
+        Raises
+        ------
+        UsageError
+            Nodes, pointers, mask or graph numbers that do not fit.
         """
-        if isinstance(x, Tensor) and x.ndim == 3 and not x.is_nested:
+        padded = isinstance(x, Tensor) and x.ndim == 3 and not x.is_nested
+        if batch is not None and (padded or ptr is not None):
+            extra = "padded graphs" if padded else "ptr"
+            raise UsageError(
+                f"batch came with {extra}", next="pass nodes (N, dim) and either batch or ptr"
+            )
+        if padded:
             return self._padded(x, ptr)
         x = problem.check_nodes(x, self.query.weight)
+        ptr = _pointers_of(x, ptr, batch)
         context, rows, last = context_of(ptr), x, self._last
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
         options = ptr.search_options if isinstance(ptr, GraphBatch) else options
@@ -320,6 +352,18 @@ class KMIPAttention(nn.Module):
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
         return f"heads={self.heads}, k={self.k}, backend={self.backend!r}"
+
+
+def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
+    """Pointers of ``batch``, or of a ``ptr`` that may be one: N whole numbers."""
+    if batch is not None:
+        numbers = problem.strided("batch", batch, "a tensor of graph numbers, one for each node")
+        return pointers(numbers, len(x), either=False)
+    if not isinstance(ptr, Tensor) or ptr.ndim != 1 or ptr.dtype not in {torch.int32, torch.int64}:
+        return ptr
+    if ptr.device.type == "meta" or not guard_or_false(len(ptr) == len(x)):
+        return ptr
+    return pointers(ptr, len(x), either=True)
 
 
 def _of_all_nodes(keys: Tensor, values: Tensor, part: Partition) -> tuple[Tensor, Tensor]:

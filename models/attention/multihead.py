@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -51,10 +52,25 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             )
         options = {"batch_first": batch_first, "device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **options)
-        # In evaluation torch's transformer layers replace an attention of which this is true by a fused
-        # kernel of their own.
-        self._qkv_same_embed_dim = False
         self.k, self.backend = k, backend
+
+    def reset_parameters(self) -> None:
+        """Draw all weights as the constructor does, in its order."""
+        self.out_proj.reset_parameters()
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Draw the weights that torch's own method draws: all but the matrix of the output."""
+        # torch reads from this flag which weights there are. Elsewhere it must be false: in evaluation
+        # torch's transformer layers replace an attention of which it is true by a fused kernel.
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        self._qkv_same_embed_dim = False
+
+    def extra_repr(self) -> str:
+        """Sizes and options that the sub-modules do not show."""
+        sizes = f"{self.embed_dim}, num_heads={self.num_heads}, k={self.k}"
+        return f"{sizes}, batch_first={self.batch_first}, backend={self.backend!r}"
 
     def forward(
         self,
@@ -101,40 +117,41 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             query, key, value = (rows[None] for rows in (query, key, value))
         elif not self.batch_first:
             query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
-        present = _present(key_padding_mask, key)
-        # Rows of all sequences one after another, without padding.
-        asked = present if same else present.new_ones(query.shape[:2])
-        weights: Sequence[Tensor] = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        if self.kdim == self.vdim == self.embed_dim:  # one parameter for all three
-            weights = self.in_proj_weight.chunk(3)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        rows = (query[asked], key[present], value[present])
-        projected = [
-            nn.functional.linear(*each) for each in zip(rows, weights, biases, strict=True)
-        ]
-        queries, keys, values = (
-            each.view(len(each), self.num_heads, self.head_dim).transpose(0, 1)
-            for each in projected
+
+        key_rows = _Packing.of(key, key_padding_mask)
+        query_rows = key_rows if same else _Packing.of(query, None)
+        queries, keys, values = self._projected(
+            query_rows.pack(query), key_rows.pack(key), key_rows.pack(value)
         )
         attended = attend_to_best(
             queries,
             keys,
             values,
             self.k,
-            query_ptr=_pointers(asked),
-            key_ptr=_pointers(present),
+            query_ptr=query_rows.starts,
+            key_ptr=key_rows.starts,
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
         )
-        heads = attended.out.new_zeros(*asked.shape, self.embed_dim)
-        heads[asked] = attended.out.transpose(0, 1).flatten(1)
-        out, dense = self.out_proj(heads), None
+
+        out = self.out_proj(query_rows.unpack(attended.out.transpose(0, 1).flatten(1)))
+        dense = None
         if need_weights:
-            dense = _dense_weights(attended.weights, attended.indices, asked, present)
+            dense = _dense_weights(attended.weights, attended.indices, query_rows, key_rows)
             dense = dense.mean(1) if average_attn_weights else dense
         if alone:
             return out[0], None if dense is None else dense[0]
         return out if self.batch_first else out.transpose(0, 1), dense
+
+    def _projected(self, *rows: Tensor) -> Iterator[Tensor]:
+        """Queries, keys and values (H, R, E / H) of their rows (R, width)."""
+        weights: Sequence[Tensor] = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        if self.kdim == self.vdim == self.embed_dim:  # one parameter for all three
+            weights = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        for operands in zip(rows, weights, biases, strict=True):
+            projected = nn.functional.linear(*operands)
+            yield projected.unflatten(1, (self.num_heads, self.head_dim)).transpose(0, 1)
 
     def _check(self, *given: Tensor) -> None:
         """Raise UsageError where query, key and value do not fit each other or the weights."""
@@ -166,10 +183,40 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             )
 
 
-def _present(mask: Tensor | None, key: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class _Packing:
+    """Rows of all sequences one after another, without padding: (B, L, width) ↔ (R, width)."""
+
+    sequences: int
+    length: int
+    kept: Tensor | None  #: (R,) int64, rows of (B · L, width) that are no padding; None: all
+    starts: Tensor  #: (B + 1) first packed rows, on the CPU, where the search reads them
+
+    @classmethod
+    def of(cls, rows: Tensor, mask: Tensor | None) -> _Packing:
+        """Packing of sequences (B, L, width); ``mask`` as ``key_padding_mask``, None: no padding."""
+        sequences, length = rows.shape[:2]
+        if mask is None:
+            return cls(sequences, length, None, torch.arange(sequences + 1) * length)
+        present = _present(mask, rows)
+        starts = nn.functional.pad(present.sum(1).cumsum(0), (1, 0)).cpu()
+        return cls(sequences, length, present.flatten().nonzero()[:, 0], starts)
+
+    def pack(self, rows: Tensor) -> Tensor:
+        """(B, L, width) → (R, width)."""
+        rows = rows.flatten(0, 1)
+        return rows if self.kept is None else rows.index_select(0, self.kept)
+
+    def unpack(self, rows: Tensor) -> Tensor:
+        """(R, …) → (B, L, …), zeros where there is padding."""
+        if self.kept is not None:
+            padded = rows.new_zeros(self.sequences * self.length, *rows.shape[1:])
+            rows = padded.index_copy(0, self.kept, rows)
+        return rows.unflatten(0, (self.sequences, self.length))
+
+
+def _present(mask: Tensor, key: Tensor) -> Tensor:
     """(B, S) bool, True where a key is not padding."""
-    if mask is None:
-        return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
     mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
     mask = mask[None] if mask.ndim == 1 else mask
     padding = mask if mask.dtype == torch.bool else mask == -torch.inf
@@ -183,17 +230,12 @@ def _present(mask: Tensor | None, key: Tensor) -> Tensor:
     return ~padding
 
 
-def _pointers(present: Tensor) -> Tensor:
-    """(B + 1) first rows of the sequences, on the CPU, where the search reads them."""
-    return nn.functional.pad(present.sum(1).cumsum(0), (1, 0)).cpu()
-
-
-def _dense_weights(weights: Tensor, indices: Tensor, asked: Tensor, present: Tensor) -> Tensor:
-    """(H, rows, k) weights of packed rows to (B, H, L, S)."""
-    heads = len(weights)
-    dense = weights.new_zeros(len(asked), heads, asked.shape[1], present.shape[1])
-    head, row, slot = (indices >= 0).nonzero(as_tuple=True)
-    batch, place = (where[row] for where in asked.nonzero(as_tuple=True))
-    column = present.nonzero(as_tuple=True)[1][indices[head, row, slot]]
-    dense[batch, head, place, column] = weights[head, row, slot]
-    return dense
+def _dense_weights(weights: Tensor, indices: Tensor, queries: _Packing, keys: _Packing) -> Tensor:
+    """(H, R, k) weights of packed rows to (B, H, L, S)."""
+    columns = torch.arange(keys.length, device=weights.device).repeat(keys.sequences)
+    columns = columns if keys.kept is None else columns.index_select(0, keys.kept)
+    # A slot without a key writes into a column behind the others, which is cut off.
+    columns = torch.cat([columns, columns.new_full((1,), keys.length)])
+    column = columns[indices.long()]  # index −1 is the last
+    spread = weights.new_zeros(*weights.shape[:2], keys.length + 1).scatter(2, column, weights)
+    return queries.unpack(spread[..., :-1].transpose(0, 1)).transpose(1, 2)

@@ -13,14 +13,34 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
+from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import ranked
+from kmip_data.reading.batching import pointers_from_numbers
 
 MOST_K = 1024  #: a program in Triton holds all keys of a query
+
+
+@torch.library.custom_op("kmip_data::pointers", mutates_args=())
+def pointers(numbers: Tensor, rows: int, either: bool) -> Tensor:
+    """Pointers (G + 1) int64 on the CPU from the sorted graph numbers (``rows``,) of the rows.
+
+    ``either``: numbers that begin with 0 and end with ``rows`` are pointers already.
+    """
+    numbers = numbers.cpu()
+    if either and len(numbers) and int(numbers[0]) == 0 and int(numbers[-1]) == rows:
+        return numbers.to(torch.int64, copy=True)
+    return pointers_from_numbers(numbers, rows)
+
+
+@pointers.register_fake
+def _(numbers: Tensor, _rows: int, _either: bool) -> Tensor:
+    count = torch.library.get_ctx().new_dynamic_size()
+    return numbers.new_empty(count, dtype=torch.int64, device="cpu")
 
 
 @torch.library.custom_op("kmip_data::search", mutates_args=())
@@ -46,9 +66,12 @@ def search(
 def _(queries: Tensor, keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=_working(queries.dtype))
-    return scores, queries.new_empty(
-        shape, dtype=torch.int32 if keys.shape[1] < 2**31 else torch.int64
-    )
+    # A number of rows that only the data know, as after a mask, is taken to fit: the compiled graph
+    # then checks it in each run.
+    narrow = guard_or_true(keys.shape[1] < 2**31)
+    if narrow:
+        torch._check(keys.shape[1] < 2**31)  # noqa: SLF001 -- the name that torch documents
+    return scores, queries.new_empty(shape, dtype=torch.int32 if narrow else torch.int64)
 
 
 @torch.library.custom_op("kmip_data::attend", mutates_args=())

@@ -9,6 +9,7 @@ import torch
 from support.allocations import saved_for_backward
 from support.cases import check_each
 from support.slow_models import slow_attention
+from torch_geometric.nn import Sequential
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip, operators
@@ -166,3 +167,57 @@ def test_a_warm_start_changes_nothing(monkeypatch) -> None:
     assert warm._last.data_ptr() == where
     assert warm._last.shape == (2, 300, 3)
     assert warm.state_dict().keys() == cold.state_dict().keys()
+
+
+def test_graph_numbers_instead_of_pointers() -> None:
+    """As PyG hands them on: by position, by name, through its Sequential; also compiled as one graph."""
+    sizes = torch.tensor(PTR).diff()
+    numbers = torch.arange(len(sizes)).repeat_interleave(sizes)
+    x = torch.randn(40, 8)
+    for legacy in (False, True):
+        layer = KMIPAttention(8, heads=2, key_dim=3, k=6, legacy_padding=legacy)
+        expected = layer(x, PTR)
+        assert torch.equal(layer(x, numbers), expected)
+        assert torch.equal(layer(x, numbers.int()), expected)
+        assert torch.equal(layer(x, batch=numbers), expected)
+
+    plain = KMIPAttention(8, heads=2, key_dim=3, k=6)
+    model = Sequential("x, batch", [(plain, "x, batch -> x")])
+    assert torch.equal(model(x, numbers), plain(x, PTR))
+    compiled = torch.compile(plain, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, numbers), plain(x, PTR))
+
+
+def test_pointers_stay_pointers() -> None:
+    """As many numbers as nodes may be both: by position they are pointers, ``batch`` is never."""
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=6)
+    x = torch.randn(2, 8)
+    both = torch.tensor([0, 2])
+    assert torch.equal(layer(x, both), layer(x))
+    alone = torch.cat([layer(x[:1]), layer(x[1:])])
+    torch.testing.assert_close(layer(x, batch=both), alone)
+    torch.testing.assert_close(layer(x, torch.tensor([0, 1])), alone)
+    assert layer(x[:0], torch.tensor([], dtype=torch.int64)).shape == (0, 8)
+
+
+def test_graph_numbers_that_do_not_fit() -> None:
+    layer, x = KMIPAttention(8, heads=2, key_dim=3, k=6), torch.randn(3, 8)
+    numbers = torch.tensor([0, 1, 1])
+
+    def holds(case) -> None:
+        arguments, options, word = case
+        with pytest.raises(UsageError, match=word):
+            layer(*arguments, **options)
+
+    check_each(
+        holds,
+        [
+            ((x, torch.tensor([1, 0, 1])), {}, "never fall"),
+            ((x,), {"batch": torch.tensor([0, 1])}, "batch must be 3 whole numbers"),
+            ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch must be 3 whole numbers"),
+            ((x,), {"batch": [0, 1, 1]}, "batch is not a dense tensor"),
+            ((x, [0, 3]), {"batch": numbers}, "batch came with ptr"),
+            ((x[None],), {"batch": numbers}, "batch came with padded graphs"),
+            ((x, torch.tensor([0, 2])), {}, "does not cover the rows"),
+        ],
+    )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 import itertools
+import pickle
 
 import pytest
 import torch
 from support.cases import check_each
 from torch import nn
 from torch_geometric.nn import GINConv, GPSConv
+from torch_geometric.utils import to_dense_batch
 
 from kmip_data.errors import UsageError
-from kmip_data.models import KMIPMultiheadAttention
+from kmip_data.models import KMIPAttention, KMIPMultiheadAttention
 
 E, H = 8, 2
 
@@ -99,6 +102,125 @@ def test_in_gps_conv() -> None:
     assert not torch.allclose(out, expected(x, edge_index, batch), atol=1e-3)
     out.square().sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in conv.attn.parameters())
+
+
+def weights_of(layer: nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in layer.parameters()]
+
+
+def layers() -> list[nn.Module]:
+    """Both classes, with every kind of weight."""
+    return [
+        KMIPMultiheadAttention(E, H, 3, batch_first=True),
+        KMIPMultiheadAttention(E, H, 3, kdim=5, vdim=3),
+        KMIPMultiheadAttention(E, H, 3, bias=False),
+        KMIPAttention(E, heads=H, key_dim=3, k=3),
+        KMIPAttention(E, heads=H, key_dim=3, k=3, output_projection=True, warm_start=True),
+    ]
+
+
+def test_reset_draws_what_the_constructor_draws() -> None:
+    torch.manual_seed(5)
+    made = [weights_of(layer) for layer in layers()]
+    reset = layers()
+    torch.manual_seed(5)
+    for layer in reset:
+        layer.reset_parameters()
+    for layer, expected in zip(reset, made, strict=True):
+        assert all(map(torch.equal, weights_of(layer), expected))
+
+
+def test_reset_by_pyg_and_torch() -> None:
+    """GPSConv calls ``_reset_parameters``; others reset by name or apply a function."""
+    theirs = GPSConv(E, GINConv(nn.Linear(E, E)), heads=H)
+    for attention in (layers()[0], layers()[3]):
+        conv = copy.deepcopy(theirs)
+        conv.attn = attention
+        before = weights_of(attention)
+        conv.reset_parameters()
+        assert not torch.equal(weights_of(attention)[0], before[0])
+        assert all(bool(weight.isfinite().all()) for weight in weights_of(attention))
+
+    ours, torchs = pair(3)
+    for layer in (ours, torchs):
+        torch.manual_seed(6)
+        layer._reset_parameters()
+    assert all(map(torch.equal, weights_of(ours), weights_of(torchs)))
+
+
+def test_copies_of_every_kind_compute_the_same() -> None:
+    for layer in layers():
+        widths = (E, E, E)
+        if isinstance(layer, KMIPMultiheadAttention):
+            widths = (E, layer.kdim, layer.vdim)
+        operands = [torch.randn(6, width) for width in widths]
+        if isinstance(layer, KMIPAttention):
+            operands = operands[:1]
+        expected = layer(*operands)
+
+        stored = io.BytesIO()
+        torch.save(layer, stored)
+        stored.seek(0)
+        copies = [
+            copy.deepcopy(layer),
+            pickle.loads(pickle.dumps(layer)),
+            torch.load(stored, weights_only=False),
+        ]
+        other = copy.deepcopy(layer)
+        other.reset_parameters()
+        other.load_state_dict(layer.state_dict())
+        for copied in (*copies, other):
+            found = copied(*operands)
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+            assert repr(copied) == repr(layer)
+            copied.reset_parameters()
+
+
+def test_repr_shows_heads_and_k() -> None:
+    assert "num_heads=2, k=3" in repr(layers()[0])
+    assert "heads=2, k=3" in repr(layers()[3])
+
+
+class Weighted(nn.Module):
+    """Attention over padded graphs whose sizes only the data know, with weights or without."""
+
+    def __init__(self, need_weights: bool) -> None:
+        super().__init__()
+        self.attn, self.need_weights = (
+            KMIPMultiheadAttention(E, H, 2, batch_first=True),
+            need_weights,
+        )
+
+    def forward(self, x: torch.Tensor, batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        dense, mask = to_dense_batch(x, batch)
+        return self.attn(
+            dense, dense, dense, key_padding_mask=~mask, need_weights=self.need_weights
+        )
+
+
+def test_one_compiled_graph_of_unknown_sizes() -> None:
+    """In GPSConv, and with the weights, whose size is the padded one."""
+    torch.manual_seed(0)
+    conv = GPSConv(E, GINConv(nn.Linear(E, E)), heads=H, dropout=0.0)
+    conv.attn = KMIPMultiheadAttention(E, H, 2, batch_first=True)
+    edge_index = torch.randint(0, 3, (2, 40))
+    x = rows(30).requires_grad_()
+    batch = torch.tensor([0] * 20 + [1] * 3 + [2] * 7)
+    for model, graph in ((conv, [edge_index, batch]), (Weighted(True), [batch])):
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        results = []
+        for call in (model, compiled):
+            out = call(x, *graph)
+            outputs = list(out) if isinstance(out, tuple) else [out]
+            results.append([*outputs, *torch.autograd.grad(outputs[0].square().sum(), x)])
+        torch.testing.assert_close(*results)
+
+
+def test_without_a_mask_nothing_breaks_the_graph() -> None:
+    """Also where sizes that depend on the data are not captured, torch's default."""
+    layer = KMIPMultiheadAttention(E, H, 2, batch_first=True)
+    x = rows(2, 5)
+    assert torch._dynamo.explain(layer)(x, x, x).graph_break_count == 0
 
 
 @pytest.mark.parametrize("training", [True, False])
