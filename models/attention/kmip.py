@@ -358,12 +358,12 @@ def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
     """Pointers of ``batch``, or of a ``ptr`` that may be one: N whole numbers."""
     if batch is not None:
         numbers = problem.strided("batch", batch, "a tensor of graph numbers, one for each node")
-        return pointers(numbers, len(x), either=False)
+        return pointers(numbers, len(x), either=False)  # type: ignore[no-any-return]
     if not isinstance(ptr, Tensor) or ptr.ndim != 1 or ptr.dtype not in {torch.int32, torch.int64}:
         return ptr
     if ptr.device.type == "meta" or not guard_or_false(len(ptr) == len(x)):
         return ptr
-    return pointers(ptr, len(x), either=True)
+    return pointers(ptr, len(x), either=True)  # type: ignore[no-any-return]
 
 
 def _of_all_nodes(keys: Tensor, values: Tensor, part: Partition) -> tuple[Tensor, Tensor]:

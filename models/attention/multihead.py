@@ -151,7 +151,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         for operands in zip(rows, weights, biases, strict=True):
             projected = nn.functional.linear(*operands)
-            yield projected.unflatten(1, (self.num_heads, self.head_dim)).transpose(0, 1)
+            yield projected.view(len(projected), self.num_heads, self.head_dim).transpose(0, 1)
 
     def _check(self, *given: Tensor) -> None:
         """Raise UsageError where query, key and value do not fit each other or the weights."""
@@ -212,7 +212,7 @@ class _Packing:
         if self.kept is not None:
             padded = rows.new_zeros(self.sequences * self.length, *rows.shape[1:])
             rows = padded.index_copy(0, self.kept, rows)
-        return rows.unflatten(0, (self.sequences, self.length))
+        return rows.view(self.sequences, self.length, *rows.shape[1:])
 
 
 def _present(mask: Tensor, key: Tensor) -> Tensor:
