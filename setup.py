@@ -102,6 +102,7 @@ DOCS = [
 # For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.
 DEV = [
     *EXTRAS["cuda"],  # compiles for cards that are not there
+    "accelerate>=1.0",  # prepares a GraphLoader in tests
     "build>=1.2",
     "codespell>=2.3",
     "datasets>=3.0",

@@ -130,4 +130,10 @@ class GraphDataModule(LightningDataModule):
     def _in_order(self, part: str) -> GraphLoader | list[GraphLoader]:
         if part not in self.parts:
             return []
-        return GraphLoader(self.parts[part], self.eval_batch_size, **self.loader_options)
+        loader = GraphLoader(self.parts[part], self.eval_batch_size, **self.loader_options)
+        rank, world_size = loader.ranks()
+        if world_size == 1 or "rank" in self.loader_options:
+            return loader
+        # A rank that is given keeps Lightning from dividing with its sampler, which repeats graphs.
+        share: dict[str, Any] = {"rank": rank, "world_size": world_size}
+        return GraphLoader(self.parts[part], self.eval_batch_size, **self.loader_options, **share)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -14,27 +15,35 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch_geometric.data import Batch
+from torch.utils.data import DataLoader, RandomSampler
+from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
-from kmip_data.runtime.threads import HelperThreads, ahead
+from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_cut
+from kmip_data.runtime.threads import HelperThreads, ahead, closed_at_exit
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
+_NOT_SHOWN: Final = {"dataset", "sampler", "batch_sampler", "num_workers", "generator"}
 _WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a network
 
 
-class GraphLoader:
+class GraphLoader(DataLoader[Any]):
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
     The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for bit, with
     ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order depends on ``seed``
     and the epoch alone, not on the number of threads. A dataset with a ``transform`` takes the slow path:
     graph by graph in Python, in background threads.
+
+    A ``torch.utils.data.DataLoader`` by type, so Fabric, Lightning and accelerate take it; threads do the work
+    that its worker processes would do. In several processes Fabric and Lightning divide the graphs by a
+    sampler, and accelerate by its own loader around the same batches; with ``even``, ``divide`` or ``rank``
+    Fabric and Lightning leave the division to this loader.
 
     Parameters
     ----------
@@ -47,6 +56,12 @@ class GraphLoader:
         :meth:`set_epoch` sets the next one.
     num_threads
         Threads that share the gathering of a batch, where it is large enough to be worth it.
+    num_workers
+        PyTorch's word for the same: 0 makes each batch on request in the calling thread (``prefetch=0``), more
+        are as many ``num_threads``. No process is started. Default: ``num_threads`` and ``prefetch`` decide.
+    generator
+        Draws the order of ``shuffle`` instead of ``seed``: the order of PyTorch's own ``DataLoader``. As with a
+        ``sampler``, it is the same on every rank.
     prefetch
         Batches made ahead in the background; 0 makes each on request, in the calling thread too.
     drop_last
@@ -86,6 +101,8 @@ class GraphLoader:
         An argument is invalid, or contradicts another.
     """
 
+    dataset: ShardedDataset
+
     def __init__(  # noqa: PLR0913 -- the arguments of PyTorch's DataLoader, and ours
         self,
         dataset: ShardedDataset | torch.utils.data.Subset[Any],
@@ -108,30 +125,88 @@ class GraphLoader:
         compact: bool = False,
         follow_batch: Sequence[str] | None = None,
         exclude_keys: Sequence[str] | None = None,
+        num_workers: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
-        self.dataset = _sharded_dataset(dataset)
-        self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
-        self.compact, self.follow_batch = compact, tuple(follow_batch or ())
-        self.exclude_keys = tuple(exclude_keys or ())
-        self.rule = BatchRule(
-            batch_size, bool(shuffle), seed, max_nodes, bucket, drop_last, even, divide
-        )
-        self._sampler, self.batch_sampler = sampler, batch_sampler
-        self._share = (rank, world_size)
+        graphs = _sharded_dataset(dataset)
         sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
         given = {name: size for name, size in sizes.items() if size is not None}
         _check_numbers(1, batch_size=batch_size, num_threads=num_threads, **given)
-        _check_numbers(0, prefetch=prefetch, seed=seed, rank=0 if rank is None else rank)
-        _refuse_contradictions(self.rule, sampler, batch_sampler, rank, world_size)
-        self._pin = pin_memory and torch.cuda.is_available()
-        if pin_memory and not self._pin:
-            warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=2)
-        self._records, self._nodes = self.dataset.records, self.dataset.nodes
-        self._assembler = self._fast_path()
-        self._epoch, self._position = 0, 0  # of the next iteration
-        self._running: list[int] | None = (
-            None  # the same of the iteration started last, until it ends
+        _check_numbers(
+            0,
+            prefetch=prefetch,
+            seed=seed,
+            rank=0 if rank is None else rank,
+            num_workers=num_workers or 0,
         )
+        if num_workers is not None:
+            num_threads = max(num_workers, 1)
+            prefetch = prefetch if num_workers else 0
+        if is_cut(batch_sampler):  # of a loader that Lightning makes again, for predictions
+            max_nodes = bucket = rank = world_size = None
+            even = divide = False
+        rule = BatchRule(
+            batch_size, bool(shuffle), seed, max_nodes, bucket, drop_last, even, divide
+        )
+        _refuse_contradictions(rule, sampler, batch_sampler, rank, world_size, generator)
+        if generator is not None and shuffle:
+            sampler = RandomSampler(graphs, generator=generator)
+
+        # Arguments are attributes of the same name: Fabric and Lightning make the loader again from them.
+        self.seed = seed
+        self.num_threads = num_threads
+        self.prefetch = prefetch
+        self.max_nodes = max_nodes
+        self.bucket = bucket
+        self.rank = rank
+        self.world_size = world_size
+        self.even = even
+        self.divide = divide
+        self.compact = compact
+        self.follow_batch = tuple(follow_batch or ())
+        self.exclude_keys = tuple(exclude_keys or ())
+
+        self.rule = rule
+        divided = even or divide or rank is not None
+        irregular = max_nodes is not None or bucket is not None
+        kind = SharedSampler if divided or irregular else EpochSampler
+        self._order = kind(rule, graphs.nodes, rank=rank, world_size=world_size, divided=divided)
+        self._sampled = sampler is not None or batch_sampler is not None
+        super().__init__(
+            graphs,
+            batch_size,
+            sampler=sampler if self._sampled else self._order,
+            batch_sampler=batch_sampler,  # type: ignore[arg-type]
+            num_workers=num_workers or 0,
+            collate_fn=_Collate(
+                self.follow_batch, self.exclude_keys, graphs.schema.index_dtype if compact else None
+            ),
+            pin_memory=_can_pin(pin_memory),
+            drop_last=drop_last,
+            generator=generator,
+        )
+        if irregular and not self._sampled:
+            self.__dict__["batch_sampler"] = EpochBatches(self._order)  # torch's setter forbids it
+        self._records = graphs.records
+        self._nodes = graphs.nodes
+        self._assembler = self._fast_path()
+
+    def check_worker_number_rationality(self) -> None:
+        """Do nothing: PyTorch would warn of more processes than cores, and there are none."""
+
+    def __repr__(self) -> str:
+        """Return the dataset and the arguments that differ from their defaults."""
+        arguments = {**asdict(self.rule), **vars(self)}
+        shown = [repr(self.dataset)]
+        for name, parameter in inspect.signature(GraphLoader).parameters.items():
+            value = arguments[name]
+            usual = value in (None, (), parameter.default)
+            if not usual and name not in _NOT_SHOWN:
+                shown.append(f"{name}={value!r}")
+        if self._sampled:
+            drawn = self.batch_sampler if self.batch_size is None else self.sampler
+            shown.append(f"sampler={type(drawn).__name__}")
+        return f"GraphLoader({', '.join(shown)})"
 
     def _fast_path(self) -> Assembler | None:
         """Return the assembler of whole batches; ``None`` if each graph must be made individually."""
@@ -144,20 +219,13 @@ class GraphLoader:
             )
         return None if assembler is None else assembler.without(self.exclude_keys)
 
-    @property
-    def sampler(self) -> Any:
-        """The sampler that was passed, else the loader itself (for ``set_epoch``)."""
-        return self if self._sampler is None else self._sampler
-
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
-        if epoch != self._epoch:
-            self._epoch, self._position = epoch, 0
-        self._running = None
+        self._order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, how many of its batches were yielded, and the settings they depend on."""
-        epoch, position = self._running or (self._epoch, self._position)
+        epoch, position = self._order.running or (self._order.epoch, self._order.position)
         batches = None
         with contextlib.suppress(TypeError):  # a sampler without a length
             batches = len(self)
@@ -177,8 +245,9 @@ class GraphLoader:
         if found != wanted and position not in {0, batches}:
             what, again = "The loader's state does not fit this loader.", f"set_epoch({epoch + 1})"
             raise UsageError(what, expected=str(wanted), found=str(found), next=again)
-        self._epoch, self._running = epoch, None
-        self._position = position if found == wanted or not position else sys.maxsize
+        self._order.epoch = epoch
+        self._order.running = None
+        self._order.position = position if found == wanted or not position else sys.maxsize
 
     def _fingerprint(self) -> dict[str, Any]:
         data = {"graphs": len(self.dataset), "split_digest": self.dataset.split_digest}
@@ -186,12 +255,7 @@ class GraphLoader:
 
     def ranks(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
-        rank, world_size = self._share
-        if rank is not None and world_size is not None:
-            return rank, world_size
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
+        return self._order.ranks()
 
     def keys(self, epoch: int, batch: int) -> list[str]:
         """Return the record keys of batch number ``batch`` of ``epoch``; not defined for a ``sampler``."""
@@ -201,25 +265,25 @@ class GraphLoader:
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in the next epoch."""
-        if self.batch_sampler is not None:
+        if not self._sampled:
+            running = self._order.running
+            return len(self._order.batches(running[0] if running else self._order.epoch))
+        if self.batch_size is None:
             return len(self.batch_sampler)  # type: ignore[arg-type] # as PyTorch: its own TypeError
-        if self._sampler is not None and self.rule.max_nodes is None:
-            graphs = len(self._sampler)  # type: ignore[arg-type]
-            return (
-                graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
-            )
-        if self._sampler is not None:
+        if self.max_nodes is not None:
             raise TypeError("the number of batches depends on what the sampler will draw")
-        epoch = self._running[0] if self._running else self._epoch
-        return len(self.rule.batches(self._nodes, epoch, *self.ranks()))
+        graphs = len(self.sampler)  # type: ignore[arg-type]
+        return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # threads, not processes
+        return closed_at_exit(self._iterate())
+
+    def _iterate(self) -> Generator[Batch, None, None]:
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is read then:
         # trainers call iter() before set_epoch().
         self._assembler = self._fast_path()  # the transform may have changed since
-        epoch, start = self._epoch, self._position
-        at = self._running = [epoch, start]
-        self._epoch, self._position = epoch + 1, 0
+        at = self._order.begin()
+        epoch, start = at
         batches = islice(self._batches(epoch), start, None)
         # With an assembler, num_threads share the copying inside one batch, and one more thread makes it
         # ahead. Without, each batch is made by one thread, num_threads of them at a time.
@@ -238,44 +302,72 @@ class GraphLoader:
                 yield batch
         finally:
             helpers.close()
-        if self._running is at:
-            self._running = None
+        if self._order.running is at:
+            self._order.running = None
 
     def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Yield the positions of the graphs of each batch of this rank."""
-        if self.batch_sampler is None and self._sampler is None:
-            return iter(self.rule.batches(self._nodes, epoch, *self.ranks()))
+        if not self._sampled:
+            return iter(self._order.batches(epoch))
         # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from the global
-        # generator then yields the same order after the same manual_seed.
-        torch.empty((), dtype=torch.int64).random_()
-        if self.batch_sampler is not None:
-            return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
-        return self._sampled(epoch)
+        # generator, or from ours, then yields the same order after the same manual_seed.
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        if self.batch_size is None:
+            return (np.asarray(batch, np.int64) for batch in self.batch_sampler)  # type: ignore[union-attr]
+        return self._drawn(epoch)
 
-    def _sampled(self, epoch: int) -> Iterator[NDArray[np.int64]]:
-        set_epoch = getattr(self._sampler, "set_epoch", None)
+    def _drawn(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the positions of each batch that the sampler draws."""
+        set_epoch = getattr(self.sampler, "set_epoch", None)
         if callable(set_epoch):
             set_epoch(epoch)
-        positions = iter(self._sampler)  # type: ignore[arg-type] # never None here
-        if self.rule.max_nodes is not None:
-            batches = cut_by_nodes(
-                np.fromiter(positions, np.int64), self._nodes, self.rule.max_nodes
-            )
+        positions = iter(self.sampler)
+        if self.max_nodes is not None:
+            drawn = np.fromiter(positions, np.int64)
+            batches = cut_by_nodes(drawn, self._nodes, self.max_nodes)
             yield from batches[: len(batches) - self.rule.drop_last]
             return
-        while len(batch := np.fromiter(islice(positions, self.batch_size), np.int64)):
-            if len(batch) == self.batch_size or not self.rule.drop_last:
+        size = self.rule.batch_size
+        while len(batch := np.fromiter(islice(positions, size), np.int64)):
+            if len(batch) == size or not self.rule.drop_last:
                 yield batch
 
     def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
-            records, options = self._records[positions], {"compact": self.compact, "pin": self._pin}
             return make_batch(
-                self._assembler, records, follow=self.follow_batch, helpers=helpers, **options
+                self._assembler,
+                self._records[positions],
+                compact=self.compact,
+                pin=self.pin_memory,
+                follow=self.follow_batch,
+                helpers=helpers,
             )
         items = [self.dataset[position] for position in positions.tolist()]
-        batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
-        return batch.pin_memory() if self._pin else batch
+        batch = self.collate_fn(items)
+        return batch.pin_memory() if self.pin_memory else batch
+
+
+class _Collate:
+    """Collate function for libraries that read the items themselves, as accelerate's loader does."""
+
+    def __init__(
+        self, follow: tuple[str, ...], exclude: tuple[str, ...], table: str | None
+    ) -> None:
+        self._follow = list(follow)
+        self._exclude = list(exclude)
+        self._table = table  #: dtype of the neighbour table of compact batches
+
+    def __call__(self, items: list[Data]) -> Batch:
+        if self._table is not None:
+            items = [_with_table(item, self._table) for item in items]
+        return Batch.from_data_list(items, self._follow, self._exclude)
+
+
+def _with_table(item: Data, dtype: str) -> Data:
+    """Return a graph with its neighbour table instead of the edges that were made from it."""
+    item.neighbor = item.edge_index[0].view(item.num_nodes, -1).to(getattr(torch, dtype))
+    del item.edge_index
+    return item
 
 
 def _sharded_dataset(dataset: Any) -> ShardedDataset:
@@ -288,6 +380,14 @@ def _sharded_dataset(dataset: Any) -> ShardedDataset:
     raise UsageError(what, next="kmip_data.save(dataset, folder), then kmip_data.open(folder)")
 
 
+def _can_pin(wanted: bool) -> bool:
+    """True if batches are to be pinned and can be; warns if they cannot."""
+    if wanted and not torch.cuda.is_available():
+        warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=3)
+        return False
+    return wanted
+
+
 def _check_numbers(least: int, **arguments: Any) -> None:
     """Refuse anything but whole numbers of at least ``least``."""
     for name, value in arguments.items():
@@ -296,7 +396,12 @@ def _check_numbers(least: int, **arguments: Any) -> None:
 
 
 def _refuse_contradictions(
-    rule: BatchRule, sampler: Any, batch_sampler: Any, rank: int | None, world_size: int | None
+    rule: BatchRule,
+    sampler: Any,
+    batch_sampler: Any,
+    rank: int | None,
+    world_size: int | None,
+    generator: torch.Generator | None,
 ) -> None:
     """Refuse arguments that contradict each other."""
     ordered = rule.shuffle or rule.bucket is not None
@@ -310,6 +415,9 @@ def _refuse_contradictions(
         "anything that orders or cuts with a batch_sampler": batched
         and (ordered or cut or sampled),
         "rank, world_size, even or divide with a sampler": distributed and (sampled or batched),
+        "seed, bucket, rank, world_size, even or divide with a generator": generator is not None
+        and rule.shuffle
+        and (rule.seed != 0 or rule.bucket is not None or distributed),
         "rank without world_size, or world_size without rank": (rank is None)
         != (world_size is None),
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),

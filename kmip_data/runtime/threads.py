@@ -8,13 +8,15 @@ two Python threads enter it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
@@ -217,6 +219,23 @@ def ahead(items: Iterable[T], make: Callable[[T], R], *, threads: int, depth: in
             # Garbage collection in one of the threads may close the iterator; it must not wait for itself.
             inside = threading.current_thread().name.startswith(_NAME)
             executor.shutdown(wait=not inside, cancel_futures=True)
+
+
+#: Iterators that have threads, to be closed before the interpreter takes the modules apart.
+_open: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+
+
+def closed_at_exit(iterator: Generator[T, None, None]) -> Generator[T, None, None]:
+    """Return ``iterator``, which is closed when the interpreter exits, if it is still in use then."""
+    _open.add(iterator)
+    return iterator
+
+
+@atexit.register
+def _close_all() -> None:
+    for iterator in list(_open):
+        with contextlib.suppress(ValueError):  # a thread is inside it
+            iterator.close()
 
 
 PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``

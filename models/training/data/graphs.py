@@ -52,7 +52,7 @@ class EpochBatches:
         at = {"epoch": self._epoch(), "position": self._done()}
         self._loader.load_state_dict(self._loader.state_dict() | at)
         # The last batch may have fewer graphs than there are processes, and none for this one.
-        size = self._loader.batch_size
+        size = self._loader.rule.batch_size
         repeats = self._loader.ranks()[0] >= (len(self._loader.dataset) % size or size)
         for number, batch in enumerate(self._loader, at["position"] + 1):
             if repeats and number == len(self):

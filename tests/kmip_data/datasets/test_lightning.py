@@ -80,6 +80,46 @@ def test_fit_and_test(build):
     assert str(data) == "GraphDataModule(train, val, test, batch_size=4)"  # reads no batch
 
 
+def test_loaders_without_the_module(build):
+    """Lightning takes a loader as the DataLoader that it is, and makes it again for predictions."""
+    whole = ShardedDataset(build)
+    for options in ({"batch_size": 4}, {"max_nodes": 40}, {"batch_size": 4, "bucket": 8}):
+        model = Recorder()
+        loader = GraphLoader(whole, shuffle=True, seed=5, **options)
+        run = trainer(max_epochs=2)
+        run.fit(model, loader, GraphLoader(whole, **options))
+        wanted = GraphLoader(whole, shuffle=True, seed=5, **options)
+        batches = len(wanted)  # of the first epoch: Lightning takes as many of the second
+        for epoch in (0, 1):
+            seen = [x for number, x, _ in model.seen["train"] if number == epoch]
+            assert seen == [float(batch.x[0, 0]) for batch in wanted][:batches]
+
+        model.predict_step = lambda batch, batch_idx: batch.x[0, 0]
+        found = run.predict(model, GraphLoader(whole, num_workers=2, **options))
+        usual = GraphLoader(whole, **options)
+        assert [float(x) for x in found] == [float(batch.x[0, 0]) for batch in usual]
+
+
+def test_evaluation_in_processes_is_divided_by_the_loader(build, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    shares = []
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        data = module(build, eval_batch_size=1)
+        for loader in (data.train_dataloader(), data.val_dataloader()):
+            assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)
+        shares += list(loader.sampler)
+    assert sorted(shares) == list(range(5))  # each of five graphs once
+
+
+def test_overfitting_takes_the_first_batches(build):
+    model, whole = Recorder(), ShardedDataset(build)
+    trainer(max_epochs=2, overfit_batches=2).fit(model, GraphLoader(whole, 4, shuffle=True))
+    usual = [float(batch.x[0, 0]) for batch in GraphLoader(whole, 4)]
+    assert [x for _, x, _ in model.seen["train"]] == usual[:2] * 2
+
+
 def test_resumes_in_the_middle_of_an_epoch(build, tmp_path):
     whole = Recorder()
     trainer(max_epochs=3).fit(whole, datamodule=module(build))

@@ -1,6 +1,8 @@
 """GraphLoader (kernel: gather) against PyTorch Geometric's DataLoader, bit for bit, and its order."""
 
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from itertools import product
@@ -269,6 +271,138 @@ def test_a_state_and_loaders_of_another_order(numbers):
     )
 
 
+def test_workers_are_threads(numbers):
+    wanted = numbers_of(GraphLoader(numbers, 4, shuffle=True))
+    for workers, expected in ((0, (1, 0)), (1, (1, 2)), (9, (9, 2))):
+        loader = GraphLoader(numbers, 4, shuffle=True, num_workers=workers)
+        assert (loader.num_threads, loader.prefetch) == expected
+        assert loader.num_workers == workers
+        assert numbers_of(loader) == wanted
+
+
+def test_a_generator_gives_the_order_of_torch(numbers):
+    def both(**options):
+        generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+        ours = GraphLoader(numbers, 6, generator=generators[0], **options)
+        theirs = DataLoader(numbers, 6, generator=generators[1], **options)
+        epochs = [[numbers_of(loader) for _ in range(2)] for loader in (ours, theirs)]
+        return epochs, [generator.get_state() for generator in generators]
+
+    for options in ({"shuffle": True}, {"shuffle": True, "drop_last": True}, {}):
+        (ours, theirs), states = both(**options)
+        assert ours == theirs
+        assert not options or torch.equal(*states)  # ours draws for workers only with a sampler
+
+
+def test_a_loader_is_a_dataloader_that_shows_its_arguments(numbers):
+    loader = GraphLoader(numbers, 4, shuffle=True, seed=2, compact=False, num_workers=3)
+    assert isinstance(loader, torch.utils.data.DataLoader)
+    assert repr(loader) == (
+        "GraphLoader(ShardedDataset(numbered, 50 graphs), batch_size=4, shuffle=True, seed=2, num_threads=3)"
+    )
+    others = {
+        "max_nodes=40, bucket=5": {"max_nodes": 40, "bucket": 5},
+        "batch_size=2, drop_last=True, sampler=range": {
+            "batch_size": 2,
+            "drop_last": True,
+            "sampler": range(3),
+        },
+        "sampler=list": {"batch_sampler": [[1]]},
+        "rank=0, world_size=2": {"rank": 0, "world_size": 2},
+    }
+    for text, options in others.items():
+        assert repr(GraphLoader(numbers, **options)).endswith(f"graphs), {text})")
+    copy = pickle.loads(pickle.dumps(loader))
+    assert numbers_of(copy) == numbers_of(loader)
+
+
+RULES = [
+    {},
+    {"drop_last": True},
+    {"bucket": 10, "batch_size": 4},
+    {"max_nodes": 40, "batch_size": 1},
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_accelerate_divides_the_batches_of_the_epoch(numbers, rule):
+    from accelerate.data_loader import prepare_data_loader
+
+    options = {"batch_size": 4, "shuffle": True, "seed": 6, **rule}
+    wanted = [numbers_of(GraphLoader(numbers, **options)) for _ in range(1)]
+    alone = prepare_data_loader(GraphLoader(numbers, **options), num_processes=1, process_index=0)
+    whole = GraphLoader(numbers, **options)
+    assert [numbers_of(alone) for _ in range(3)] == [numbers_of(whole) for _ in range(3)]
+    shares = [
+        numbers_of(
+            prepare_data_loader(
+                GraphLoader(numbers, **options),
+                num_processes=2,
+                process_index=rank,
+                even_batches="bucket" not in rule,
+            )
+        )
+        for rank in range(2)
+    ]
+    dealt = [wanted[0][rank::2] for rank in range(2)]
+    for share, own in zip(shares, dealt, strict=True):
+        assert share[: len(own) - 1] == own[:-1]  # the last batches are made equally long
+
+
+def test_accelerate_makes_the_same_batches(dataset):
+    import accelerate
+
+    for options in ({"compact": True}, {"follow_batch": ["x"], "exclude_keys": ["pos"]}):
+        loader = GraphLoader(dataset, 4, shuffle=True, **options)
+        prepared = accelerate.Accelerator(cpu=True).prepare(loader)
+        assert_batches(prepared, GraphLoader(dataset, 4, shuffle=True, **options))
+
+
+def test_fabric_divides_by_its_sampler(numbers):
+    from lightning.fabric import Fabric
+    from lightning.fabric.utilities.data import _update_dataloader
+    from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
+
+    fabric = Fabric(accelerator="cpu", devices=1)
+    loader = GraphLoader(numbers, 4, shuffle=True, seed=6)
+    wanted = [numbers_of(GraphLoader(numbers, 4, shuffle=True, seed=6)) for _ in range(1)]
+    prepared = fabric.setup_dataloaders(loader)
+    first, second = numbers_of(prepared), numbers_of(prepared)
+    assert first == wanted[0] != second
+    # The part of setup_dataloaders that needs more than one process.
+    shares = []
+    for rank in range(2):
+        whole = GraphLoader(numbers, 4, shuffle=True, seed=6, num_workers=2, exclude_keys=["x"])
+        assert not isinstance(whole.sampler, torch.utils.data.DistributedSampler)
+        sampler = DistributedSamplerWrapper(whole.sampler, num_replicas=2, rank=rank, shuffle=False)
+        share = _update_dataloader(whole, sampler)
+        assert (share.num_threads, share.exclude_keys) == (2, ("x",))
+        shares.append(numbers_of(share))
+        ours = GraphLoader(numbers, 4, shuffle=True, seed=6, rank=rank, world_size=2)
+        assert shares[-1] == numbers_of(ours)
+    assert sorted(flat(shares[0]) + flat(shares[1])) == list(range(50))
+    for own in (
+        {"even": True},
+        {"rank": 0, "world_size": 2},
+        {"max_nodes": 40},
+    ):  # these are left to the loader
+        loader = GraphLoader(numbers, **own)
+        assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)
+
+
+def test_an_iterator_in_use_at_exit_is_silent(tmp_path):
+    numbered_build(tmp_path / "numbers", 50)
+    program = (
+        "from kmip_data import GraphLoader, ShardedDataset\n"
+        f"loader = GraphLoader(ShardedDataset({str(tmp_path / 'numbers')!r}), 2, num_threads=2)\n"
+        "it = iter(loader)\nprint(next(it).num_graphs)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True
+    )
+    assert (done.stdout, done.stderr) == ("2\n", "")
+
+
 def test_samplers_of_pyg(dataset, numbers):
     by_class = ImbalancedSampler(torch.arange(50) % 3, num_samples=20)
     torch.manual_seed(1)
@@ -346,7 +480,11 @@ WRONG = [
     *({"seed": -1}, {"max_nodes": 0}, {"batch_size": 2, "max_nodes": 10}, {"compact": True}),
     *({"shuffle": True, "sampler": [1]}, {"batch_sampler": [[1]], "batch_size": 2}),
     *({"batch_sampler": [[1]], "sampler": [1]}, {"sampler": [1], "rank": 0, "world_size": 2}),
-    *({"rank": 1}, {"rank": 2, "world_size": 2}),
+    *({"rank": 1}, {"rank": 2, "world_size": 2}, {"num_workers": -1}, {"num_workers": 1.5}),
+    *(
+        {"shuffle": True, "generator": torch.Generator(), **how}
+        for how in ({"seed": 1}, {"even": True})
+    ),
 ]
 
 
@@ -355,8 +493,6 @@ def test_wrong_arguments(numbers, build):
         for arguments in WRONG:
             with cases(arguments), pytest.raises(UsageError):
                 GraphLoader(numbers, **arguments)
-    with pytest.raises(TypeError, match="num_workers"):
-        GraphLoader(numbers, num_workers=1)
     with pytest.raises(UsageError, match=r"kmip_data\.save"):
         GraphLoader([1, 2, 3])
     with pytest.raises(UsageError, match="compact=True"):
