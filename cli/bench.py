@@ -207,7 +207,7 @@ def train(
     # Names and keys are checked before torch is imported, which takes seconds.
     names = list(dict.fromkeys(models.split(",")))
     given = {
-        "variant": "code",
+        "variant": None,
         "epochs": None,
         "overrides": [*overrides, "system.devices=1"],
         **options,

@@ -144,7 +144,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
     pairs = [
         ("preset", preset.name),
         ("source", preset.source),
-        ("variants", ", ".join(preset.variants)),
+        ("variants", f"{', '.join(preset.variants)}  [default: {preset.default}]"),
     ]
     text.append(facts([*pairs, ("the paper's result", result)]))
     if rows := [[each.key, each.code, each.paper] for each in preset.text]:

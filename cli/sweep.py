@@ -87,6 +87,7 @@ def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
     }
     if chosen["seeds"] is not None:
         given["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))
+        given["seeds_of"] = {}
     epochs = chosen["epochs"] or plan.epochs
     return plan.model_copy(
         update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])}
@@ -129,6 +130,51 @@ def _run(
     return cells
 
 
+def _rows(cells: list[Cell]) -> list[dict[str, Any]]:
+    """Return a row for each dataset, model and change: its seeds, sizes and published figure."""
+    from kmip_data.models.training.run.aim import aim_of
+
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for cell in cells:
+        key = (cell.dataset, cell.model, cell.change)
+        if key in rows:
+            rows[key]["seeds"].append(cell.seed)
+            continue
+        model = cell.config.model
+        aim = aim_of(cell.config)
+        exact = aim is not None and not (aim.other_keys or aim.sample)
+        rows[key] = {
+            "dataset": cell.dataset,
+            "model": cell.model,
+            "change": cell.change,
+            "variant": cell.config.variant,
+            "seeds": [cell.seed],
+            "layers": model.layers,
+            "hidden_dim": None if model.parameter_budget else model.hidden_dim,
+            "parameter_budget": model.parameter_budget,
+            "paper": aim.value if aim and exact else None,
+            "paper_source": aim.figure.source if aim and exact else None,
+        }
+    return list(rows.values())
+
+
+def _cells_text(rows: list[dict[str, Any]]) -> str:
+    """Return the cells of a plan next to the figures of the paper."""
+    from kmip_data.cli.shared.output import table
+
+    lines = []
+    for row in rows:
+        name = "/".join(filter(None, [row["dataset"], row["model"], row["change"]]))
+        width = row["hidden_dim"] or f"for {row['parameter_budget']:,} parameters"
+        size = [row["variant"], len(row["seeds"]), row["layers"], width]
+        lines.append([name, *size, row["paper"] or "–"])
+    header = ["cell", "variant", "seeds", "layers", "hidden_dim", "published"]
+    sources = dict.fromkeys(
+        row["paper_source"].partition(", row k")[0] for row in rows if row["paper"]
+    )
+    return "\n".join([table(header, lines), *(f"published: {source}" for source in sources), ""])
+
+
 def _print(
     plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool
 ) -> None:
@@ -148,6 +194,9 @@ def _print(
     states = Counter(run["state"] for run in runs)
     found: dict[str, Any] = {"sweep": plan.name, "runs": runs, "results": [], "chosen": []}
     text = [] if runs else [f"The sweep {plan.name} has no run yet."]
+    if dry_run:
+        found["cells"] = _rows(cells)
+        text += [_cells_text(found["cells"])] if any(row["paper"] for row in found["cells"]) else []
     if shown := runs if dry_run or status else [run for run in runs if run["state"] == "failed"]:
         count = ", ".join(f"{number:,} {state}" for state, number in states.items())
         text.append(

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 )
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
-    "--as", "variant", metavar="VARIANT", default="code", show_default=True,
-    help="Variant of the preset: code (what the paper ran), text, or another such as paper-depth.",
+    "--as", "variant", metavar="VARIANT",
+    help="Variant of the preset: code (upstream's file), text, or another.  "
+    "[default: that of the published figure]",
 )  # fmt: skip
 @shared.keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."

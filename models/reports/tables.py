@@ -24,7 +24,8 @@ from kmip_data.models.reports.ours import entry_for, row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
+from kmip_data.models.training.config.presets import load_preset, read_preset
+from kmip_data.models.training.config.published import PaperResult
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_share, read_result
 from kmip_data.pipelines.find import record_parameters
@@ -87,7 +88,7 @@ def _read(folder: Path) -> Run:
         if same and result.complete and not result.sample and preset.paper:
             paper = preset.paper if preset.paper.metric == result.metric else None
     changes = tuple(_changes(config, base, result))
-    exact = paper is not None and not changes and config.variant in {paper.variant, "text"}
+    exact = paper is not None and not changes and config.variant in {preset.default, "text"}
     return Run(folder, result, config, changes, paper, exact)
 
 

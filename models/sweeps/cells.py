@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
@@ -34,6 +34,23 @@ from kmip_data.pipelines.find import find, record_parameters
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
 MOST_RUNS: Final = 10_000  #: in one sweep; checked before anything is expanded
+
+
+def _range(value: Any) -> Any:
+    """Return the seeds of a text such as ``0..4``, anything else as it is."""
+    first, dots, last = str(value).partition("..")
+    if not dots:
+        return value
+    if (count := int(last) - int(first) + 1) > MOST_RUNS:
+        raise ValueError(f"{count:,} seeds, which is more than the {MOST_RUNS:,} runs of a sweep")
+    return tuple(range(int(first), int(last) + 1))
+
+
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=2**32)], ...],
+    Field(min_length=1),
+    BeforeValidator(_range),
+]
 _MOST_BYTES: Final = 2**20  #: size of a plan file; 10,000 runs need a few kB
 UNNAMED: Final = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
@@ -64,11 +81,17 @@ class Plan(Strict):
     about: str
     datasets: Names
     models: Names
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        min_length=1
-    )  #: in the file also "0..4"
+    seeds: Seeds  #: in the file also "0..4"
+    seeds_of: dict[str, Seeds] = Field(
+        default={}, description="other seeds of a model or of DATASET/MODEL"
+    )
+    leave_out: tuple[str, ...] = Field(
+        default=(), description="models, or DATASET/MODEL, that are not run"
+    )
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
-    variant: str = Field(default="code", description="variant of the presets")
+    variant: str = Field(
+        default="", description="variant of the presets; empty: that of the published figure"
+    )
     set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
     set_of: dict[str, tuple[str, ...]] = Field(
         default={}, description="KEY=VALUE by dataset or model"
@@ -86,21 +109,17 @@ class Plan(Strict):
     @property
     def most_runs(self) -> int:
         """Number of runs if every change applied to all models and datasets."""
-        return (
-            len(self.datasets) * len(self.models) * max(1, len(self.changes)) * len({*self.seeds})
-        )
+        seeds = max(len({*seeds}) for seeds in (self.seeds, *self.seeds_of.values()))
+        return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * seeds
 
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _range(cls, value: Any) -> Any:
-        first, dots, last = str(value).partition("..")
-        if not dots:
-            return value
-        if (count := int(last) - int(first) + 1) > MOST_RUNS:
-            raise ValueError(
-                f"{count:,} seeds, which is more than the {MOST_RUNS:,} runs of a sweep"
-            )
-        return tuple(range(int(first), int(last) + 1))
+    def has(self, dataset: str, model: str) -> bool:
+        """Return True unless the plan leaves out ``model`` on ``dataset``."""
+        return not {model, f"{dataset}/{model}"} & {*self.leave_out}
+
+    def seeds_on(self, dataset: str, model: str) -> tuple[int, ...]:
+        """Return the seeds of ``model`` on ``dataset``."""
+        of_model = self.seeds_of.get(model, self.seeds)
+        return self.seeds_of.get(f"{dataset}/{model}", of_model)
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
@@ -110,6 +129,10 @@ class Plan(Strict):
             )
         if other := {*self.set_of} - {*self.models, *self.datasets}:
             raise ValueError(f"set_of has {', '.join(sorted(other))}, which the plan has not")
+        pairs = {f"{dataset}/{model}" for dataset in self.datasets for model in self.models}
+        for key, names in (("seeds_of", self.seeds_of), ("leave_out", self.leave_out)):
+            if other := {*names} - {*self.models} - pairs:
+                raise ValueError(f"{key} has {', '.join(sorted(other))}, which the plan has not")
         runs = set[tuple[str, str, str]]()
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
@@ -205,18 +228,21 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     )
     cells = list[Cell]()
     for dataset, model, change in axes:
-        if change.applies(dataset, model):
+        if change.applies(dataset, model) and plan.has(dataset, model):
             cells += _cells(plan, dataset, model, change, home)
     if not cells:
-        raise UsageError(
-            f"The sweep {plan.name} has no run.", next="kmip-data sweep NAME, or --dataset NAME"
-        )
+        remedy = "kmip-data sweep NAME, or --dataset NAME"
+        if plan.leave_out:
+            chosen = f"--dataset {','.join(plan.datasets)} --model {','.join(plan.models)}"
+            remedy = f"{plan.name} leaves them out; without it: kmip-data sweep {chosen}"
+        raise UsageError(f"The sweep {plan.name} has no run.", next=remedy)
     return cells
 
 
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
     target = str(folder_of(dataset) or dataset)
-    variant, of = change.variant or plan.variant, plan.set_of
+    variant = change.variant or plan.variant or None
+    of = plan.set_of
     settings = plan.set + of.get(dataset, ()) + of.get(model, ()) + change.set
     config = config_for(target, model, variant, home=home)
     if plan.epochs is not None:
@@ -226,11 +252,11 @@ def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> 
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
     options = [
         "--as",
-        variant,
+        config.variant,
         *(["--epochs", str(plan.epochs)] if plan.epochs is not None else []),
     ]
     options += [word for item in settings for word in ("--set", item)]
-    for seed in dict.fromkeys(plan.seeds):
+    for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
         own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
         command = ("train", "--dataset", target, "--model", model, *options, *own)

@@ -38,6 +38,29 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     assert sorted(entry.name for entry in home.iterdir()) == ["built"]
 
 
+def test_a_dry_run_has_the_papers_cells_next_to_its_own():
+    out = done("sweep", "paper-city", "--dataset", "london", "--dry-run").out
+    row = r"^london/gps-kmip +paper-depth +1 +7 +for 500,000 parameters +accuracy 56.05 %, 1 run$"
+    assert re.search(row, out, re.MULTILINE)
+    assert "\npublished: paper, table of City-Networks results" in out
+    assert "exphormer" not in out
+    cells = kmip("sweep", "paper-points", "--model", "gcn", "--dry-run", "--json").json["cells"]
+    assert [cell["paper"] for cell in cells] == [
+        "f1 60.18 ± 0.04 %, 3 runs",
+        "miou 39.98 ± 1.47 %, 3 runs",
+    ]
+    assert [cell["seeds"] for cell in cells] == [[0, 1, 2]] * 2
+
+
+def test_seeds_of_the_line_replace_those_of_single_cells():
+    options = ("--dataset", "london", "--model", "gps-kmip", "--seeds", "0..3", "--dry-run")
+    assert len(kmip("sweep", "paper-city", *options, "--json").json["runs"]) == 4
+    message = refused(
+        "sweep", "paper-city", "--dataset", "la", "--model", "gps-bigbird", "--dry-run"
+    )
+    assert "kmip-data sweep --dataset la --model gps-bigbird" in message
+
+
 def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
     other = learnable_build(tmp_path / "other")  # of the same dataset
     options = (

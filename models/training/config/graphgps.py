@@ -97,7 +97,9 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     if file.unmapped:
         raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
     budgeted = "model.auto_satisfy_param_budget" in file.values
-    base, reads_activation = _as_its_code(load_preset(dataset, model), kind, budgeted=budgeted)
+    base, reads_activation = _as_its_code(
+        load_preset(dataset, model, "code"), kind, budgeted=budgeted
+    )
     seed, changes = file.get("seed", 0), _training(file, base)
     changes["model"] = _network(file, kind, base, reads_activation=reads_activation)
     file.unread += file.skip(*_NAMES["unread"]["gps" if kind in kinds else "stack"])
@@ -130,7 +132,7 @@ def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConf
     """
     model, kept = base.model, dict[str, Any]()
     if kind == "GPSModel" and budgeted:
-        code = load_preset(base.data.dataset, "gps-kmip").model
+        code = load_preset(base.data.dataset, "gps-kmip", "code").model
         kept = {
             "local": code.local,
             "ffn_activation": code.ffn_activation,

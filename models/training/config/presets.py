@@ -18,6 +18,7 @@ from kmip_data.manifest import Strict, dataset_names, read_shipped, shipped_name
 from kmip_data.models.config import kinds_of, merged, models, positional
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
+from kmip_data.models.training.config.published import PaperResult, published
 from kmip_data.wording import counted
 
 USUAL = "gps-kmip"  #: the model whose settings others take where upstream has none
@@ -40,23 +41,6 @@ class Note(Strict):
     text: str
 
 
-class PaperResult(Strict):
-    """The result that the paper reports. Never one of ours."""
-
-    metric: str
-    mean: float = Field(description="in percent")
-    std: float | None = None
-    runs: int
-    hours: float | None = None
-    hardware: str = ""
-    source: str
-    variant: str = Field(default="code", description="variant of the preset that it is of")
-
-
-#: Fields of a published result that a preset's own result takes from its base.
-_SHARED = ("metric", "runs", "hardware", "source")
-
-
 class Preset(Strict):
     """One file of ``manifests/experiments``, ``DATASET.MODEL.toml``, with what it takes from its base."""
 
@@ -70,6 +54,9 @@ class Preset(Strict):
         default=(),
         description="keys of ``text``, topics of ``note`` and variants that the base alone has",
     )
+    default: str = Field(
+        default="code", description="variant of the published figure, which runs without ``--as``"
+    )
     code: dict[str, dict[str, Any]] = Field(default_factory=dict)
     text: tuple[Difference, ...] = ()
     variant: dict[str, dict[str, Any]] = Field(
@@ -79,10 +66,7 @@ class Preset(Strict):
     ours: tuple[str, ...] = Field(default=(), description="variants that are not upstream's")
     note: tuple[Note, ...] = ()
     paper: PaperResult | None = Field(
-        default=None, description="none: the paper did not have the dataset"
-    )
-    paper_on: dict[str, PaperResult] = Field(
-        default_factory=dict, description="of a family's datasets"
+        default=None, description="set when it is read; none: the paper has no figure"
     )
 
     @property
@@ -117,16 +101,14 @@ class Preset(Strict):
 
         Code, differences, notes and variants are merged key by key. A base of another model keeps its
         attention and message passing only where the model's own file has the same kinds, also in variants.
-        A result is never taken over; what results of one table share is.
+        The default variant is never taken over.
         """
         dataset, model = name.split("/")
         own = read_shipped("experiments", f"{dataset}.{model}")
         base = cls.read(own["base"].replace(".", "/")) if "base" in own else None
-        code, table = own.get("code", {}), own.get("paper_on", {})
-        common = {key: table[key] for key in _SHARED if key in table}
-        results = {on: common | row for on, row in table.items() if on not in common}
+        code = own.get("code", {})
         text, note, variant = own.get("text", {}), own.get("note", {}), own.get("variant", {})
-        paper, ours = own.get("paper"), [*own.get("ours", ())]
+        ours = [*own.get("ours", ())]
         if base is not None:
             code = merged(base.code_for(model, code), code)
             text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
@@ -134,8 +116,6 @@ class Preset(Strict):
                 {row.topic: row.text for row in base.note} | note,
                 base.variants_for(code) | variant,
             )
-            paper = paper and _shared(base.paper) | paper
-            results = {on: _shared(base.paper_on.get(on)) | row for on, row in results.items()}
             ours += [name for name in base.ours if name not in ours]
         gone = own.get("without", ())
         return cls.model_validate(
@@ -152,8 +132,7 @@ class Preset(Strict):
                 ],
                 "variant": {key: row for key, row in variant.items() if key not in gone},
                 "ours": [key for key in ours if key not in gone],
-                "paper": paper,
-                "paper_on": results,
+                "paper": published(dataset, model),
             }
         )
 
@@ -189,11 +168,6 @@ class Preset(Strict):
         }
 
 
-def _shared(result: PaperResult | None) -> dict[str, Any]:
-    """Return the fields that rows of one table share."""
-    return result.model_dump(include=set(_SHARED)) if result is not None else {}
-
-
 def preset_names() -> list[str]:
     """``dataset/model`` of every preset, sorted."""
     return [name.replace(".", "/") for name in shipped_names("experiments")]
@@ -218,7 +192,7 @@ def read_preset(dataset: str, model: str) -> Preset:
         if shared in preset_names():
             preset = read_preset(*shared.split("/"))
             return preset.model_copy(
-                update={"dataset": dataset, "paper": preset.paper_on.get(dataset)}
+                update={"dataset": dataset, "paper": published(dataset, model)}
             )
         if model in models() and usual in preset_names():
             return _ours(read_preset(dataset, USUAL), model)
@@ -247,16 +221,17 @@ def _ours(base: Preset, model: str) -> Preset:
 
 
 def load_preset(
-    dataset: str, model: str = "gps-kmip", as_: str = "code", *, target: str | None = None
+    dataset: str, model: str = "gps-kmip", as_: str | None = None, *, target: str | None = None
 ) -> RunConfig:
     """Return the configuration of a preset.
 
     Parameters
     ----------
     as_
-        ``code``: what produced the published numbers. ``text``: the same with every key changed in
-        which the paper's text says otherwise; where the text is silent, both follow the code. Or another
-        variant that the preset names.
+        Default: the variant of the published figure, which is ``code`` but for two presets of London.
+        ``code``: upstream's file. ``text``: the same with every key changed in which the paper's text
+        says otherwise; where the text is silent, both follow the code. Or another variant that the
+        preset names.
     target
         What to train on; default: the preset's dataset.
 
@@ -266,15 +241,16 @@ def load_preset(
         There is no such preset or variant.
     """
     preset = read_preset(dataset, model)
+    variant = as_ or preset.default
     own = {
         "preset": preset.name,
-        "variant": as_,
+        "variant": variant,
         "data": {"dataset": target or dataset},
         "model": {"name": model},
     }
     config = config_from_mapping(merged(preset.code, own), f"the preset {preset.name!r}")
     # As the command line's --set, which has a word for no value (TOML has none).
-    changes = preset.changes(as_).items()
+    changes = preset.changes(variant).items()
     texts = [
         f"{key}={str(value).lower() if isinstance(value, bool) else value}"
         for key, value in changes
@@ -289,7 +265,7 @@ def folder_of(target: str) -> Path | None:
 
 
 def config_for(
-    target: str, model: str = "gps-kmip", as_: str = "code", *, home: Home | None = None
+    target: str, model: str = "gps-kmip", as_: str | None = None, *, home: Home | None = None
 ) -> RunConfig:
     """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
 
@@ -324,7 +300,7 @@ def config_for(
     if preset is not None:
         config = load_preset(preset, model, as_, target=dataset)
     else:
-        values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_}
+        values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_ or "code"}
         config = config_from_mapping(values, "the defaults")
     return config.model_copy(update={"data": config.data.model_copy(update=own)})
 
@@ -342,11 +318,15 @@ def origin(config: RunConfig) -> str:
     preset = read_preset(*config.preset.split("/"))
     preset.changes(config.variant)  # refuses an unknown variant
     if not preset.text:
-        whose = "" if preset.paper or preset.paper_on else ", not the paper's"
+        whose = "" if preset.paper else ", not the paper's"
         return f"preset {preset.name}{whose}: {preset.source}"
     how = f" as the paper's {config.variant} has it"
     if config.variant in preset.ours:
         how = f", variant {config.variant}, ours and not the paper's"
-    other, keys = "code" if config.variant == "text" else "text", counted(len(preset.text), "key")
+    elif config.variant == preset.default and preset.default != "code":
+        how = f", variant {config.variant}, which the published figure is of"
+    keys = counted(len(preset.text), "key")
     shown = f"kmip-data info {preset.dataset} --model {preset.model}"
-    return f"preset {preset.name}{how}; its {other} differs in {keys} ({shown})"
+    differs = {"code": "its text differs", "text": "its code differs"}
+    usual = "its text differs from its code"
+    return f"preset {preset.name}{how}; {differs.get(config.variant, usual)} in {keys} ({shown})"

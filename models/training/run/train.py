@@ -34,6 +34,7 @@ from kmip_data.models.training.machine import Device, build_logger, check_logger
 from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_evaluation, plan_memory
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
+from kmip_data.models.training.run.aim import aim_of
 from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
 from kmip_data.models.training.run.loop import Loop
@@ -112,6 +113,8 @@ def train(
         )  # refuses a wrong seed before any is trained
     if line := origin(config):
         log(line)
+    if aim := aim_of(config):
+        log(aim.line)
     done = Summary([], [])
     for seed in seeds:
         seeded = config.with_seed(seed)
@@ -324,8 +327,9 @@ def _announcement(
 ) -> Iterator[str]:
     config = run.config
     yield f"data: {run.data.description}"
+    depth = counted(config.model.layers, "layer")
     width = f"hidden_dim {config.model.hidden_dim}, {count_parameters(module.model):,} parameters"
-    yield f"model: {config.model.name}, {width}"
+    yield f"model: {config.model.name}, {depth}, {width}"
     schedule, epochs = config.schedule, config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
     shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""

@@ -84,7 +84,8 @@ OF_THE_PAPER = {
     "malnet": 5 * 5,
     "paper-depth": 3 * 4 * 2,
     "paper-lrgb": 9 * 4 * 4,
-    "paper-points": 9 * 2 * 3,
+    "paper-points": 8 * 2 * 3,
+    "paper-city": 4 * (4 * 4 + 4 + 4 + 3) + 2,
     "paper-search": 4
     * (13 + 3 * 11),  # upstream's linear_hp_search has as many, without the combinations
     "paper-search-city": 12 + 7 * 10,
@@ -121,6 +122,19 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
     for dataset, variant in (("cifar10", "code"), ("peptides-func", "influence-of-k")):
         wanted = config_for(dataset, "gps-kmip", variant)
         assert base[dataset].config == wanted.with_seed(base[dataset].seed)
+
+
+def test_seeds_of_a_cell_and_what_is_left_out(tmp_path, home):
+    of = {"gcn": [5], "paris/gcn": "1..2"}
+    plan = plan_of(tmp_path, **AXES, seeds_of=of, leave_out=["helsinki/gps-kmip"])
+    cells = [(cell.dataset, cell.model, cell.seed) for cell in cells_of(plan, home)]
+    paris = [
+        *(("paris", "gps-kmip", seed) for seed in range(3)),
+        *(("paris", "gcn", s) for s in (1, 2)),
+    ]
+    assert cells == [("helsinki", "gcn", 5), *paris]
+    without = plan_of(tmp_path, **AXES, leave_out=["gcn"])
+    assert {cell.model for cell in cells_of(without, home)} == {"gps-kmip"}
 
 
 def test_a_digest_is_that_of_what_a_run_learns():
@@ -196,6 +210,9 @@ def test_what_is_wrong_in_a_plan_is_named(tmp_path):
             "then takes changes of keys",
         ),
         ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which the plan has not"),
+        ({"seeds_of": {"clouds/gin": [0]}}, "seeds_of has clouds/gin, which the plan has not"),
+        ({"seeds_of": {"gps-kmip": "3..1"}}, "seeds_of.gps-kmip"),
+        ({"leave_out": ["gin"]}, "leave_out has gin, which the plan has not"),
         ({"changes": [{"name": "a/b"}]}, "changes.0.name"),
         ({"seeds": "3..1"}, "seeds"),
         ({"seeds": "many"}, "seeds"),

@@ -30,7 +30,7 @@ UPSTREAM = {"s3dis": "S3DIS", "shapenet-part": "ShapeNet"}
 def check_text_changes_exactly_the_listed_keys(name):
     dataset, model = name.split("/")
     code, text, preset = (
-        load_preset(dataset, model),
+        load_preset(dataset, model, "code"),
         load_preset(dataset, model, "text"),
         read_preset(dataset, model),
     )
@@ -143,9 +143,12 @@ def test_a_variant_of_ours_says_so():
 def test_named_variants():
     variants = ["code", "text", "best-of-each", "search-start", "small-city", "paper-depth"]
     assert read_preset("london", "gps-kmip").variants == variants
-    config = load_preset("london", as_="paper-depth")
+    config = load_preset("london")
     assert (config.variant, config.model.layers) == ("paper-depth", 7)
+    assert load_preset("london", as_="paper-depth") == config
     assert load_preset("london", as_="text").model.layers == 7
+    assert load_preset("london", as_="code").model.layers == 12  # upstream's file
+    assert "which the published figure is of" in origin(config)
     with pytest.raises(UsageError, match="Did you mean 'paper-depth'"):
         load_preset("london", as_="paper-deph")
     with pytest.raises(UsageError, match="no variant of paris/gps-kmip called 'paper-depth'"):
@@ -295,5 +298,6 @@ def test_each_city_has_its_result() -> None:
     assert read_preset("london", "gat").paper.mean == 57.19
     assert read_preset("london", "gps-performer").paper.runs == 1
     assert read_preset("london", "gps-bigbird").paper is None  # out of memory in the paper
-    assert load_preset("london", "gps-performer", "paper-depth").model.layers == 5
+    assert load_preset("london", "gps-performer").model.layers == 5
+    assert load_preset("london", "gps-performer", "code").model.layers == 12
     assert read_preset("helsinki", "gat").paper is None

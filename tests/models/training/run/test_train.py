@@ -69,7 +69,7 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
     width, parameters = result.config["model"]["hidden_dim"], result.num_parameters
     assert width != 56
     assert parameters <= 30_000
-    assert f"model: gps-kmip, hidden_dim {width}, {parameters:,} parameters" in said
+    assert f"model: gps-kmip, 1 layer, hidden_dim {width}, {parameters:,} parameters" in said
 
 
 @pytest.mark.parametrize("per", ["epoch", "step"])

@@ -1,0 +1,90 @@
+"""Published figure that a run aims at."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kmip_data.manifest import dataset_names
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.overrides import documented_keys, key_value
+from kmip_data.models.training.config.presets import load_preset, read_preset
+from kmip_data.models.training.config.published import PaperResult, published_at_k
+from kmip_data.models.training.run.folder import is_share, value_text
+from kmip_data.wording import counted
+
+_K = "model.attention.k"
+_MOST_SHOWN = 3  #: keys that a line names
+_SECTIONS = ("data.", "model.", "optimiser.", "schedule.", "training.")
+#: Keys of these sections that no figure depends on, or that a run's path has.
+_APART = {"data.dataset", "data.sample", "training.seed", "model.attention.warm_start"}
+
+
+class Aim(NamedTuple):
+    """A figure of the paper, and how a run differs from what the figure is of."""
+
+    figure: PaperResult
+    other_keys: list[str]  #: keys with another value
+    sample: bool  #: True if the run is on a sample
+
+    @property
+    def value(self) -> str:
+        """Figure for people, such as ``accuracy 61.72 ± 0.35 %, 4 runs``."""
+        share = is_share(self.figure.metric)
+        scale = 0.01 if share else 1
+        std = None if self.figure.std is None else scale * self.figure.std
+        value = value_text(self.figure.metric, scale * self.figure.mean, std)
+        unit = " %" if share else ""
+        return f"{self.figure.metric} {value}{unit}, {counted(self.figure.runs, 'run')}"
+
+    @property
+    def line(self) -> str:
+        """Line of a log: the figure, its source, and what the run has otherwise."""
+        line = f"published: {self.value} ({self.figure.source})"
+        if self.sample:
+            line += "; of the complete data, not of a sample"
+        if self.other_keys:
+            keys = ", ".join(self.other_keys[:_MOST_SHOWN])
+            more = len(self.other_keys) - _MOST_SHOWN
+            line += (
+                f"; this run has other values of {keys}{f' and {more} more' if more > 0 else ''}"
+            )
+        return line
+
+
+def aim_of(config: RunConfig) -> Aim | None:
+    """Return the published figure of a run's dataset, model and metric; None without one.
+
+    A run with the settings of the paper's experiment on the influence of k aims at the figure of its k,
+    others at that of their preset.
+    """
+    if not config.preset:
+        return None
+    preset = read_preset(*config.preset.split("/"))
+    dataset = config.data.dataset
+    if dataset in dataset_names() and dataset != preset.dataset:  # a configuration of another one
+        return None
+
+    k = getattr(config.model.attention, "k", None)
+    if isinstance(k, int) and preset.model == "gps-kmip":
+        figure = published_at_k(preset.dataset, config.variant, k)
+        if figure is not None and set(_other_keys(config, config.variant)) <= {_K}:
+            return Aim(figure, [], config.data.sample)
+
+    if preset.paper is None or preset.paper.metric != config.training.metric:
+        return None
+    variant = "text" if config.variant == "text" else preset.default
+    return Aim(preset.paper, _other_keys(config, variant), config.data.sample)
+
+
+def _other_keys(config: RunConfig, variant: str) -> list[str]:
+    """Return the keys in which ``config`` is not its preset's ``variant``."""
+    dataset, model = config.preset.split("/")
+    seed = config.training.seed  # of the split, too, where that follows the run
+    config = config.with_seed(seed)
+    preset = load_preset(dataset, model, variant).with_seed(seed)
+    names = [key.name for key in documented_keys() if key.name.startswith(_SECTIONS)]
+    differing = []
+    for name in dict.fromkeys(names):
+        if name not in _APART and key_value(config, name) != key_value(preset, name):
+            differing.append(name)
+    return differing

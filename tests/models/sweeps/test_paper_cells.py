@@ -1,0 +1,223 @@
+"""Plans that repeat the paper: their cells, seeds and variants against its tables."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from support.cases import check_each
+from support.reports import write_run
+
+from kmip_data.builds.home import Home
+from kmip_data.manifest import read_shipped
+from kmip_data.models.reports.tables import read_runs, tables_of
+from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan, sweep_names
+from kmip_data.models.sweeps.running import folders_of
+from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
+from kmip_data.models.training.config.published import PaperTable, paper_tables
+from kmip_data.models.training.run.aim import aim_of
+
+TABLES = {table.plan: table for table in paper_tables()}
+OVER_K = read_shipped("results", "influence-of-k")
+#: Plans of the paper's searches, which have no table, and ours.
+OTHERS = {"paper-depth", "paper-search", "paper-search-city"}
+OURS = {"k-schedule", "small-cities", "small-city-search"}
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reproduce.md").read_text("utf-8")
+TITLES = {
+    "GCN": "gcn",
+    "GINE": "gine",
+    "GAT": "gat",
+    "GatedGCN": "gated-gcn",
+    "BigBird": "gps-bigbird",
+    "Performer": "gps-performer",
+    "Exphormer": "exphormer",
+    "k-MIP": "gps-kmip",
+}
+
+
+@pytest.fixture
+def home(tmp_path) -> Home:
+    return Home.locate(tmp_path / "home")
+
+
+def by_cell(plan: str, home: Home) -> dict[tuple[str, str, str], list[Cell]]:
+    """Cells of a plan by dataset, model and change, one for each seed."""
+    groups = defaultdict(list)
+    for cell in cells_of(read_plan(plan), home):
+        groups[cell.dataset, cell.model, cell.change].append(cell)
+    return groups
+
+
+def figures(table: PaperTable) -> dict[tuple[str, str], str]:
+    """Figures of a table as printed, by dataset and model, without its empty cells."""
+    printed = {}
+    for model, row in table.results.items():
+        for dataset, cell in zip(table.datasets, row, strict=True):
+            if cell not in {"OOM", "–"}:
+                printed[dataset, model] = cell
+    return printed
+
+
+def test_every_plan_is_of_a_table_of_a_search_or_ours():
+    over_k = {"influence-of-k", "k-pareto", "malnet"}
+    assert {*TABLES} | over_k | OTHERS | OURS == {*sweep_names()}
+
+
+def test_a_plan_has_the_cells_of_its_table(home):
+    def check(name: str) -> None:
+        printed = figures(TABLES[name])
+        groups = by_cell(name, home)
+        assert {(dataset, model) for dataset, model, _ in groups} == printed.keys()
+        for (dataset, model, change), cells in groups.items():
+            figure = printed[dataset, model]
+            runs = TABLES[name].runs if "±" in figure else 1
+            assert change == ""
+            assert [cell.seed for cell in cells] == [*range(runs)], (dataset, model)
+            for cell in cells:
+                preset = load_preset(dataset, model)
+                assert cell.config == preset.with_seed(cell.seed)
+                assert cell.config.variant == read_preset(dataset, model).default
+                aim = aim_of(cell.config)
+                assert (aim.other_keys, aim.sample) == ([], False)
+                assert figure in aim.value
+                assert f"{runs} run" in aim.value
+
+    check_each(check, sorted(TABLES))
+
+
+def test_what_the_paper_leaves_empty_is_left_out():
+    city = TABLES["paper-city"]
+    empty = {
+        f"{dataset}/{model}"
+        for model in city.results
+        for dataset in city.datasets
+        if (dataset, model) not in figures(city)
+    }
+    plan = read_plan("paper-city")
+    left_out = set()
+    for dataset in plan.datasets:
+        for model in plan.models:
+            left_out |= set() if plan.has(dataset, model) else {f"{dataset}/{model}"}
+    assert left_out == empty
+    assert len(empty) == 4 + 2 + 1
+
+
+@pytest.mark.parametrize("name", ["influence-of-k", "k-pareto", "malnet"])
+def test_a_plan_over_k_has_the_cells_of_that_table(name, home):
+    curves = {curve["name"]: curve for curve in OVER_K["dataset"]}
+    rows = defaultdict(list)
+    for (dataset, model, change), cells in by_cell(name, home).items():
+        assert model == "gps-kmip"
+        assert [cell.seed for cell in cells] == [*range(OVER_K["runs"])]
+        k = cells[0].config.model.attention.k
+        assert change == f"k{k}"
+        rows[dataset].append(k)
+        row = OVER_K["k"].index(k)
+        curve, aim = curves[dataset], aim_of(cells[0].config)
+        assert cells[0].config.variant == curve["variant"]
+        figure = (curve["mean"][row], curve["std"][row], curve["metric"])
+        assert (aim.figure.mean, aim.figure.std, aim.figure.metric) == figure
+        assert aim.other_keys == []
+    if name == "malnet":
+        assert {dataset: {*ks} <= {*OVER_K["k"]} for dataset, ks in rows.items()} == {
+            "malnet-tiny": True
+        }
+    else:
+        assert all(ks == OVER_K["k"] for ks in rows.values())
+    if name == "influence-of-k":
+        assert {*rows} == {*curves}
+
+
+def test_the_search_for_a_depth_has_the_message_passing_of_its_table(home):
+    table = TABLES["paper-points"]
+    stacks = [model for model in table.results if not model.startswith(("gps-", "exp"))]
+    depths = defaultdict(set)
+    for (dataset, model, change), cells in by_cell("paper-depth", home).items():
+        [cell] = cells
+        assert cell.seed == 0
+        assert change == f"depth-{cell.config.model.layers}"
+        depths[dataset, model].add(cell.config.model.layers)
+    assert depths.keys() == {(dataset, model) for dataset in table.datasets for model in stacks}
+    for (dataset, model), layers in depths.items():
+        assert layers == {5, 10, 15}
+        assert load_preset(dataset, model).model.layers in layers
+
+
+def test_the_searches_are_of_the_models_whose_figures_are_the_papers_own(home):
+    lrgb, city = TABLES["paper-lrgb"], TABLES["paper-city"]
+    searched = {(dataset, model) for dataset, model, _ in by_cell("paper-search", home)}
+    assert searched == {cell for cell in figures(lrgb) if cell[1] not in lrgb.taken_from}
+    searched = {(dataset, model) for dataset, model, _ in by_cell("paper-search-city", home)}
+    assert searched == {cell for cell in figures(city) if cell[0] == "paris"}
+
+
+def test_a_default_has_the_depth_that_the_papers_text_gives():
+    """The only defaults that are not upstream's file are London's."""
+    others = set()
+    for name in preset_names():
+        preset = read_preset(*name.split("/"))
+        if preset.paper is None:
+            continue
+        default, text = load_preset(*name.split("/")), load_preset(*name.split("/"), "text")
+        assert default.model.layers == text.model.layers, name
+        if preset.default != "code":
+            others.add(name)
+    assert others == {"london/gps-kmip", "london/gps-performer"}
+
+
+def test_a_report_of_the_table_has_a_difference_in_every_row(home):
+    cells = by_cell("paper-city", home)
+    for (dataset, model, _), [first, *_] in cells.items():
+        config = first.config
+        write_run(
+            home.root,
+            0.5,
+            dataset=dataset,
+            model=model,
+            variant=config.variant,
+            name=first.folder.name,
+        )
+    runs, notices = read_runs(folders_of(["paper-city"], home))
+    assert notices == []
+    rows = [row for table in tables_of(runs)[0] for row in table.rows]
+    assert {(row["dataset"], row["model"]) for row in rows} == figures(TABLES["paper-city"]).keys()
+    assert all(row["to_paper"] is not None and row["changes"] == "" for row in rows)
+
+
+def test_hours_of_the_page_are_those_of_the_commands(home):
+    """Its two tables, cell by cell, and the sums over what the plans queue."""
+
+    def hours(name: str) -> dict[str, float]:
+        spent = defaultdict(float)
+        table = TABLES[name]
+        for (dataset, model, _), cells in by_cell(name, home).items():
+            spent[dataset] += len(cells) * table.result(dataset, model).hours
+        return spent
+
+    points, city = hours("paper-points"), sum(hours("paper-city").values())
+    for title, dataset in (("ShapeNet-Part", "shapenet-part"), ("S3DIS", "s3dis")):
+        [total] = re.findall(rf"^\| {title} \(.*\| ([\d,]+) \|$", PAGE, re.MULTILINE)
+        assert total == f"{points[dataset]:,.0f}"
+    [(runs, total)] = re.findall(r"(\d+) runs, (\d+) hours", PAGE)
+    assert int(runs) == len(cells_of(read_plan("paper-city"), home))
+    assert total == f"{city:.0f}"
+
+    cells = 0
+    columns: list[str] = []
+    for line in PAGE.splitlines():
+        if line.startswith("| | GCN"):
+            columns = [title.strip() for title in line.strip("| ").split("|")]
+        words = [word.strip() for word in line.strip("|").split("|")]
+        dataset = words[0].partition(" (")[0].lower()
+        table = next((table for table in TABLES.values() if dataset in table.datasets), None)
+        if table is None or not columns or not line.startswith("| "):
+            continue
+        for title, word in zip(columns, words[1:], strict=True):
+            if title in TITLES:
+                result = table.result(dataset, TITLES[title])
+                value = re.match(r"[\d.]+", word)
+                assert (value and float(value[0])) == (result and result.hours), (dataset, title)
+                cells += 1
+    assert cells == 8 * (2 + 4)

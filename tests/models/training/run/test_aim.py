@@ -1,0 +1,73 @@
+"""The line of a log on the published figure that a run aims at."""
+
+from __future__ import annotations
+
+import pytest
+
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for, preset_names, read_preset
+from kmip_data.models.training.run.aim import aim_of
+
+CITY = "paper, table of City-Networks results and table of their training times"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "line"),
+    [
+        ("london", "gps-kmip", f"published: accuracy 56.05 %, 1 run ({CITY})"),
+        ("london", "gat", f"published: accuracy 57.19 ± 1.09 %, 4 runs ({CITY})"),
+        (
+            "peptides-struct",
+            "gcn",
+            "published: mae 0.2460 ± 0.0007, 4 runs "
+            "(paper, table of LRGB results, which takes it from Tönshoff et al.)",
+        ),
+        (
+            "s3dis",
+            "exphormer",
+            "published: miou 68.37 ± 0.23 %, 3 runs "
+            "(paper, table of point cloud results; hours from its plotting code)",
+        ),
+    ],
+)
+def test_a_run_says_the_figure_and_its_source(dataset, model, line):
+    assert aim_of(config_for(dataset, model)).line == line
+    assert aim_of(config_for(dataset, model, "text")).line == line
+
+
+def test_every_preset_with_a_figure_says_it():
+    for name in preset_names():
+        figure = read_preset(*name.split("/")).paper
+        aim = aim_of(config_for(*name.split("/")))
+        assert (aim and aim.figure) == figure, name
+        assert not (aim and aim.other_keys), name
+
+
+def test_a_run_without_a_figure_says_nothing():
+    for dataset, model in (("helsinki", "gps-kmip"), ("mine", "gcn"), ("london", "exphormer")):
+        assert aim_of(config_for(dataset, model)) is None
+    other_metric = apply_overrides(config_for("london"), ["training.metric=f1"])
+    assert aim_of(other_metric) is None
+    config = config_for("london")
+    data = config.data.model_copy(update={"dataset": "helsinki"})
+    assert aim_of(config.model_copy(update={"data": data})) is None
+
+
+def test_what_differs_from_the_figure_is_named():
+    def other(*items, as_=None):
+        return aim_of(apply_overrides(config_for("london", as_=as_), items))
+
+    assert other("training.seed=3").other_keys == []
+    line = other("training.epochs=3", "data.sample=true").line
+    ending = "; of the complete data, not of a sample; this run has other values of training.epochs"
+    assert line.endswith(ending)
+    assert other(as_="code").other_keys == ["model.layers"]
+    assert " and " in other(as_="small-city").line.rpartition("other values of ")[2]
+
+
+def test_another_k_aims_at_the_figure_of_that_k():
+    config = apply_overrides(config_for("malnet-tiny"), ["model.attention.k=100"])
+    assert (aim_of(config).figure.mean, aim_of(config).other_keys) == (93.4, [])
+    config = apply_overrides(config_for("peptides-func"), ["model.attention.k=100"])
+    assert aim_of(config).figure.mean == 66.27  # the experiment has other settings on Peptides
+    assert aim_of(config).other_keys == ["model.attention.k"]
