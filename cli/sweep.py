@@ -82,7 +82,7 @@ def command(
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    given = {
+    given: dict[str, Any] = {
         name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]
     }
     if chosen["seeds"] is not None:

@@ -82,9 +82,10 @@ def _other_keys(config: RunConfig, variant: str) -> list[str]:
     seed = config.training.seed  # of the split, too, where that follows the run
     config = config.with_seed(seed)
     preset = load_preset(dataset, model, variant).with_seed(seed)
-    names = [key.name for key in documented_keys() if key.name.startswith(_SECTIONS)]
-    differing = []
-    for name in dict.fromkeys(names):
-        if name not in _APART and key_value(config, name) != key_value(preset, name):
-            differing.append(name)
-    return differing
+    keys = (key.name for key in documented_keys())
+    names = [name for name in dict.fromkeys(keys) if name.startswith(_SECTIONS)]
+    return [
+        name
+        for name in names
+        if name not in _APART and key_value(config, name) != key_value(preset, name)
+    ]

@@ -9,30 +9,22 @@ from kmip_data.models.training.config.presets import config_for, preset_names, r
 from kmip_data.models.training.run.aim import aim_of
 
 CITY = "paper, table of City-Networks results and table of their training times"
+LRGB = "paper, table of LRGB results"
+POINTS = "paper, table of point cloud results; hours from its plotting code"
 
 
-@pytest.mark.parametrize(
-    ("dataset", "model", "line"),
-    [
-        ("london", "gps-kmip", f"published: accuracy 56.05 %, 1 run ({CITY})"),
-        ("london", "gat", f"published: accuracy 57.19 ± 1.09 %, 4 runs ({CITY})"),
-        (
-            "peptides-struct",
-            "gcn",
-            "published: mae 0.2460 ± 0.0007, 4 runs "
-            "(paper, table of LRGB results, which takes it from Tönshoff et al.)",
-        ),
-        (
-            "s3dis",
-            "exphormer",
-            "published: miou 68.37 ± 0.23 %, 3 runs "
-            "(paper, table of point cloud results; hours from its plotting code)",
-        ),
-    ],
-)
-def test_a_run_says_the_figure_and_its_source(dataset, model, line):
-    assert aim_of(config_for(dataset, model)).line == line
-    assert aim_of(config_for(dataset, model, "text")).line == line
+LINES = {
+    "london/gps-kmip": f"accuracy 56.05 %, 1 run ({CITY})",
+    "london/gat": f"accuracy 57.19 ± 1.09 %, 4 runs ({CITY})",
+    "peptides-struct/gcn": f"mae 0.2460 ± 0.0007, 4 runs ({LRGB}, which takes it from Tönshoff et al.)",
+    "s3dis/exphormer": f"miou 68.37 ± 0.23 %, 3 runs ({POINTS})",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_run_says_the_figure_and_its_source(name):
+    for variant in (None, "text"):
+        assert aim_of(config_for(*name.split("/"), variant)).line == f"published: {LINES[name]}"
 
 
 def test_every_preset_with_a_figure_says_it():
