@@ -9,7 +9,7 @@ WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTHONS ?= 3.11 3.12 3.13 3.14
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help venv demo check test test-pythons lint bench gpu figures torture docs wheel clean
+.PHONY: help venv demo check test test-pythons lint bench gpu real figures torture docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -50,6 +50,9 @@ bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in o
 
 gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 8 minutes of one; DRY=1 tries it on a CPU
 	$(BIN)/python -m tests.gpu --out build/gpu
+
+real: $(STAMP)  ## every dataset from its real mirrors, to one epoch; NAMES="paris …"; resumable; DRY=1 needs no network
+	$(BIN)/python -m tests.real --out build/real$(if $(DRY),-dry) $(NAMES)
 
 lint: $(STAMP)  ## ruff, structure, mypy strict, the layering, codespell
 	$(BIN)/ruff check .

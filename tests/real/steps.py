@@ -1,0 +1,120 @@
+"""Steps of ``make real`` for one dataset: each mirror, then the commands a user types.
+
+Each returns a note for the table or raises; it runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from kmip_data.builds.home import Home, find_build
+from kmip_data.errors import CheckFailed, human_bytes
+from kmip_data.manifest import Manifest, Mirror, Source, load_manifest
+
+Step = tuple[str, Callable[[], str]]
+
+
+def steps_of(name: str, home: Home) -> list[Step]:
+    """Return the steps of a dataset in their order, by name."""
+    manifest = load_manifest(name)
+    steps: list[Step] = []
+    for source in manifest.sources:
+        for number, mirror in enumerate(source.mirrors):
+            if not source.packaged:
+                check = partial(check_mirror, manifest, source, mirror, home)
+                steps.append((f"mirror {number + 1} of {source.name}", check))
+    if manifest.sources:
+        steps.append(("fetch", partial(command, home, "fetch", name)))
+    steps += [
+        ("build", partial(command, home, "build", name, "--offline")),
+        ("counts", partial(counts, name, home)),
+        ("verify", partial(verify, name, home)),
+        ("epoch", partial(command, home, "train", "--dataset", name, "--epochs", "1")),
+    ]
+    return steps
+
+
+def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home) -> str:
+    """Download a source from one mirror alone; size and digest are checked where they are pinned.
+
+    The first mirror that answers fills the home, so that ``fetch`` has nothing left to download; what the
+    others send is compared with that and removed.
+    """
+    from kmip_data.pipelines.raw.archives import open_archive
+    from kmip_data.pipelines.raw.copies import verified_receipt
+    from kmip_data.pipelines.raw.download import fetch_source
+    from kmip_data.pipelines.raw.extract import recognise
+    from kmip_data.pipelines.raw.obtain import require_agreement
+
+    require_agreement(manifest, home)
+    content = source.content or manifest.content
+    kept = home.raw / manifest.name / source.name
+    first = verified_receipt(kept)
+    scratch = home.root / "mirrors" / manifest.name / str(source.mirrors.index(mirror))
+    # A receipt of this very mirror: an earlier run was stopped after the download.
+    again = first is None or first.origin == mirror.address
+    target = kept if again else scratch / source.name
+
+    def check(path: Path) -> None:
+        if source.container == "archive":
+            recognise(open_archive(path), content)
+
+    alone = source.model_copy(update={"mirrors": (mirror,)})
+    receipt = fetch_source(
+        alone, target, hint="", quiet=True, max_bytes=content.max_total_bytes, check=check
+    )
+    pinned = mirror.sha256 or mirror.md5 or mirror.git_blob
+    notes = [human_bytes(receipt.bytes), f"SHA-256 {receipt.sha256[:12]}…"]
+    notes.append("the pinned digest" if pinned else "no digest is pinned")
+    if target != kept:
+        same = first is not None and first.sha256 == receipt.sha256
+        notes.append("the same bytes as in the home" if same else "other bytes than in the home")
+        shutil.rmtree(scratch)
+    return ", ".join(notes)
+
+
+def command(home: Home, *words: str) -> str:
+    """Run a command of kmip-data on ``home``; a failure raises with its message."""
+    from kmip_data.cli.main import run
+
+    out = io.StringIO()
+    err = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([*words, "--home", str(home.root), "--quiet"])
+    if code:
+        raise CheckFailed(f"exit code {code}: {' '.join(err.getvalue().split())[:400]}")
+    return f"kmip-data {' '.join(words)}"
+
+
+def counts(name: str, home: Home) -> str:
+    """Compare graphs, mean nodes and edges, and parts of the build with the published ones."""
+    expected = load_manifest(name).expected
+    build = find_build(home, name)
+    if build is None:
+        raise CheckFailed(f"There is no build of {name}.")
+    graphs, nodes, edges = (
+        sum(getattr(shard, level) for shard in build.card.shards)
+        for level in ("graphs", "nodes", "edges")
+    )
+    found = f"{graphs:,} graphs, {nodes / graphs:,.2f} nodes and {edges / graphs:,.2f} edges each"
+    if expected.graphs is None:
+        return f"{found}; no counts are published"
+    published = f"{expected.graphs:,}, {expected.avg_nodes} and {expected.avg_edges}"
+    if not build.card.complete:
+        raise CheckFailed(f"{found}; published: {published}. {' '.join(build.card.notes)}")
+    return f"{found}; published: {published}"
+
+
+def verify(name: str, home: Home) -> str:
+    """Verify the build, against published digests where there are some of it."""
+    from kmip_data.builds.verify import published_builds
+
+    build = find_build(home, name)
+    if build is not None and build.card.key in published_builds():
+        return command(home, "verify", name, "--published")
+    return f"{command(home, 'verify', name)}; no digests of this build are published"
