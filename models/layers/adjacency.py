@@ -158,8 +158,8 @@ class SharedMembers(EdgeList):
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum over the nodes of each graph, on all processes."""
-        own = _SumAtTargets.apply(values, self)  # type: ignore[no-untyped-call]
-        return self.partition.total(own)  # type: ignore[union-attr]
+        wide = values.to(torch.promote_types(values.dtype, torch.float32))
+        return self.partition.sum_of_nodes(wide)  # type: ignore[union-attr]
 
 
 class _LookUp(torch.autograd.Function):

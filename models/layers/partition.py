@@ -3,12 +3,15 @@
 What a layer reads of other processes' nodes it exchanges: message passing the *halo*, sources of own edges
 that are other processes' nodes; k-MIP attention the keys and values of all nodes; norms and losses sums.
 Every exchange sends its gradient the way back, so that N processes compute what one does, to the rounding of
-sums. Dropout draws the numbers of all rows on each process and keeps those of its own.
+sums. Dropout draws the numbers of all rows on each process and keeps those of its own. On a CPU the sums over
+nodes that a forward pass needs run in the order of the nodes, so that they have the bits of one process; only
+batch norms, whose sums are combined in float64, and the reported loss do not.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -69,6 +72,18 @@ class Partition:
     def total(self, x: Tensor) -> Tensor:
         """Sum over all processes, any shape."""
         return _Total.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+
+    def sum_of_nodes(self, x: Tensor) -> Tensor:
+        """Sum the rows of all nodes, (n, d) → (1, d); on a CPU with the bits that one process gets."""
+        return _SumOfNodes.apply(x, self)  # type: ignore[no-any-return, no-untyped-call]
+
+    @functools.cached_property
+    def order(self) -> Tensor:
+        """(N,) int64, row of each node where shares follow each other without padding."""
+        width = max(self.sizes)
+        sizes = torch.tensor(self.sizes, device=self.place.device)
+        starts = sizes.cumsum(0) - sizes
+        return starts[self.place // width] + self.place % width
 
     @property
     def everyone(self) -> AllNodes:
@@ -219,6 +234,54 @@ class _Gathered(torch.autograd.Function):
         mine = grad.new_empty(width, *grad.shape[1:])
         _reduce_scatter(mine, sent)
         return mine[: len(part.nodes.rows)], None
+
+
+class _SumOfNodes(torch.autograd.Function):
+    """Sum over the nodes in their order: a float32 sum depends on it, and near ties of keys on the sum.
+
+    Each process sums a range of the channels over all nodes. It sends and receives about as much as its own
+    rows, where a gather of all rows would grow with the number of processes.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, part: Partition) -> Tensor:
+        ctx.rows = len(x)
+        if x.device.type != "cpu":
+            # A GPU's reduction depends on the shape: no order of rows would give equal bits.
+            total = x.sum(0, keepdim=True)
+            distributed.all_reduce(total)
+            return total
+
+        # 1. Deal the channels: this process takes one range of them of every node.
+        processes = len(part.sizes)
+        width = -(-x.shape[1] // processes)
+        ranges = torch.split(x, width, dim=1)
+        sent = [channels.shape[1] * len(x) for channels in ranges]
+        sent += [0] * (processes - len(ranges))
+        rank = distributed.get_rank()
+        mine = sent[rank] // len(x)
+        received = [mine * size for size in part.sizes]
+        rows = x.new_empty(len(part.order), mine)
+        buffer = torch.cat([channels.reshape(-1) for channels in ranges])
+        distributed.all_to_all_single(rows.view(-1), buffer, received, sent)
+
+        # 2. Add node after node, as ``EdgeList.sum`` does where one process has them all.
+        rows = rows.index_select(0, part.order)
+        own = x.new_zeros(1, width)
+        first = torch.zeros(len(rows), dtype=torch.int64)
+        own[:, :mine] = x.new_zeros(1, mine).index_add(0, first, rows)
+
+        # 3. Every process gets all channels.
+        sums = x.new_empty(processes, width)
+        _all_gather(sums, own)
+        return sums.view(1, -1)[:, : x.shape[1]].contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        total = grad.contiguous().clone()
+        distributed.all_reduce(total)
+        return total.expand(ctx.rows, -1), None
 
 
 class _Total(torch.autograd.Function):
