@@ -6,6 +6,9 @@ from kmip_data.datasets.inputs import LocalDegreeProfile as LocalDegreeProfile
 from kmip_data.datasets.lightning import GraphDataModule as GraphDataModule
 from kmip_data.datasets.points import S3DIS as S3DIS
 from kmip_data.datasets.points import ShapeNetPart as ShapeNetPart
+from kmip_data.datasets.pyg import GNNBenchmarkDataset as GNNBenchmarkDataset
+from kmip_data.datasets.pyg import LRGBDataset as LRGBDataset
+from kmip_data.datasets.pyg import ShapeNet as ShapeNet
 from kmip_data.datasets.small_graphs import COCOSP as COCOSP
 from kmip_data.datasets.small_graphs import ECHO as ECHO
 from kmip_data.datasets.small_graphs import CIFAR10Superpixels as CIFAR10Superpixels

@@ -12,9 +12,10 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
+from kmip_data.datasets.pyg_calls import MEANINGS, takes_pyg_calls
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import CARD_NAME
-from kmip_data.format.splits import PARTS
+from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
 from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.pipelines.find import find, obtain, split_name
 from kmip_data.plugins import seek
@@ -30,6 +31,9 @@ class Arguments(BuildArguments, total=False):
 
     home: Folder | Home | None
     transform: Transform | None
+    pre_transform: Transform | None
+    pre_filter: Callable[[Data], bool] | None
+    force_reload: bool
     columns: Sequence[str] | None
     build: bool
     sample: bool
@@ -50,10 +54,10 @@ class RuleArguments(PartArguments, total=False):
 
 
 _DEFAULTS: Final[dict[str, Any]] = {
-    **dict.fromkeys(
-        ("home", "split", "split_rule", "split_seed", "transform", "columns", "build", "sample")
-    ),
+    **dict.fromkeys(("home", "split", "split_rule", "split_seed", "transform")),
+    **dict.fromkeys(("pre_transform", "pre_filter", "force_reload", "columns", "build", "sample")),
     "split": "train",
+    "force_reload": False,
     "build": True,
     "sample": False,
     "limit": None,
@@ -100,9 +104,13 @@ class BuiltDataset(ShardedDataset):
                     f"argument of {title}", key, known, command=f"help(kmip_data.{title})"
                 )
         given = {**_DEFAULTS, **arguments}
-        if given["split"] not in {None, *PARTS}:  # before a download and a build
-            raise unknown_name(
-                "part of the split", str(given["split"]), PARTS, command="split=None, for all"
+        part = part_name(given["split"])
+        if part not in {None, *PARTS, TRAIN_AND_VAL}:  # before a download and a build
+            raise unknown_name("part of the split", str(part), PARTS, command="split=None, for all")
+        if given["force_reload"]:
+            raise UsageError(
+                "force_reload=True: a build is not made again by opening it.",
+                next="kmip-data verify BUILD --repair, or remove it and build again",
             )
         drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
@@ -124,11 +132,22 @@ class BuiltDataset(ShardedDataset):
         }
         build = obtain(target, {**parameters, "limit": given["limit"]}, rule, **options)
         reading |= {"split_name": split_name(build, rule), "columns": given["columns"]}
-        transforms = [each for each in (first(build), given["transform"]) if each is not None]
+        prepare = first(build)
+        steps = (prepare, given["pre_transform"], given["transform"])
+        transforms = [step for step in steps if step is not None]
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
-        super().__init__(
-            build, given["split"] if "split" in self._known else None, transform, **reading
-        )
+        super().__init__(build, part if "split" in self._known else None, transform, **reading)
+        if given["pre_filter"] is not None:
+            self._select(prepare, given["pre_filter"])
+
+    def _select(self, prepare: Transform | None, keep: Callable[[Data], bool]) -> None:
+        """Select the graphs that ``keep`` is true of, before any transform of the user's."""
+        kept = []
+        for number in range(self.len()):
+            data = self.get(number)
+            if keep(data if prepare is None else prepare(data)):
+                kept.append(number)
+        self._indices = kept
 
 
 def _sign(cls: type[BuiltDataset]) -> None:
@@ -143,13 +162,17 @@ def _sign(cls: type[BuiltDataset]) -> None:
         return  # of a subclass elsewhere
     (arguments,) = get_args(get_type_hints(init)[own.pop().name])
     kinds = arguments.__annotations__
-    cls._known = [key for key in _DEFAULTS if key in kinds]
+    pyg_keywords = [key for key in MEANINGS.get(cls.__name__, ()) if key in kinds]
+    cls._known = [key for key in _DEFAULTS if key in kinds and key not in pyg_keywords]
     kind = inspect.Parameter.KEYWORD_ONLY
     shared = [
-        inspect.Parameter(key, kind, default=_DEFAULTS[key], annotation=kinds[key].__forward_arg__)
-        for key in cls._known
+        inspect.Parameter(
+            key, kind, default=_DEFAULTS.get(key), annotation=kinds[key].__forward_arg__
+        )
+        for key in [*cls._known, *pyg_keywords]
     ]
     init.__signature__ = inspect.Signature([*own, *shared], return_annotation=None)  # type: ignore[union-attr]
+    takes_pyg_calls(cls)
 
 
 _sign(BuiltDataset)

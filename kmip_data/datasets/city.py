@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, get_args
 
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder
 from kmip_data.datasets.inputs import feed_city
+from kmip_data.datasets.pyg_calls import GraphLandCall
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import Coordinates, is_city
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+
+
+class GraphLandArguments(Arguments, GraphLandCall, total=False):
+    """Keywords of :class:`GraphLandDataset`."""
 
 
 class CityNetwork(BuiltDataset):
@@ -48,6 +53,9 @@ class CityNetwork(BuiltDataset):
         Frequencies per coordinate of the sinusoids.
     columns
         Columns added by ``kmip-data encode`` (``["rwse20"]``), besides the others.
+    *pyg, augmented, delete_raw
+        Two or more positional arguments have the order of PyTorch Geometric's class: ``CityNetwork(root, name,
+        augmented, …)``. ``augmented=True``: its features, ``raw_features=True``. ``delete_raw`` must be False.
     root, home, transform, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of intersections of a sample.
 
@@ -60,9 +68,11 @@ class CityNetwork(BuiltDataset):
     def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         name: str,
-        *,
+        *pyg: Any,
         coordinates: Coordinates = "replace",
         raw_features: bool = False,
+        augmented: bool | None = None,
+        delete_raw: bool = False,
         root: Folder | None = None,
         split_rule: Literal["random", "spatial"] = "random",
         split_seed: int = 0,
@@ -131,6 +141,10 @@ class GraphLandDataset(BuiltDataset):
     target_scaling
         Published split whose train streets standardise ``y``; default: that of ``split_rule`` (``"RL"`` for
         ``"stratified"``). ``"none"``: ``y`` as published. ``card.statistics["roads"]`` has the constants.
+    *pyg, split, numerical_features_transform, …
+        Two or more positional arguments have the order of PyTorch Geometric's class: ``GraphLandDataset(root,
+        name, split, …)``, where ``split`` is our ``split_rule``. Transforms must be the defaults, with which
+        the build is stored; ``regression_targets_transform=None`` is ``target_scaling="none"``.
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of streets of a sample.
 
@@ -143,12 +157,12 @@ class GraphLandDataset(BuiltDataset):
     def __init__(
         self,
         name: str,
-        *,
+        *pyg: Any,
         root: Folder | None = None,
         split_rule: Literal["RL", "RH", "stratified"] = "RL",
         split_seed: int = 0,
         target_scaling: Literal["RL", "RH", "none"] | None = None,
-        **arguments: Unpack[Arguments],
+        **arguments: Unpack[GraphLandArguments],
     ) -> None:
         known = _names(GraphLandDataset)
         if name.lower() not in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
 from kmip_data.datasets.inputs import feature_views
@@ -28,7 +28,11 @@ class S3DIS(BuiltDataset):
     home
         Home folder of all datasets; default ``$KMIP_DATA_HOME``, else the user's data folder.
     split
-        ``"train"``, ``"val"``, ``"test"``; ``None``: all blocks in source order.
+        ``"train"``, ``"val"`` (also ``"valid"``), ``"test"``, ``"trainval"``; ``None``: all blocks in source
+        order.
+    train
+        As in PyTorch Geometric, instead of ``split``: True, all blocks outside ``test_area`` (``"trainval"``);
+        False, the test part.
     k
         Neighbours per point.
     test_area
@@ -45,6 +49,12 @@ class S3DIS(BuiltDataset):
         Compute ``edge_attr``, float32 [E, 1], the Euclidean length of each edge.
     transform
         Applied to each item when it is read.
+    pre_transform
+        Applied before ``transform``, on each read, too: ``kmip-data encode`` or ``kmip_data.save`` store.
+    pre_filter
+        Selects the graphs of which it is true. It is called with each graph when the dataset is opened.
+    force_reload
+        Must be False: ``kmip-data verify BUILD --repair`` makes damaged files again.
     columns
         Names of the attributes that items have, and of columns that ``kmip-data encode`` added
         (``["rwse20"]``): see :class:`~kmip_data.reading.dataset.ShardedDataset`.
@@ -56,6 +66,9 @@ class S3DIS(BuiltDataset):
         Use only N blocks, spread evenly over all.
     knn_rule, short_graphs
         See ``kmip-data info s3dis``.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class:
+        ``S3DIS(root, test_area, train, transform, …)``.
     **arguments
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``compression``, ``engine``, ``scheduler``, ``quiet``: see
@@ -67,9 +80,10 @@ class S3DIS(BuiltDataset):
     def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         root: Folder | None = None,
-        *,
+        *pyg: Any,
         k: int = 32,
         test_area: int = 6,
+        train: bool | None = None,
         split_rule: Literal["upstream", "room", "stratified"] = "upstream",
         split_seed: int = 0,
         val_fraction: float | None = None,
@@ -104,6 +118,11 @@ class ShapeNetPart(BuiltDataset):
         an item is then its position among those taken.
     edge_attr
         Compute ``edge_attr``, float32 [E, 1], the Euclidean length of each edge.
+    include_normals
+        As in PyTorch Geometric: False leaves out ``x``.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class:
+        ``ShapeNetPart(root, categories, include_normals, split, …)``.
     """
 
     _name = "shapenet-part"
@@ -111,9 +130,10 @@ class ShapeNetPart(BuiltDataset):
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: Any,
         k: int = 8,
         categories: str | Sequence[str] | None = None,
+        include_normals: bool = True,
         edge_attr: bool = False,
         knn_rule: KnnRule = "exact",
         short_graphs: ShortGraphs = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -225,6 +225,8 @@ class MalNetTiny(BuiltDataset):
     degree_profile
         ``x`` is the local degree profile, float32 [N, 5], computed on reading with the deviation of
         PyTorch Geometric ``"2.0"`` (the k-MIP code's) or ``"2.8"``; ``None``: no ``x``.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: ``MalNetTiny(root, split, …)``.
     """
 
     _name = "malnet-tiny"
@@ -232,7 +234,7 @@ class MalNetTiny(BuiltDataset):
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: Any,
         isolated: Literal["drop", "keep"] = "drop",
         label_order: Literal["alphabetical", "first-seen"] = "alphabetical",
         degree_profile: DegreeProfile | None = None,

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 PARTS: Final[tuple[str, ...]] = ("train", "val", "test")
 
 
+TRAIN_AND_VAL: Final = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
+_OTHER_NAMES: Final = {"valid": "val", "validation": "val"}
+
+
+def part_name(name: str | None) -> str | None:
+    """Return our name of a part: ``"valid"`` and ``"validation"`` are ``"val"``, others unchanged."""
+    return name if name is None else _OTHER_NAMES.get(name, name)
+
+
 def in_order(parts: Iterable[str]) -> list[str]:
     """Sort names of parts: train, val, test, then others by name.
 

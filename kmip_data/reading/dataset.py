@@ -15,9 +15,10 @@ from torch_geometric.data import Data, Dataset
 from kmip_data.builds.columns import ColumnsCard, read_columns
 from kmip_data.builds.home import Build, added_names
 from kmip_data.errors import PartialBuildWarning, UsageError, located
+from kmip_data.format import targets
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
-from kmip_data.format.splits import NODE_PARTS
+from kmip_data.format.splits import NODE_PARTS, TRAIN_AND_VAL, keys_digest, part_name
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
@@ -39,7 +40,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     path
         A build folder (with ``card.json``), or a :class:`~kmip_data.builds.home.Build`.
     split
-        ``"train"``, ``"val"``, ``"test"``; ``None``: all records in source order. A dataset of one
+        ``"train"``, ``"val"`` (also ``"valid"`` and ``"validation"``), ``"test"``, or ``"trainval"``, the first
+        two together; ``None``: all records in source order. A dataset of one
         graph always returns its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
     transform
         Applied to each item when it is read.
@@ -87,7 +89,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             warnings.warn(
                 f"{about}; see kmip-data info {path.path}", PartialBuildWarning, stacklevel=2
             )
-        self.split, self.split_name = split, split_name or self.card.default_split or None
+        self.split = part_name(split)
+        self.split_name = split_name or self.card.default_split or None
         columns, added = _divide_names(path, columns)
         self._store = open_store(path, added)
         fields, edges = item_fields(self._store.schema, columns, views)
@@ -97,7 +100,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         # Record numbers of this part in source order; ``None``: all records.
         self._records: NDArray[np.int64] | None = None
         self._masks: dict[str, torch.Tensor] = {}
-        self._choose(split)
+        self._choose(self.split)
         super().__init__(str(path.path), transform)
 
     def _choose(self, part: str | None) -> None:
@@ -113,13 +116,15 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             raise unknown_name("split", self.split_name, names, command=info)
         split = self._store.read_split(self.card.splits[self.split_name])
         parts = list(NODE_PARTS if split.parts is None else split.parts)
-        if part is not None and part not in parts:
+        union = part == TRAIN_AND_VAL and part not in parts
+        chosen = ["train", "val"] if union else [part]
+        if part is not None and not {*chosen} <= {*parts}:
             raise unknown_name("part of the split", part, parts, command=info)
         if split.node_code is not None:
             code = torch.from_numpy(split.node_code)
             self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
         elif part is not None and split.parts is not None:
-            self._records = split.parts[part]
+            self._records = np.concatenate([split.parts[name] for name in chosen if name])
             if not len(self._records):
                 text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs"
                 warnings.warn(without_controls(text), stacklevel=4)
@@ -144,7 +149,60 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """SHA-256 over the keys of this part, from the card; ``None`` without a part."""
         if self.split is None or self.split_name is None:
             return None
-        return self.card.splits[self.split_name].parts[self.split].digest
+        parts = self.card.splits[self.split_name].parts
+        if self.split in parts:
+            return parts[self.split].digest
+        if self._records is None:  # the nodes of a single graph
+            return None
+        keys = self._store.keys()
+        return keys_digest([keys[record] for record in self._records.tolist()])
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self.card.dataset
+
+    @property
+    def task_type(self) -> str | None:
+        """Task in OGB's words, such as ``"multiclass classification"``; ``None`` without targets.
+
+        Several labels are ``"binary classification"``; others are ``"regression"``, ``"link prediction"``.
+        """
+        return targets.task_type(self.card.schema_)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of targets of a row: labels or numbers; 1 for classes and links."""
+        return targets.num_tasks(self.card.schema_)
+
+    @property
+    def eval_metric(self) -> str | None:
+        """Name of the dataset's metric, as :func:`kmip_data.models.evaluate_predictions` takes it."""
+        return targets.eval_metric(self.card.schema_, self.card.manifest)
+
+    def get_idx_split(self) -> dict[str, torch.Tensor]:
+        """Return the positions of each part in this dataset, int64; in a single graph, those of its nodes.
+
+        The names are OGB's: ``train``, ``valid``, ``test``. Raises ``UsageError`` for a dataset of one part,
+        and where there is no split.
+        """
+        names = {"train": "train", "val": "valid", "test": "test"}
+        if self._masks:
+            return {names[p]: self._masks[f"{p}_mask"].nonzero().flatten() for p in NODE_PARTS}
+        if self.split is not None or self.split_name is None:
+            extent = f"only the {self.split} part" if self.split else "no split"
+            raise UsageError(
+                f"get_idx_split divides a dataset of all records, and this one has {extent}.",
+                next="open it with split=None",
+            )
+        parts = self._store.read_split(self.card.splits[self.split_name]).parts or {}
+        position = np.full(len(self._store), -1, np.int64)
+        position[self.records] = np.arange(len(self))
+        divided = {}
+        for part, name in names.items():
+            chosen = position[parts.get(part, np.empty(0, np.int64))]
+            divided[name] = torch.from_numpy(chosen[chosen >= 0])
+        return divided
 
     @property
     def records(self) -> NDArray[np.int64]:

@@ -22,6 +22,7 @@ from kmip_data.drawing.page import Answer, ChosenKeys, Influence
 from kmip_data.drawing.pictures import label_words
 from kmip_data.drawing.style import look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
+from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.analysis.study import Recorder, recording
 from kmip_data.models.attention.kmip import attend_to_best
@@ -30,7 +31,7 @@ from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.folder import with_unit
 from kmip_data.models.training.run.module import measure_parts
 from kmip_data.models.training.run.predictions import predict
-from kmip_data.models.training.tasks import Task, target_column
+from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 
 HOPS, NODES, MOST_NODES = (

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from torch import Tensor, distributed
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import LINKS, Column, Schema
+from kmip_data.format.schema import LINKS
 from kmip_data.models.layers.batch import by_graph, pointers_of, read_graphs
 
 LINK, APART, NO_PAIR = 1, 0, -1
@@ -62,21 +62,6 @@ class Task:
         """Return the targets of a batch, in the form of the network's output."""
         targets: Tensor = link_targets(batch) if self.kind == "links" else batch.y
         return targets
-
-
-def target_column(schema: Schema) -> Column | None:
-    """Return the column that is predicted: ``y``, or else links."""
-    return schema.labels or schema.links
-
-
-def is_class(column: Column) -> bool:
-    """True if targets are classes: one whole number a row."""
-    return column.shape == () and is_whole(column)
-
-
-def is_whole(column: Column) -> bool:
-    """True if targets are whole numbers."""
-    return column.stored.startswith(("int", "uint", "bool"))
 
 
 NEGATIVES = 2  #: pairs apart for each link, of those with the same first node

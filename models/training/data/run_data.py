@@ -15,6 +15,7 @@ from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
+from kmip_data.format.targets import is_class, is_whole, target_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
@@ -25,9 +26,6 @@ from kmip_data.models.training.tasks import (
     Kind,
     Level,
     Task,
-    is_class,
-    is_whole,
-    target_column,
 )
 from kmip_data.reading.dataset import ShardedDataset
 

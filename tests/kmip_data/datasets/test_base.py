@@ -29,7 +29,7 @@ def test_the_signature_names_every_argument_with_its_default():
             False,
             None,
         )
-        assert ("split" in given) == (name not in {"CityNetwork", "GraphLandDataset"})
+        assert ("split" in given) == (name != "CityNetwork")  # GraphLand's is that of PyG, a rule
 
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):

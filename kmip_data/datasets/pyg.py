@@ -1,0 +1,98 @@
+"""Classes of PyTorch Geometric that are several of ours, or have another name: called as there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kmip_data.datasets.base import BuiltDataset, Folder
+from kmip_data.datasets.points import ShapeNetPart
+from kmip_data.datasets.pyg_calls import STEPS
+from kmip_data.datasets.small_graphs import (
+    COCOSP,
+    CIFAR10Superpixels,
+    PascalVOCSP,
+    PCQMContact,
+    PeptidesFunc,
+    PeptidesStruct,
+)
+from kmip_data.manifest import unknown_name
+
+_LRGB: Final[dict[str, type[BuiltDataset]]] = {
+    "pascalvoc-sp": PascalVOCSP,
+    "coco-sp": COCOSP,
+    "pcqm-contact": PCQMContact,
+    "peptides-func": PeptidesFunc,
+    "peptides-struct": PeptidesStruct,
+}
+_BENCHMARKING: Final[dict[str, type[BuiltDataset]]] = {"cifar10": CIFAR10Superpixels}
+
+
+def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
+    root: Folder | None, name: str, split: str = "train", *steps: Any, **arguments: Any
+) -> BuiltDataset:
+    """Open a dataset of LRGB, called as PyTorch Geometric's class.
+
+    Parameters
+    ----------
+    root
+        Home folder, or a build folder; ``None``: the default home.
+    name
+        ``"PascalVOC-SP"``, ``"COCO-SP"``, ``"PCQM-Contact"``, ``"Peptides-func"``, ``"Peptides-struct"``, in
+        any case.
+    split
+        ``"train"``, ``"val"`` or ``"test"``.
+    *steps, **arguments
+        ``transform``, ``pre_transform``, ``pre_filter``, ``force_reload``, and the keywords of our class.
+
+    Returns
+    -------
+    BuiltDataset
+        :class:`~kmip_data.datasets.small_graphs.PascalVOCSP` and so on.
+
+    Raises
+    ------
+    UsageError
+        The name is unknown.
+    """
+    return _named(_LRGB, "dataset of LRGB", name)(root, split=split, **_steps(steps), **arguments)
+
+
+def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
+    root: Folder | None, name: str, split: str = "train", *steps: Any, **arguments: Any
+) -> BuiltDataset:
+    """Open ``"CIFAR10"`` of "Benchmarking GNNs", called as PyTorch Geometric's class.
+
+    Returns a :class:`~kmip_data.datasets.small_graphs.CIFAR10Superpixels`; arguments and errors are those of
+    :func:`LRGBDataset`.
+    """
+    chosen = _named(_BENCHMARKING, "dataset of Benchmarking GNNs here", name)
+    return chosen(root, split=split, **_steps(steps), **arguments)
+
+
+def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
+    root: Folder | None = None,
+    categories: str | list[str] | None = None,
+    include_normals: bool = True,
+    split: str = "trainval",
+    *steps: Any,
+    **arguments: Any,
+) -> ShapeNetPart:
+    """Open :class:`~kmip_data.datasets.points.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
+
+    The defaults are PyTorch Geometric's: ``split`` is ``"trainval"``. The items are ours, with edges; ``x`` has
+    the position, too, and is left out without normals. Other arguments are those of :func:`LRGBDataset`.
+    """
+    return ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
+
+
+def _named(classes: dict[str, type[BuiltDataset]], what: str, name: str) -> type[BuiltDataset]:
+    if name.lower() not in classes:
+        raise unknown_name(what, name, list(classes), command="kmip-data list")
+    return classes[name.lower()]
+
+
+def _steps(values: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the last positional arguments of PyTorch Geometric's classes by name."""
+    if len(values) > len(STEPS):
+        raise TypeError(f"takes at most {len(STEPS)} more positional arguments: {', '.join(STEPS)}")
+    return dict(zip(STEPS, values, strict=False))

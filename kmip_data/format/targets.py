@@ -1,0 +1,87 @@
+"""Task that the targets of a schema pose: what is predicted, in words of OGB, and by which metric."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kmip_data.format.schema import LINKS, Column, Schema
+from kmip_data.manifest import dataset_names, load_manifest
+
+#: Words after "metric" in a manifest's ``task`` -> name of the metric in ``kmip_data.models``.
+METRIC_NAMES: Final = {
+    "accuracy": "accuracy",
+    "macro-F1": "f1",
+    "mIoU": "miou",
+    "average precision": "ap",
+    "MAE": "mae",
+    "R²": "r2",
+    "mean reciprocal rank": "mrr",
+}
+#: Kind of the targets -> its metrics, the usual one first.
+_METRICS: Final = {
+    "single-label": ("accuracy", "f1", "miou"),
+    "multilabel": ("ap",),
+    "regression": ("mae", "r2"),
+    "links": ("mrr",),
+}
+
+
+def target_column(schema: Schema) -> Column | None:
+    """Return the column that is predicted: ``y``, or else links."""
+    return schema.labels or schema.links
+
+
+def is_class(column: Column) -> bool:
+    """True if targets are classes: one whole number a row."""
+    return column.shape == () and is_whole(column)
+
+
+def is_whole(column: Column) -> bool:
+    """True if targets are whole numbers."""
+    return column.stored.startswith(("int", "uint", "bool"))
+
+
+def _kind(column: Column) -> str:
+    if column.attribute == LINKS:
+        return "links"
+    if is_class(column):
+        return "single-label"
+    return "multilabel" if is_whole(column) else "regression"
+
+
+def task_type(schema: Schema) -> str | None:
+    """Return the task in OGB's words; ``None`` without targets."""
+    column = target_column(schema)
+    if column is None:
+        return None
+    if column.attribute != LINKS and is_class(column):
+        return f"{'binary' if column.num_classes == 2 else 'multiclass'} classification"
+    names = {"links": "link prediction", "multilabel": "binary classification"}
+    return names.get(_kind(column), "regression")
+
+
+def num_tasks(schema: Schema) -> int:
+    """Return the number of targets of a row: labels or numbers; 1 for classes and links, 0 without targets."""
+    column = target_column(schema)
+    if column is None:
+        return 0
+    return column.shape[0] if column.shape and column.attribute != LINKS else 1
+
+
+def eval_metric(schema: Schema, manifest: str) -> str | None:
+    """Return the name of the metric that a manifest names, if there is one, else the usual one of the targets.
+
+    ``None`` without targets.
+    """
+    column = target_column(schema)
+    if column is None:
+        return None
+    fitting = _METRICS[_kind(column)]
+    if manifest in dataset_names():
+        task = load_manifest(manifest).task
+        words = "|".join(map(re.escape, METRIC_NAMES))
+        for named in re.findall(rf"metric ({words})", task):
+            if METRIC_NAMES[named] in fitting:
+                return METRIC_NAMES[named]
+    return fitting[0]

@@ -1,0 +1,355 @@
+"""Constructor calls as PyTorch Geometric's classes take them: only the import line differs."""
+
+import inspect
+
+import pytest
+import torch
+import torch_geometric.transforms as T
+from support.cases import Cases
+from torch_geometric import datasets as pyg
+
+import kmip_data
+from kmip_data import S3DIS, CityNetwork, GraphLandDataset, MalNetTiny, ShapeNetPart
+from kmip_data.datasets import base
+from kmip_data.datasets.pyg import GNNBenchmarkDataset, LRGBDataset, ShapeNet
+from kmip_data.datasets.pyg_calls import MEANINGS, ORDER
+from kmip_data.errors import UsageError
+
+ROOT = "some/root"
+TRANSFORM, PRE, KEEP = T.NormalizeScale(), T.Constant(), bool
+THEIRS = {"ShapeNetPart": "ShapeNet"}
+
+#: A call of PyTorch Geometric's class (its documentation and examples have most of them), and ours.
+SAME = {
+    "S3DIS: root": (S3DIS, (ROOT,), {}, S3DIS, {"root": ROOT}),
+    "S3DIS: test": (
+        S3DIS,
+        (ROOT,),
+        {"test_area": 6, "train": False},
+        S3DIS,
+        {"root": ROOT, "test_area": 6, "split": "test"},
+    ),
+    "S3DIS: all in order": (
+        S3DIS,
+        (ROOT, 5, True, TRANSFORM, PRE, KEEP, False),
+        {},
+        S3DIS,
+        {
+            "root": ROOT,
+            "test_area": 5,
+            "split": "trainval",
+            "transform": TRANSFORM,
+            "pre_transform": PRE,
+            "pre_filter": KEEP,
+        },
+    ),
+    "ShapeNet: the segmentation examples": (
+        ShapeNet,
+        (ROOT, "Airplane"),
+        {"split": "trainval", "transform": TRANSFORM, "pre_transform": PRE},
+        ShapeNetPart,
+        {
+            "root": ROOT,
+            "categories": "Airplane",
+            "split": "trainval",
+            "transform": TRANSFORM,
+            "pre_transform": PRE,
+        },
+    ),
+    "ShapeNet: its default part": (
+        ShapeNet,
+        (ROOT,),
+        {},
+        ShapeNetPart,
+        {"root": ROOT, "split": "trainval"},
+    ),
+    "ShapeNet: in order": (
+        ShapeNet,
+        (ROOT, ["Cap"], False, "test", TRANSFORM, PRE, KEEP, False),
+        {},
+        ShapeNetPart,
+        {
+            "root": ROOT,
+            "categories": ["Cap"],
+            "split": "test",
+            "columns": ["edge_index", "y", "pos", "category"],
+            "transform": TRANSFORM,
+            "pre_transform": PRE,
+            "pre_filter": KEEP,
+        },
+    ),
+    "MalNetTiny: in order": (
+        MalNetTiny,
+        (ROOT, "trainval", TRANSFORM),
+        {},
+        MalNetTiny,
+        {"root": ROOT, "split": "trainval", "transform": TRANSFORM},
+    ),
+    "MalNetTiny: all": (MalNetTiny, (ROOT, None), {}, MalNetTiny, {"root": ROOT, "split": None}),
+    "CityNetwork: in order": (
+        CityNetwork,
+        (ROOT, "paris"),
+        {},
+        CityNetwork,
+        {"name": "paris", "root": ROOT},
+    ),
+    "CityNetwork: a keyword": (
+        CityNetwork,
+        (ROOT,),
+        {"name": "Paris", "transform": TRANSFORM},
+        CityNetwork,
+        {"name": "paris", "root": ROOT, "transform": TRANSFORM},
+    ),
+    "CityNetwork: keywords": (
+        CityNetwork,
+        (),
+        {"root": ROOT, "name": "la", "augmented": True, "delete_raw": False},
+        CityNetwork,
+        {"name": "la", "root": ROOT, "raw_features": True},
+    ),
+    "CityNetwork: one stays ours": (CityNetwork, ("la",), {}, CityNetwork, {"name": "la"}),
+    "GraphLandDataset: in order": (
+        GraphLandDataset,
+        (ROOT, "city-roads-M", "RH"),
+        {},
+        GraphLandDataset,
+        {"name": "city-roads-m", "root": ROOT, "split_rule": "RH"},
+    ),
+    "GraphLandDataset: keywords": (
+        GraphLandDataset,
+        (),
+        {
+            "root": ROOT,
+            "name": "city-roads-L",
+            "split": "RL",
+            "numerical_features_transform": "default",
+            "regression_targets_transform": None,
+            "to_undirected": True,
+        },
+        GraphLandDataset,
+        {"name": "city-roads-l", "root": ROOT, "split_rule": "RL", "target_scaling": "none"},
+    ),
+    "LRGBDataset": (
+        LRGBDataset,
+        (ROOT, "Peptides-func", "val", TRANSFORM),
+        {},
+        kmip_data.PeptidesFunc,
+        {"root": ROOT, "split": "val", "transform": TRANSFORM},
+    ),
+    "LRGBDataset: keywords": (
+        LRGBDataset,
+        (),
+        {"root": ROOT, "name": "PascalVOC-SP", "split": "test"},
+        kmip_data.PascalVOCSP,
+        {"root": ROOT, "split": "test"},
+    ),
+    "GNNBenchmarkDataset": (
+        GNNBenchmarkDataset,
+        (ROOT,),
+        {"name": "CIFAR10", "split": "train"},
+        kmip_data.CIFAR10Superpixels,
+        {"root": ROOT, "split": "train"},
+    ),
+}
+
+
+class Stop(Exception):
+    """Ends an opening before anything is built."""
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Return what a call asks for: the arguments of ``_open`` without functions that are made anew."""
+    found = []
+
+    def note(self, root, parameters, rule, arguments, *, name=None, first=None, **reading):
+        found.append((type(self), root, dict(parameters), dict(rule), dict(arguments), name))
+        raise Stop
+
+    monkeypatch.setattr(base.BuiltDataset, "_open", note)
+
+    def ask(kind, *positional, **keywords):
+        with pytest.raises(Stop):
+            kind(*positional, **keywords)
+        return found.pop()
+
+    return ask
+
+
+def test_calls_of_pyg_are_calls_of_ours(opened):
+    with Cases() as cases:
+        for name, (theirs, positional, keywords, ours, same) in SAME.items():
+            with cases(name):
+                asked = opened(theirs, *positional, **keywords)
+                arguments = asked[4]
+                assert not arguments.pop("force_reload", False)
+                assert asked == opened(ours, **same)
+
+
+def test_the_table_has_the_order_of_pyg():
+    for name, order in ORDER.items():
+        theirs = getattr(pyg, THEIRS.get(name, name))
+        assert order == tuple(inspect.signature(theirs).parameters), name
+    functions = {ShapeNet: pyg.ShapeNet, LRGBDataset: pyg.LRGBDataset}
+    for ours, theirs in {**functions, GNNBenchmarkDataset: pyg.GNNBenchmarkDataset}.items():
+        shown = [
+            (parameter.name, parameter.default)
+            for parameter in inspect.signature(ours).parameters.values()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
+        usual = inspect.signature(theirs).parameters
+        assert [name for name, _ in shown] == list(usual)[: len(shown)]
+        assert list(usual)[len(shown) :] == list(ORDER["MalNetTiny"][2:])
+        assert all(
+            value == usual[name].default for name, value in shown if value is not None
+        )  # root has a default here
+
+
+def test_every_public_class_with_a_name_of_pyg_is_in_the_table():
+    common = {name for name in kmip_data.__all__ if hasattr(pyg, name)}
+    functions = {"ShapeNet", "LRGBDataset", "GNNBenchmarkDataset"}
+    assert common == ({*ORDER} - {"ShapeNetPart"}) | functions
+    for name, meanings in MEANINGS.items():
+        assert {*meanings} <= {*ORDER[name]} & {
+            *inspect.signature(getattr(kmip_data, name)).parameters
+        }
+
+
+WRONG = {
+    "train and split": (S3DIS, (ROOT,), {"train": True, "split": "val"}, "split twice"),
+    "twice": (S3DIS, (ROOT, 5), {"test_area": 6}, "test_area twice"),
+    "root twice": (CityNetwork, (ROOT, "paris"), {"root": ROOT}, "root twice"),
+    "force_reload": (S3DIS, (ROOT,), {"force_reload": True}, "verify"),
+    "augmented": (CityNetwork, (ROOT, "paris", False), {}, "transform="),
+    "delete_raw": (CityNetwork, (ROOT, "paris"), {"delete_raw": True}, "kmip-data remove raw"),
+    "another scaling": (
+        GraphLandDataset,
+        (ROOT, "city-roads-M", "RL", "min_max_scaler"),
+        {},
+        "numerical_features_transform='default'",
+    ),
+    "a name of PyG's that is not here": (LRGBDataset, (ROOT, "Peptides"), {}, "peptides-func"),
+    "another dataset": (
+        GNNBenchmarkDataset,
+        (ROOT, "MNIST"),
+        {},
+        "no dataset of Benchmarking GNNs",
+    ),
+    "a part": (MalNetTiny, (ROOT, "training"), {}, "no part of the split"),
+}
+
+
+def test_what_cannot_be_names_the_way(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Cases() as cases:
+        for name, (kind, positional, keywords, text) in WRONG.items():
+            with cases(name), pytest.raises(UsageError, match=text):
+                kind(*positional, **keywords)
+    with pytest.raises(TypeError, match="at most 7"):
+        S3DIS(ROOT, 6, True, None, None, None, False, 8)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+QUIET = {"quiet": True, "jobs": 1, "k": 4, "limit": 24, "sample": True}
+
+
+def test_the_parts_of_pyg(home):
+    """PyTorch Geometric's train part is all blocks outside the test area."""
+    whole = S3DIS(home, split=None, **QUIET)
+    in_area = [key.startswith("Area_6") for key in whole.keys]
+    train = S3DIS(home, 6, True, **QUIET)
+    test = S3DIS(home, test_area=6, train=False, **QUIET)
+    assert sorted(test.records.tolist()) == [i for i, inside in enumerate(in_area) if inside]
+    assert sorted(train.records.tolist()) == [i for i, inside in enumerate(in_area) if not inside]
+    parts = [S3DIS(home, split=split, **QUIET) for split in ("train", "val", "valid", "validation")]
+    assert train.keys == parts[0].keys + parts[1].keys
+    assert [part.split for part in parts[1:]] == ["val"] * 3
+    assert len({part.split_digest for part in parts[1:]} | {train.split_digest}) == 2
+    assert parts[1].keys == parts[2].keys == parts[3].keys
+    assert kmip_data.open(train.build.path, "valid").keys == parts[1].keys
+
+
+def test_filters_select_and_transforms_are_applied_in_order(home):
+    def keep(data):
+        assert data.x.shape[1] == 9  # before any transform
+        return float(data.pos[:, 2].max()) > 0.5
+
+    def first(data):
+        data.x = data.x[:, :3]
+        return data
+
+    def second(data):
+        data.x = data.x * 2
+        return data
+
+    whole = S3DIS(home, split=None, **QUIET)
+    wanted = [number for number, data in enumerate(whole) if keep(data)]
+    chosen = S3DIS(
+        home, split=None, pre_filter=keep, pre_transform=first, transform=second, **QUIET
+    )
+    assert chosen.records.tolist() == wanted
+    assert len(chosen) == len(wanted)
+    assert all(
+        torch.equal(data.x, whole[number].x[:, :3] * 2)
+        for data, number in zip(chosen, wanted, strict=True)
+    )
+
+
+def test_what_users_of_ogb_ask_for(home):
+    whole = S3DIS(home, split=None, **QUIET)
+    divided = whole.get_idx_split()
+    assert list(divided) == ["train", "valid", "test"]
+    for name, part in (("train", "train"), ("valid", "val"), ("test", "test")):
+        assert whole[divided[name]].keys == S3DIS(home, split=part, **QUIET).keys
+    half = whole[::2]
+    assert half[half.get_idx_split()["test"]].keys == [
+        key for key in whole[divided["test"]].keys if key in half.keys
+    ]
+    about = (whole.name, whole.task_type, whole.num_tasks, whole.eval_metric)
+    assert about == ("s3dis", "multiclass classification", 1, "miou")
+    with pytest.raises(UsageError, match="split=None"):
+        S3DIS(home, split="train", **QUIET).get_idx_split()
+
+
+MULTICLASS = "multiclass classification"
+TASKS = {
+    "s3dis": (MULTICLASS, 1, "miou"),
+    "shapenet-part": (MULTICLASS, 1, "f1"),
+    "peptides-func": ("binary classification", 10, "ap"),
+    "peptides-struct": ("regression", 11, "mae"),
+    "pcqm-contact": ("link prediction", 1, "mrr"),
+    "pascalvoc-sp": (MULTICLASS, 1, "f1"),
+    "coco-sp": (MULTICLASS, 1, "f1"),
+    "cifar10": (MULTICLASS, 1, "accuracy"),
+    "malnet-tiny": (MULTICLASS, 1, "accuracy"),
+    "paris": (MULTICLASS, 1, "accuracy"),
+    "echo-sssp": ("regression", 1, "mae"),
+    "echo-energy": ("regression", 1, "mae"),
+    "long-range": (MULTICLASS, 1, "accuracy"),
+}
+
+
+def test_tasks_of_the_datasets():
+    from kmip_data.format.targets import METRIC_NAMES, eval_metric, num_tasks, task_type
+    from kmip_data.manifest import load_manifest
+    from kmip_data.models.training.data.run_data import USUAL
+    from kmip_data.models.training.metrics import METRICS
+    from kmip_data.pipelines.base import load_pipeline
+
+    for name, wanted in TASKS.items():
+        pipeline = load_pipeline(load_manifest(name))
+        schema = pipeline.schema(pipeline.Params())
+        assert (task_type(schema), num_tasks(schema), eval_metric(schema, name)) == wanted, name
+    assert {*METRIC_NAMES.values()} <= {*METRICS}
+    pipeline = load_pipeline(load_manifest("long-range"))
+    distances = pipeline.schema(pipeline.Params(task="diam"))
+    assert eval_metric(distances, "long-range") == "mae"
+    # Without a manifest, the metric that a training takes.
+    schemas = [distances, pipeline.schema(pipeline.Params())]
+    usual = [eval_metric(schema, "") for schema in schemas]
+    assert usual == [USUAL["regression"][1], USUAL["single-label"][1]]
