@@ -118,6 +118,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
+    from kmip_data.models.training.run.aim import aim_of
 
     seek_names(model=model)
     config = config_for(target, model, home=home)
@@ -136,11 +137,8 @@ def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
         return found, "\n".join(
             [*text, f"There is no preset for {target}: these are the defaults."]
         )
-    paper = preset.paper
-    result = (
-        paper
-        and f"{paper.metric} {paper.mean} ± {paper.std or 0} ({paper.runs} runs, {paper.source})"
-    )
+    aim = aim_of(config)
+    result = aim and f"{aim.value} ({aim.figure.source})"
     pairs = [
         ("preset", preset.name),
         ("source", preset.source),

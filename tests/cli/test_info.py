@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from support.cli import done, refused
 
@@ -71,3 +72,12 @@ def test_a_sample_several_builds_and_a_damaged_card_are_said(make_build):
     (first.path / "card.json").write_text(json.dumps({"version": 1}))
     assert "card.json" in refused("info", first.path, code=4)
     done("list")  # one damaged build does not hide the others
+
+
+def test_a_preset_shows_its_default_variant_and_the_papers_figure():
+    out = done("info", "london", "--model", "gps-kmip").out
+    assert re.search(r"^variant +paper-depth ", out, re.MULTILINE)
+    assert re.search(r"^model\.layers +7 ", out, re.MULTILINE)
+    assert re.search(r"^variants .*\[default: paper-depth\]$", out, re.MULTILINE)
+    source = "paper, table of City-Networks results and table of their training times"
+    assert f"accuracy 56.05 %, 1 run ({source})" in out
