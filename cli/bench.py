@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,12 +65,16 @@ def command() -> None:
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
 )
+@click.option(
+    "--breakdown", is_flag=True,
+    help="Time each stage at 31,622 nodes (or --max-n): projections, search, softmax, weighted sum, backward.",
+)  # fmt: skip
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
 @shared.json_option
 @shared.quiet_option
 def attention(
-    methods: str | None, max_n: float, setting: str, device: str, save: str | None, as_json: bool,
-    quiet: bool, **shapes: Any,
+    methods: str | None, max_n: float, setting: str, device: str, breakdown: bool, save: str | None,
+    as_json: bool, quiet: bool, **shapes: Any,
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
 
@@ -81,6 +85,7 @@ def attention(
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes
     from kmip_data.manifest import read_shipped
+    from kmip_data.models.profiling.breakdown import METHODS, NODES, PATIENCE, draw_breakdown
     from kmip_data.models.profiling.measuring import Protocol, draw_sweep, measure
     from kmip_data.models.profiling.methods import Shape, default_methods, method_names, sizes_up_to
     from kmip_data.models.training.machine import choose_device
@@ -90,34 +95,50 @@ def attention(
     if prefix is not None:
         check_prefix(prefix)
     kind = choose_device(device).kind
-    chosen = default_methods(kind) if methods is None else methods.replace(" ", "").split(",")
+    if methods is not None:
+        chosen = methods.replace(" ", "").split(",")
+    elif breakdown:
+        chosen = list(METHODS)
+    else:
+        chosen = default_methods(kind)
     names = method_names() if chosen == ["all"] else list(dict.fromkeys(chosen))
     settings: Any = SETTINGS if setting == "both" else (setting,)
-    shape, protocol = (
-        Shape(**shapes),
-        Protocol(device=kind, memory_limit=int(SHARE * free_host_memory())),
-    )
+    sizes = sizes_up_to(max_n)
+    if breakdown:
+        settings = settings[-1:]
+        sizes = sizes_up_to(min(max_n, NODES))[-1:]
+    shape = Shape(**shapes)
+    memory_limit = int(SHARE * free_host_memory())
+    protocol = Protocol(device=kind, memory_limit=memory_limit)
+    if breakdown:
+        protocol = replace(protocol, stages=True, time_limit=PATIENCE)
 
     def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
-    cells = measure(
-        names, sizes_up_to(max_n), shape=shape, protocol=protocol, settings=settings, log=log
-    )
-    rows = [cell.as_dict() for cell in cells]
+    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, log=log)
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
-    sizes = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
-    what = f"{sizes}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
+    dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
+    what = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
+    draw: Any = draw_sweep
+    title = what
+    if breakdown:
+        if cells[0].n != int(NODES) or settings != ("training",):
+            paper = None
+        rows = [row for cell in cells for row in cell.stage_rows()]
+        text = [f"{_stage_table(cells, paper)}\n"]
+        draw = draw_breakdown
+        title = f"Time of one {settings[0]} step of attention at {sizes[0]:,} nodes\n{what}"
+    else:
+        rows = [cell.as_dict() for cell in cells]
+        text = [
+            f"{_table(each, [c for c in cells if c.setting == each], paper)}\n" for each in settings
+        ]
     if prefix is not None:
         write_output(
             with_ending(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows))
         )
-        draw_sweep(
-            cells, with_ending(prefix, ".png"), title=f"{what}\n{machine_line()}", paper=paper
-        )
-    text = [
-        f"{_table(each, [c for c in cells if c.setting == each], paper)}\n" for each in settings
-    ]
+        draw(cells, with_ending(prefix, ".png"), title=f"{title}\n{machine_line()}", paper=paper)
     notes = [
         cell for cell in cells if cell.status != "ok" and not cell.note.startswith("not tried")
     ]
@@ -155,6 +176,38 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
         growth, memory = row[-2:]
         row[-2:] = growth and f"n^{growth:.2f}", memory and f"{memory:,.0f}"
     return table([setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"], rows)
+
+
+def _stage_table(cells: list[Measurement], paper: Any) -> str:
+    """Return stages against methods, each with its share of the step; the paper's passes next to them."""
+    from kmip_data.models.profiling.breakdown import FORWARD, LABELS, STAGES, median_stages
+
+    columns = {cell.method: median_stages(cell) for cell in cells}
+    for row in paper["split"] if paper is not None else ():
+        columns[f"A100: {row['method']}"] = {
+            stage: row[stage] / 1e3 for stage in (FORWARD, "backward")
+        }
+    rows: list[list[Any]] = []
+    for seconds in columns.values():
+        if seconds:
+            seconds["sum"] = sum(seconds.values())
+            seconds[FORWARD] = seconds["sum"] - seconds.get("backward", 0.0)
+    for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
+        row: list[Any] = [{FORWARD: "forward pass"}.get(stage) or LABELS.get(stage, stage)]
+        for seconds in columns.values():
+            row.append(_with_share(seconds.get(stage), seconds.get("sum")))
+        if any(row[1:]):
+            rows.append(row)
+    return table([f"{cells[0].setting}, {cells[0].n:,} nodes", *columns], rows)
+
+
+def _with_share(seconds: float | None, total: float | None) -> str | None:
+    """Write the time of a stage and its share of the step; the step without a share."""
+    if seconds is None or total is None:
+        return None
+    if seconds == total:
+        return quantity(seconds, "s")
+    return f"{quantity(seconds, 's')} ({seconds / total:.0%})"
 
 
 def _time(cell: Measurement) -> str:

@@ -150,6 +150,17 @@ def percent(share: float, _: int | None = None) -> str:
     return f"{100 * share:g} %"
 
 
+def plain_ticks(axis: Any) -> None:
+    """Label a logarithmic axis with plain numbers; less than a decade may have no power of ten."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    steps = MaxNLocator(5, steps=[1, 2, 5, 10])
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else steps)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
+
+
 def _settings(look: Style) -> Any:
     from matplotlib.rcsetup import cycler
 

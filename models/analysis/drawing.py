@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kmip_data.drawing.style import PALETTE, new_figure, percent, save, styled
+from kmip_data.drawing.style import PALETTE, new_figure, percent, plain_ticks, save, styled
 from kmip_data.models.analysis.study import Study
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.folder import is_share
@@ -91,18 +91,7 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
             scales = [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)]
             for axis, set_scale in scales[: 1 + (y == "seconds")]:
                 set_scale("log", nonpositive="mask")
-                _plain_ticks(axis)
+                plain_ticks(axis)
             axes.grid()
     figure.legend([*shown.values()], [*shown], loc="outside lower center")
     save(figure, path)
-
-
-def _plain_ticks(axis: Any) -> None:
-    """Label a logarithmic axis with plain numbers; less than a decade may have no power of ten."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
-
-    low, high = axis.get_view_interval()
-    steps = MaxNLocator(5, steps=[1, 2, 5, 10])
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else steps)
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:g}")

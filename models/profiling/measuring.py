@@ -32,6 +32,7 @@ from torch import Tensor
 
 from kmip_data.drawing.style import look, new_figure, save, styled
 from kmip_data.errors import KmipDataError
+from kmip_data.models.profiling.breakdown import stages_of
 from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method, pad
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
@@ -56,6 +57,8 @@ class Measurement:
     backward: tuple[float, ...] = ()  #: one number per run; empty in inference
     peak_bytes: int | None = None  #: peak memory with the inputs, beyond what was there before
     note: str = ""
+    #: seconds of each stage, one number per run; empty unless :attr:`Protocol.stages`
+    stages: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def totals(self) -> list[float]:
@@ -87,6 +90,21 @@ class Measurement:
             "peak_bytes": self.peak_bytes,
             "note": self.note,
         }
+
+    def stage_rows(self) -> list[dict[str, Any]]:
+        """Return one row a stage for JSON and CSV; a method that was not measured has one without a stage."""
+        shared = {name: getattr(self, name) for name in ("method", "setting", "n", "status")}
+        rows = []
+        for stage, seconds in (self.stages or {"": ()}).items():
+            statistic = {
+                "seconds": statistics.median(seconds) if seconds else None,
+                "least": min(seconds, default=None),
+                "most": max(seconds, default=None),
+            }
+            rows.append(
+                {**shared, "stage": stage, **statistic, "runs": len(seconds), "note": self.note}
+            )
+        return rows
 
 
 def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
@@ -169,6 +187,9 @@ class Protocol:
     repeats: int = 5
     time_limit: float = 60.0  #: seconds; long cells are repeated as often as fits, at least once
     memory_limit: int | None = None  #: bytes
+    stages: bool = (
+        False  #: True if each stage is timed, with the projections; memory is not measured
+    )
 
 
 class Measurer:
@@ -191,6 +212,33 @@ class Measurer:
         measured = partial(Measurement, method=method.name, setting=setting, n=n, status="ok")
         return measured(
             forward=forward, backward=backward if training else (), peak_bytes=peak.bytes
+        )
+
+    def stages(self, method: Method, setting: Setting, n: int) -> Measurement:
+        """Time each stage of ``method`` on n nodes, with projections; errors are left to the caller."""
+        training = setting == "training"
+
+        def run(number: int) -> dict[str, float]:
+            work = self.inputs(method, n, number, training=False)
+            return stages_of(method, work, CHUNK[self.device.type], training=training)
+
+        first = sum(run(0).values())  # compiles, fills caches; not counted
+        repeats = max(1, min(self.protocol.repeats, int(self.protocol.time_limit / first)))
+        runs = [run(number) for number in range(1, repeats + 1)]
+
+        stages = {stage: tuple(seconds[stage] for seconds in runs) for stage in runs[0]}
+        backward = stages.get("backward", ())
+        forward = tuple(
+            sum(seconds for stage, seconds in each.items() if stage != "backward") for each in runs
+        )
+        return Measurement(
+            method=method.name,
+            setting=setting,
+            n=n,
+            status="ok",
+            forward=forward,
+            backward=backward,
+            stages=stages,
         )
 
     def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
@@ -390,7 +438,8 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
 def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
     """Return the cell, with its times, or why there are none."""
     try:
-        return measurer.cell(get_method(name), setting, n)
+        measure_one = measurer.stages if measurer.protocol.stages else measurer.cell
+        return measure_one(get_method(name), setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
         status: Status = "oom" if is_out_of_memory(error) else "failed"
         if isinstance(error, KmipDataError | NotImplementedError):

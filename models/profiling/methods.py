@@ -16,6 +16,7 @@ from torch_geometric.utils import to_dense_batch
 
 from kmip_data.manifest import unknown_name
 from kmip_data.models.attention.kmip import kmip_attention
+from kmip_data.models.context import ForwardContext, Found
 from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product
 
 
@@ -91,6 +92,23 @@ def sizes_up_to(largest: float) -> list[int]:
 
 
 Step = Callable[[Workload, int], Tensor]
+Ended = Callable[[str], None]  #: called with the name of a stage when it ends
+
+
+def _no_clock(_stage: str) -> None:
+    """Time no stage."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _SearchClock(ForwardContext):
+    """A forward pass that says when its search ends."""
+
+    ended: Ended
+
+    def searched(self, search: Callable[[], Found]) -> Found:
+        result = super().searched(search)
+        self.ended("search")
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,19 +119,22 @@ class Method:
     #: ``search(work, chunk)`` returns the indices of the chosen keys; ``chunk`` limits the bytes of scores at
     #: a time. None: full attention
     search: Step | None = None
-    #: ``fused(work, chunk)`` returns the output. None: the paper's gather, softmax and multiply after search
-    fused: Step | None = None
+    #: ``fused(work, chunk, ended)`` returns the output, and calls ``ended`` after each stage that ends before
+    #: it does. None: the paper's gather, softmax and multiply after search
+    fused: Callable[[Workload, int, Ended], Tensor] | None = None
     padded: bool = True  #: True if it takes graphs padded to the largest of them
     dtype: torch.dtype = torch.float32  #: of its inputs
     #: ``unusable(device_type)`` returns why it cannot run there, or None
     unusable: Callable[[str], str | None] = lambda _: None
 
-    def attend(self, work: Workload, chunk: int) -> Tensor:
-        """Return the output of attention."""
+    def attend(self, work: Workload, chunk: int, ended: Ended = _no_clock) -> Tensor:
+        """Return the output of attention; ``ended`` hears of each stage that a kernel boundary ends."""
         if self.fused is not None:
-            return self.fused(work, chunk)
+            return self.fused(work, chunk, ended)
         assert self.search is not None
-        return attend_gathered(work, self.search(work, chunk), chunk)
+        indices = self.search(work, chunk)
+        ended("search")
+        return attend_gathered(work, indices, chunk, ended)
 
 
 def method_names() -> list[str]:
@@ -139,8 +160,11 @@ def default_methods(device_type: str) -> list[str]:
 
 
 def _ours(backend: str) -> Method:
-    def attend(work: Workload, _chunk: int) -> Tensor:
-        return kmip_attention(*work.tensors, work.k, query_ptr=work.ptr, backend=backend)
+    def attend(work: Workload, _chunk: int, ended: Ended) -> Tensor:
+        context = _SearchClock(ended=ended)
+        return kmip_attention(
+            *work.tensors, work.k, query_ptr=work.ptr, backend=backend, context=context
+        )
 
     def search(work: Workload, _chunk: int) -> Tensor:
         queries, keys, _ = work.tensors
@@ -170,11 +194,20 @@ def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
         yield scores
 
 
-def _full(work: Workload, chunk: int) -> Tensor:
+def _full(work: Workload, chunk: int, ended: Ended) -> Tensor:
     """Return full attention with materialised scores, some queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
-    blocks = _score_blocks(work, chunk, copies=2)
-    return torch.cat([(scores / root).softmax(-1) @ work.values for scores in blocks], dim=-2)
+    parts = []
+    for products in _score_blocks(work, chunk, copies=2):
+        scores = products / root
+        ended("scores")
+        weights = scores.softmax(-1)
+        ended("softmax")
+        parts.append(weights @ work.values)
+        ended("weighted sum")
+    out = torch.cat(parts, dim=-2)
+    ended("weighted sum")
+    return out
 
 
 @torch.no_grad()
@@ -196,7 +229,9 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
     return found
 
 
-def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
+def attend_gathered(
+    work: Workload, indices: Tensor, chunk: int, ended: Ended = _no_clock
+) -> Tensor:
     """Return the paper's gather, softmax and multiply; in parts if no gradient is needed."""
     queries, keys, values = work.tensors
     step = queries.shape[-2]
@@ -204,14 +239,17 @@ def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
         bytes_a_row = 4 * math.prod(indices.shape[:-2]) * indices.shape[-1] * 2 * values.shape[-1]
         step = max(1, chunk // bytes_a_row)
     parts = []
-    for rows, which in zip(
+    for rows, chosen in zip(
         torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True
     ):
-        near, theirs = (
-            _chosen(tensor, which) for tensor in (keys, values)
-        )  # (…, k, d) and (…, k, v)
-        weights = ((rows.unsqueeze(-2) * near).sum(-1) / math.sqrt(queries.shape[-1])).softmax(-1)
+        near = _chosen(keys, chosen)  # (…, k, d)
+        scores = (rows.unsqueeze(-2) * near).sum(-1) / math.sqrt(queries.shape[-1])
+        ended("scores")
+        weights = scores.softmax(-1)
+        ended("softmax")
+        theirs = _chosen(values, chosen)  # (…, k, v)
         parts.append((weights.unsqueeze(-1) * theirs).sum(-2))
+        ended("weighted sum")
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
 
 
@@ -222,12 +260,12 @@ def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
     return torch.gather(every, -3, indices.unsqueeze(-1).expand(shape))
 
 
-def _sdpa(work: Workload, _chunk: int) -> Tensor:
+def _sdpa(work: Workload, _chunk: int, _ended: Ended) -> Tensor:
     mask = None if work.real is None else work.real[:, None, None]
     return functional.scaled_dot_product_attention(*work.tensors, attn_mask=mask)
 
 
-def _flash(work: Workload, _chunk: int) -> Tensor:
+def _flash(work: Workload, _chunk: int, _ended: Ended) -> Tensor:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):

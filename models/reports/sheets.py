@@ -1,27 +1,17 @@
-"""Tables of a report with the paper's figures, as Markdown, LaTeX or HTML; its page with learning curves."""
+"""Tables of a report with the paper's figures, as Markdown, LaTeX or HTML; its page with pictures."""
 
 from __future__ import annotations
 
-import io
 import re
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from html import escape
 
 from kmip_data.drawing.page import asset, filled
-from kmip_data.drawing.style import (
-    KINDS,
-    STYLES,
-    class_colors,
-    look,
-    new_figure,
-    on_grounds,
-    styled,
-)
-from kmip_data.models.reports.tables import MOST, Row, Run, Table
-from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of, value_text
+from kmip_data.drawing.style import STYLES
+from kmip_data.models.reports.pictures import pictures_of, short_name
+from kmip_data.models.reports.tables import Row, Table
+from kmip_data.models.training.run.folder import is_share, title_of, value_text
 from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's
@@ -128,16 +118,6 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     return Sheet(f"{title} {split}", header, cells, places, " ".join(notes))
 
 
-def short_name(row: Row) -> str:
-    """Return the model of a row, and up to two of its changes.
-
-    >>> short_name({"model": "gps-kmip", "changes": "model.attention.k=5 (15); model.dropout=0.2 (0.0)"})
-    'gps-kmip, k=5, dropout=0.2'
-    """
-    changes = re.findall(r"(?:^|; )[^=]*?([^.=]+=\S+) ", row["changes"])
-    return ", ".join([row["model"], *changes[:2], *["…"] * (len(changes) > 2)])
-
-
 def _shown(row: Row, reference: str) -> dict[str, str]:
     changes, of = row["changes"].split("; "), row["paper_runs"] or 0
     more = [f"and {len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
@@ -175,16 +155,10 @@ def _difference(row: Row, name: str) -> str:
 def page_of(
     title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]
 ) -> str:
-    """Return the page: each sheet, and below it the learning curves of its table."""
+    """Return the page: each sheet, and below it the pictures of its table."""
     parts = list[str]()
     for sheet, table in zip(sheets, tables, strict=True):
-        picture = io.StringIO()
-        draw_curves(table, picture)
-        # Letters and axes take the colour of the page, so that one picture is read on light and dark ground.
-        svg = picture.getvalue().replace(look().ink, "currentColor")
-        for one, other in zip(*on_grounds(partial(class_colors, len(table.rows))), strict=True):
-            svg = svg.replace(one, f"light-dark({one}, {other})")
-        parts += [sheet.written("html"), svg[svg.index("<svg") :]]
+        parts += [sheet.written("html"), *pictures_of(table)]
     parts += [f"<p>{escape(notice)}</p>" for notice in notices]
     colors = {
         f"{name}_{of}": getattr(STYLES[name], of)
@@ -198,43 +172,3 @@ def page_of(
         **colors,
     }
     return filled("report.html", fields) + "\n"
-
-
-@styled
-def draw_curves(table: Table, file: io.StringIO) -> None:
-    """Write the metric on val over epochs as SVG: means over seeds, in bands of the standard deviation."""
-    import matplotlib as mpl
-
-    metric = table.rows[0]["metric"]
-    figure = new_figure(6, 4)  # letters are as large as those of the page, also on a phone
-    axes = figure.subplots()
-    for row, runs, color in zip(table.rows, table.runs, class_colors(len(table.rows)), strict=True):
-        epochs, mean, spread = _over_seeds(runs, f"val_{metric}", 100 if is_share(metric) else 1)
-        axes.plot(
-            epochs,
-            mean,
-            color=color,
-            label=short_name(row),
-            marker="o" if len(epochs) == 1 else None,
-        )
-        low, high = ([m + side * s for m, s in zip(mean, spread, strict=True)] for side in (-1, 1))
-        axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
-    axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
-    axes.locator_params("x", integer=True)
-    axes.grid()
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters
-        figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
-
-
-def _over_seeds(
-    runs: Sequence[Run], column: str, scale: float
-) -> tuple[list[int], list[float], list[float]]:
-    """Return epochs, from 1, and mean and deviation over the seeds that have a value there."""
-    found: dict[int, list[float]] = {}
-    for run in runs:
-        for epoch, value in metrics_columns(run.folder).get(column, []):
-            if abs(value) < MOST:
-                found.setdefault(epoch, []).append(scale * value)
-    values = [found[epoch] for epoch in sorted(found)]
-    return sorted(found), [*map(statistics.fmean, values)], [*map(statistics.pstdev, values)]

@@ -15,7 +15,7 @@ from support.cli import done, refused
 from support.reports import write_run
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports import sheets as page
+from kmip_data.models.reports.pictures import over_seeds
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.running import folders_of
 
@@ -98,7 +98,10 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     text = (tmp_path / "r.html").read_text("utf-8")
     assert "<script>x" not in text
     assert not re.search(r"""\b(src|href)=["'][^#]""", text)
-    assert text.count("<table>") == text.count("<svg") == text.count("</svg>") == 2
+    assert text.count("<table>") == 2
+    # Curves by epoch and by hours for each table, and the frontier of the two values of k.
+    assert text.count("<svg") == text.count("</svg>") == 5
+    assert text.count("Pareto frontier of k") == 1
     assert "<b>53.15 ± 0.11</b>" in text
     assert "50.00 ± 0.00 †" in text
     assert (
@@ -159,7 +162,8 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
                 "\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n"
             )
     done("report", "--format", "html", "--output", tmp_path / "r.html")
-    text = (tmp_path / "r.html").read_text("utf-8")
+    text, _, hours = (tmp_path / "r.html").read_text("utf-8").partition("</svg>")
+    assert "over training hours" in hours
     lines = re.findall(
         r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (?:light-dark\()?(#\w+)', text
     )
@@ -169,7 +173,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
     assert all(re.search(rf"<text [^>]*>{model}</text>", text) for model in MODELS)
     (table,), _ = tables_of(read_runs(folders_of((), Home(home)))[0])
     at = [row["model"] for row in table.rows].index("gcn")
-    epochs, means, spread = page._over_seeds(table.runs[at], "val_accuracy", 100)
+    epochs, means, spread = over_seeds(table.runs[at], "val_accuracy", 100)
     assert epochs == list(range(1, 9))
     assert means[0] == pytest.approx(100 * (0.3 + 4 / 40 + 1 / 80))
     assert spread[0] == pytest.approx(100 * statistics.pstdev([0, 1 / 80, 2 / 80]))

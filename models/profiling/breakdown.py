@@ -1,0 +1,216 @@
+"""Seconds of each stage of one training step of attention, drawn as stacked bars next to the paper's.
+
+The stages are the projections of the nodes' inputs, the search, scores, softmax, weighted sum and the
+backward pass. Where softmax and weighted sum are one kernel, they are one stage.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from kmip_data.drawing.style import NOTE, contrast, look, new_figure, readable, save, styled
+from kmip_data.models.profiling.methods import Method, Workload, get_method
+
+if TYPE_CHECKING:
+    from kmip_data.models.profiling.measuring import Measurement
+
+NODES = 10**4.5  #: of the paper's figure
+PATIENCE = 120.0  #: seconds that one run may take: full attention on two busy cores takes more than a minute
+METHODS = ("full", "naive", "auto")  #: full attention, the paper's k-MIP attention, and ours
+FUSED = (
+    "fused"  #: softmax and weighted sum in one kernel; of ``sdpa`` and ``flash`` the scores, too
+)
+STAGES = ("projections", "search", "scores", "softmax", "weighted sum", FUSED, "backward")
+FORWARD = "forward"  #: of the paper, whose table has the two passes
+LABELS = {
+    FORWARD: "forward pass (the paper's)",
+    FUSED: "softmax and sum, fused",
+    "backward": "backward pass",
+}
+WIDTH = 0.62  #: of a bar
+ROOM = 0.05  #: part of a panel's height that a line of text takes
+Bars = Mapping[str, Mapping[str, float]]  #: method -> stage -> seconds
+
+
+class StageClock:
+    """Seconds between the ends of stages: CUDA events on a GPU, so that no stage waits for the host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._marks: list[tuple[str, Any]] = []
+
+    def __call__(self, stage: str) -> None:
+        """End a stage; one that ends several times is the sum of its parts."""
+        self._marks.append((stage, self._now()))
+
+    @property
+    def latest(self) -> str:
+        """The stage that ended last."""
+        return self._marks[-1][0]
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each stage since the first mark, once the device is done."""
+        if self._on_gpu:
+            self._marks[-1][1].synchronize()
+        total = dict[str, float]()
+        for (_, begun), (stage, ended) in pairwise(self._marks):
+            total[stage] = total.get(stage, 0.0) + self._between(begun, ended)
+        return total
+
+    def _now(self) -> Any:
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def _between(self, begun: Any, ended: Any) -> float:
+        if not self._on_gpu:
+            return float(ended - begun)
+        return float(begun.elapsed_time(ended)) / 1000
+
+
+def projections(heads: int, width: int) -> tuple[Tensor, ...]:
+    """Return three orthogonal (heads, width, width) matrices.
+
+    They leave normal inputs standard normal, and inputs of length 1 at that length: queries, keys and values
+    have the distribution that the efficiency experiment draws them from.
+    """
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(3, heads, width, width, generator=generator)
+    return tuple(torch.linalg.qr(drawn).Q)
+
+
+def stages_of(method: Method, work: Workload, chunk: int, *, training: bool) -> dict[str, float]:
+    """Return the seconds of each stage of one step of ``method``; ``backward`` in training alone.
+
+    The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and values are
+    projected.
+    """
+    inputs = work.queries.detach().requires_grad_(training)
+    weights = [
+        matrix.to(inputs).requires_grad_(training)
+        for matrix in projections(inputs.shape[-3], inputs.shape[-1])
+    ]
+    ones = torch.ones_like(work.values)
+    clock = StageClock(inputs.device)
+    if inputs.device.type == "cuda":
+        torch.cuda.synchronize()  # of the copies of the inputs
+
+    gc.disable()  # no stage pays for the garbage of others
+    try:
+        with torch.set_grad_enabled(training):
+            clock("start")
+            queries, keys, values = (inputs @ matrix for matrix in weights)
+            clock("projections")
+            projected = replace(work, queries=queries, keys=keys, values=values)
+            out = method.attend(projected, chunk, clock)
+            if clock.latest != "weighted sum":
+                clock(FUSED)
+        if training:
+            torch.autograd.backward(out, ones)
+            clock("backward")
+        return clock.seconds()
+    finally:
+        gc.enable()
+
+
+def median_stages(cell: Measurement) -> dict[str, float]:
+    """Return the median over the runs of each stage, in the order of :data:`STAGES`."""
+    return {
+        stage: statistics.median(cell.stages[stage]) for stage in STAGES if stage in cell.stages
+    }
+
+
+@styled
+def draw_breakdown(
+    cells: Sequence[Measurement], path: Path, *, title: str, paper: Mapping[str, Any] | None
+) -> None:
+    """Draw the stages of each method as a stacked bar, the fastest again at its own scale.
+
+    ``paper`` (``manifests/results/efficiency.toml``) adds a panel with the forward and the backward pass of
+    the paper's table, which has no finer stages. The last line of ``title`` is the footer.
+    """
+    here = {cell.method: median_stages(cell) for cell in cells if cell.stages}
+    published = {row["method"]: _passes(row) for row in (paper or {}).get("split", ())}
+    panels = list[tuple[str, Bars]]()
+    if here:
+        panels.append(("this machine", here))
+    if len(here) > 1:
+        fastest = min(here, key=lambda name: sum(here[name].values()))
+        panels.append((f"{fastest} alone", {fastest: here[fastest]}))
+    if published:
+        panels.append((f"the paper's, {paper and paper['machine']}", published))
+
+    widths = [len(bars) + (1.0 if len(bars) == 1 else 0.4) for _, bars in panels]
+    heading, _, footer = title.rpartition("\n")
+    figure = new_figure(5.5 + 1.3 * sum(widths), 5.6, title=heading, footer=footer)
+    handles = dict[str, Any]()
+    if panels:
+        grid = figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)
+        for axes, (name, bars) in zip(grid.flat, panels, strict=True):
+            handles |= _stack(axes, bars)
+            axes.set_title(name)
+    # From top to bottom as in a bar.
+    stages = [stage for stage in reversed((FORWARD, *STAGES)) if stage in handles]
+    labels = [LABELS.get(stage, stage) for stage in stages]
+    legend = {"loc": "outside right upper", "frameon": False}
+    figure.legend([handles[stage] for stage in stages], labels, **legend)
+    save(figure, path)
+
+
+def _passes(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds of the two passes of a row of the paper's."""
+    return {stage: row[stage] / 1e3 for stage in (FORWARD, "backward")}
+
+
+def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
+    """Draw stacked bars with the time of each part and the total; return a handle for each stage."""
+    from matplotlib.ticker import EngFormatter
+
+    duration = EngFormatter("s", places=1)
+    colors = dict(zip(STAGES, look().palette[: len(STAGES)], strict=True)) | {FORWARD: look().quiet}
+    highest = max(sum(parts.values()) for parts in bars.values())
+    alone = len(bars) == 1
+    handles = dict[str, Any]()
+    for place, parts in enumerate(bars.values()):
+        bottom = 0.0
+        beside = (
+            0.5 * ROOM * highest
+        )  # the lowest that a line of text to the right of the bar may begin
+        for stage, height in parts.items():
+            color = colors[stage]
+            style = {"color": color, "edgecolor": look().ground, "linewidth": 0.5, "width": WIDTH}
+            handles[stage] = axes.bar(place, height, bottom=bottom, **style)
+            middle = bottom + height / 2
+            line = {"va": "center", "fontsize": NOTE}
+            if alone:
+                beside = max(beside, middle)
+                share = height / sum(parts.values())
+                text = f"{duration(height)}, {share:.1%}"
+                axes.text(place + 0.55 * WIDTH, beside, text, color=readable(color), **line)
+                beside += ROOM * highest
+            elif height > ROOM * highest:
+                shade = max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, color))
+                axes.text(place, middle, duration(height), color=shade, ha="center", **line)
+            bottom += height
+        above = {"ha": "center", "va": "bottom", "fontweight": "bold"}
+        axes.text(place, bottom + 0.01 * highest, duration(bottom), **above)
+    names = [f"{name}\n{'k-MIP' if get_method(name).search else 'attention'}" for name in bars]
+    axes.set_xticks(range(len(bars)), names, fontsize="medium")
+    axes.set(xlim=(-0.55, len(bars) - 0.45 + 0.6 * alone), ylim=(0, 1.1 * highest))
+    axes.set_ylabel("time of one step")
+    axes.yaxis.set_major_formatter(EngFormatter("s"))
+    axes.grid(visible=not alone, axis="y")
+    axes.set_axisbelow(True)
+    return handles

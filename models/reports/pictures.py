@@ -1,0 +1,372 @@
+"""Pictures of a report: learning curves, the metric over training hours, and the Pareto frontier of k."""
+
+from __future__ import annotations
+
+import functools
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from io import StringIO
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from kmip_data.drawing.style import (
+    KINDS,
+    NOTE,
+    SHADES,
+    STYLES,
+    class_colors,
+    look,
+    new_figure,
+    on_grounds,
+    plain_ticks,
+    styled,
+)
+from kmip_data.manifest import dataset_names, read_shipped
+from kmip_data.models.reports.tables import MOST, Row, Run, Table, rows_over_k
+from kmip_data.models.training.config.presets import PaperResult, presets_of, read_preset
+from kmip_data.models.training.metrics import all_metrics
+from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of
+
+MOST_CHANGES = 2  #: of a row that its name in a legend has
+POINTS = 9.0  #: between a point and its label
+#: Directions in which a label may lie from its point; the first that is free is taken.
+SIDES = ((0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
+UNITS = {"s": 1 / 3600, "min": 1 / 60, "h": 1.0}  #: in hours
+#: Durations at an axis, in hours; names of the decades of a unit, and of the steps between them.
+TIMES = {
+    f"{count} {unit}": count * hours
+    for unit, hours in UNITS.items()
+    for count in ((1, 10, 100, 1000) if unit == "h" else (1, 10))
+}
+TIMES_IN_DETAIL = {
+    f"{count} {unit}": count * hours
+    for unit, hours in UNITS.items()
+    for count in (
+        (1, 2, 5, 10, 20, 50, 100, 200, 500) if unit == "h" else (1, 2, 5, 10, 20, 30, 45)
+    )
+}
+BAR_STEPS = 9  #: points that stand for an error bar
+ENOUGH = 0.8  #: distance of a text from what is drawn, against that from its own point
+Draw = Callable[[Any, Table], None]  #: draws a table into an empty figure
+
+
+def pictures_of(table: Table) -> list[str]:
+    """Return the pictures of a table as SVG, which take the colours of the page around them."""
+    draws = [draw_curves, draw_over_hours]
+    if any(rows_over_k(table)):
+        draws.append(draw_frontier)
+    return [_svg(draw, table) for draw in draws]
+
+
+def names_of(table: Table) -> list[str]:
+    """Return a name for each row in a legend, without the changes that all rows share."""
+    changes = [set(row["changes"].split("; ")) for row in table.rows]
+    shared = set.intersection(*changes) if len(changes) > 1 else set()
+    names = []
+    for row in table.rows:
+        own = [change for change in row["changes"].split("; ") if change not in shared]
+        names.append(short_name({**row, "changes": "; ".join(own)}))
+    return names
+
+
+def short_name(row: Row) -> str:
+    """Return the model of a row, and up to two of its changes.
+
+    >>> short_name({"model": "gps-kmip", "changes": "model.attention.k=5 (15); model.dropout=0.2 (0.0)"})
+    'gps-kmip, k=5, dropout=0.2'
+    """
+    changes = re.findall(r"(?:^|; )[^=]*?([^.=]+=\S+) ", row["changes"])
+    more = ["…"] if len(changes) > MOST_CHANGES else []
+    return ", ".join([row["model"], *changes[:MOST_CHANGES], *more])
+
+
+def draw_curves(figure: Any, table: Table) -> None:
+    """Draw the metric on val over epochs: means over seeds, in bands of the standard deviation."""
+    metric = table.rows[0]["metric"]
+    axes = figure.subplots()
+    colors = class_colors(len(table.rows))
+    for name, runs, color in zip(names_of(table), table.runs, colors, strict=True):
+        epochs, mean, spread = over_seeds(runs, f"val_{metric}", _scale(metric))
+        marker = "o" if len(epochs) == 1 else None
+        axes.plot(epochs, mean, color=color, label=name, marker=marker)
+        low, high = ([m + side * s for m, s in zip(mean, spread, strict=True)] for side in (-1, 1))
+        axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
+    axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
+    axes.locator_params("x", integer=True)
+    axes.grid()
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+
+
+def over_seeds(
+    runs: Sequence[Run], column: str, scale: float
+) -> tuple[list[int], list[float], list[float]]:
+    """Return epochs, from 1, and mean and deviation over the seeds that have a value there."""
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        for epoch, value in metrics_columns(run.folder).get(column, []):
+            if abs(value) < MOST:
+                values.setdefault(epoch, []).append(scale * value)
+    epochs = sorted(values)
+    means = [statistics.fmean(values[epoch]) for epoch in epochs]
+    return epochs, means, [statistics.pstdev(values[epoch]) for epoch in epochs]
+
+
+def draw_over_hours(figure: Any, table: Table) -> None:
+    """Draw the metric over hours of training: val epoch by epoch, test at the end, and the paper's results.
+
+    A model has one colour. The paper's are shown with complete published data alone, as in the table.
+    """
+    first = table.rows[0]
+    metric = first["metric"]
+    scale = _scale(metric)
+    paper = published_hours(first["dataset"], metric) if first["share"] == "all" else {}
+    rows = names_of(table)
+    names = list(dict.fromkeys([*rows, *paper]))
+    colors = dict(zip(names, class_colors(len(names)), strict=True))
+
+    axes = figure.subplots()
+    bars = {"capsize": 2, "elinewidth": 0.8, "linestyle": "none", "markersize": 6, "zorder": 3}
+    for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
+        color = colors[name]
+        hours, values = hours_curve(runs, f"val_{metric}")
+        axes.plot(hours, [scale * value for value in values], color=color, linewidth=1, alpha=0.6)
+        axes.errorbar(
+            row["hours"],
+            scale * row["test"],
+            scale * row["test_std"],
+            color=color,
+            marker="o",
+            **bars,
+        )
+    for model, result in paper.items():
+        style = {"marker": "D", "markerfacecolor": look().ground, "color": colors[model]}
+        axes.errorbar(result.hours, result.mean, result.std or 0, **style, **bars)
+    results = [(scale * row["test"], scale * row["test_std"]) for row in table.rows]
+    results += [(result.mean, result.std or 0.0) for result in paper.values()]
+    low, high = _limits(results, better=all_metrics()[metric].better)
+    axes.set(xscale="log", xlabel="time of training", ylabel=title_of(metric), ylim=(low, high))
+    _time_ticks(axes.xaxis)
+    axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training hours")
+    axes.grid()
+    marks = {"val, by epoch": "-", "test": "o"}
+    if paper:
+        machines = dict.fromkeys(result.hardware for result in paper.values())
+        marks[f"the paper's test, {' or '.join(machines)}"] = "D"
+    _legend(figure, colors, marks)
+
+
+def _limits(results: Sequence[tuple[float, float]], *, better: str) -> tuple[float, float]:
+    """Return limits of an axis that tell results (mean, deviation) apart, where curves come in later."""
+    low = min(mean - std for mean, std in results)
+    high = max(mean + std for mean, std in results)
+    room = max(high - low, 0.1 * abs(high), 1e-9)
+    if better == "higher":
+        return low - room, high + 0.2 * room
+    return low - 0.2 * room, high + room
+
+
+def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
+    """Return hours since the start and the mean of a column, at each epoch that all the runs have."""
+    curves = [_hours_by_epoch(run, column) for run in runs]
+    shared = sorted(set(curves[0]).intersection(*curves[1:]))
+    hours = [statistics.fmean(curve[epoch][0] for curve in curves) for epoch in shared]
+    return hours, [statistics.fmean(curve[epoch][1] for curve in curves) for epoch in shared]
+
+
+def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
+    """Return the hours until the end of an epoch, and the value there; none where seconds are missing."""
+    columns = metrics_columns(run.folder)
+    seconds = columns.get("seconds", [])
+    whole = [epoch for epoch, _ in seconds] == list(range(1, len(seconds) + 1))
+    if not whole or any(not 0 < value < MOST for _, value in seconds):
+        return {}
+    hours = [total / 3600 for total in accumulate(value for _, value in seconds)]
+    return {
+        epoch: (hours[epoch - 1], value)
+        for epoch, value in columns.get(column, [])
+        if epoch <= len(hours) and abs(value) < MOST
+    }
+
+
+def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
+    """Return the paper's result of each model on a dataset, where it states the hours of a training."""
+    if dataset not in dataset_names():
+        return {}
+    results = {model: read_preset(dataset, model).paper for model in presets_of(dataset)}
+    return {
+        model: paper
+        for model, paper in results.items()
+        if paper is not None and paper.metric == metric and paper.hours is not None
+    }
+
+
+class Label(NamedTuple):
+    """A text at a point with an error bar."""
+
+    x: float
+    y: float
+    bar: tuple[float, float]
+    text: str
+    best: bool  #: True on a frontier
+
+
+def draw_frontier(figure: Any, table: Table) -> None:
+    """Draw the metric on test over seconds of a training epoch for each k, with the Pareto frontiers.
+
+    Filled points are rows that differ in k alone, hollow ones the paper's on complete published data.
+    """
+    ours, paper = rows_over_k(table)
+    first = table.rows[0]
+    metric = first["metric"]
+    better = all_metrics()[metric].better
+    scale = _scale(metric)
+    hardware = read_shipped("results", "influence-of-k")["hardware"]
+    names = list(dict.fromkeys(row["curve"] for row in ours))
+    colors = dict(zip(names, class_colors(len(names)), strict=True))
+    curves = [([row for row in ours if row["curve"] == name], colors[name], "o") for name in names]
+
+    axes = figure.subplots()
+    labels = list[Label]()
+    for rows, color, marker in [*curves, (paper, look().quiet, "D")]:
+        points = [(row["seconds"], scale * row["test"]) for row in rows]
+        spread = [scale * row["test_std"] for row in rows]
+        on_frontier = frontier(points, better=better)
+        best = [points[at] for at in on_frontier]
+        line = {"color": color, "linewidth": 1.2, "linestyle": "-" if marker == "o" else "--"}
+        axes.step(*_columns(best), where="post", **line, zorder=2)
+        style = {"marker": marker, "markerfacecolor": color if marker == "o" else look().ground}
+        bars = {"color": color, "linestyle": "none", "capsize": 2, "elinewidth": 0.8}
+        axes.errorbar(*_columns(points), spread, **style, **bars, markersize=5, zorder=3)
+        for at, (row, (x, y)) in enumerate(zip(rows, points, strict=True)):
+            bar = (y - spread[at], y + spread[at])
+            labels.append(Label(x, y, bar, str(row["k"]), at in on_frontier))
+    axes.set(
+        xscale="log", xlabel="seconds of a training epoch", ylabel=f"{title_of(metric)} on test"
+    )
+    axes.margins(0.1)
+    plain_ticks(axes.xaxis)
+    axes.set_title(f"{first['dataset']}: Pareto frontier of k (numbers at points)")
+    axes.grid()
+    marks = {f"the paper's, {hardware}": "D"} if paper else {}
+    _legend(figure, {_without_dataset(name): color for name, color in colors.items()}, marks)
+    _label_points(figure, axes, labels)
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _without_dataset(curve: str) -> str:
+    """Return the name of a curve of one dataset without it."""
+    return curve.partition(", ")[2]
+
+
+def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]:
+    """Return the points that no other one beats in both, by rising seconds: (seconds, metric) each.
+
+    >>> frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], better="higher")
+    [0, 1]
+    """
+    sign = 1 if better == "higher" else -1
+    order = sorted(range(len(points)), key=lambda at: (points[at][0], -sign * points[at][1]))
+    chosen_points = list[int]()
+    for at in order:
+        if not chosen_points or sign * points[at][1] > sign * points[chosen_points[-1]][1]:
+            chosen_points.append(at)
+    return chosen_points
+
+
+def _time_ticks(axis: Any) -> None:
+    """Label a logarithmic axis of hours with durations: few of them, or more where few are in view."""
+    from matplotlib.ticker import NullLocator
+
+    low, high = axis.get_view_interval()
+    for steps in (TIMES, TIMES_IN_DETAIL):
+        seen = {text: hours for text, hours in steps.items() if low <= hours <= high}
+        if len(seen) > 2:
+            break
+    axis.set_ticks(list(seen.values()), labels=list(seen))
+    axis.set_minor_locator(NullLocator())
+
+
+def _scale(metric: str) -> float:
+    """Return the factor to the unit that people read a metric in."""
+    return 100 if is_share(metric) else 1
+
+
+def _legend(figure: Any, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:
+    """Add a legend of colours, then of marks: "-" a line, "o" filled points, "D" hollow ones."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=color, marker="s", linestyle="none", label=name)
+        for name, color in colors.items()
+    ]
+    for name, mark in marks.items():
+        style: dict[str, Any] = {"marker": mark, "linestyle": "none"}
+        if mark == "-":
+            style = {"linestyle": "-"}
+        if mark == "D":
+            style["markerfacecolor"] = "none"
+        handles.append(Line2D([], [], color=look().quiet, label=name, **style))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+
+
+def _label_points(figure: Any, axes: Any, labels: Sequence[Label]) -> None:
+    """Write a text next to each point, on the side that is farthest from points, bars and other texts.
+
+    Those on a frontier come first; another one without room stays without its text.
+    """
+    import numpy as np
+
+    figure.draw_without_rendering()  # the layout is final: distances on the page are known
+    step = POINTS * figure.dpi / 72
+    drawn = [(label.x, y) for label in labels for y in np.linspace(*label.bar, BAR_STEPS)]
+    occupied = [*axes.transData.transform(drawn)]
+    sides = step * np.array(SIDES)
+    for label in sorted(labels, key=lambda label: not label.best):
+        centres = axes.transData.transform((label.x, label.y)) + sides
+        gaps = [np.hypot(*np.subtract(occupied, centre).T).min() for centre in centres]
+        widest = int(np.argmax(gaps))
+        if gaps[widest] < ENOUGH * step and not label.best:
+            continue
+        occupied.append(centres[widest])
+        across, up = SIDES[widest]
+        offset = {"xytext": (POINTS * across, POINTS * up), "textcoords": "offset points"}
+        text = {"ha": "center", "va": "center", "fontsize": NOTE}
+        axes.annotate(label.text, (label.x, label.y), **offset, **text)
+
+
+def _svg(draw: Draw, table: Table) -> str:
+    """Return a picture as SVG whose colours follow the light or dark ground of the page."""
+    picture = StringIO()
+    _write_svg(draw, table, picture)
+    svg = picture.getvalue()
+    colors = _colors_of_page()
+    return re.sub(
+        r"#[0-9a-f]{6}\b", lambda color: colors.get(color[0], color[0]), svg[svg.index("<svg") :]
+    )
+
+
+@styled
+def _write_svg(draw: Draw, table: Table, file: StringIO) -> None:
+    import matplotlib as mpl
+
+    figure = new_figure(6, 4)  # letters are as large as those of the page, also on a phone
+    draw(figure, table)
+    with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters
+        figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
+
+
+@functools.cache
+def _colors_of_page() -> dict[str, str]:
+    """Return what stands in a page for a colour of the light style: a colour for either ground."""
+    light = STYLES["light"]
+    dark = STYLES["dark"]
+    shades = len(light.palette) * len(SHADES)
+    pairs = dict(zip(*on_grounds(partial(class_colors, shades)), strict=True))
+    pairs |= {light.quiet: dark.quiet, light.ground: dark.ground}
+    colors = {one: f"light-dark({one}, {other})" for one, other in pairs.items()}
+    return colors | {light.ink: "currentColor"}

@@ -1,0 +1,110 @@
+"""Pictures of a report: hours and frontiers, with the paper's figures where they belong."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from support.reports import write_run
+
+from kmip_data.builds.home import Home
+from kmip_data.models.reports.pictures import (
+    frontier,
+    hours_curve,
+    names_of,
+    pictures_of,
+    published_hours,
+)
+from kmip_data.models.reports.tables import read_runs, tables_of
+from kmip_data.models.sweeps.running import folders_of
+
+AP = {"metric": "ap", "metrics": {"val": {"ap": 0.6}, "test": {"ap": 0.6}}}
+
+
+def tables(home: Path):
+    return tables_of(read_runs(folders_of((), Home(home)))[0])[0]
+
+
+def test_a_frontier_is_what_nothing_else_beats():
+    draws = random.Random(0)
+    for better, sign in (("higher", 1), ("lower", -1)):
+        for _ in range(200):
+            points = [(draws.randrange(8), draws.randrange(8)) for _ in range(draws.randrange(9))]
+            chosen = [points[at] for at in frontier(points, better=better)]
+            beaten = [
+                point
+                for point in points
+                if any(
+                    other != point and other[0] <= point[0] and sign * other[1] >= sign * point[1]
+                    for other in points
+                )
+            ]
+            assert chosen == sorted(set(points) - set(beaten))
+
+
+def test_the_papers_hours_are_its_table():
+    found = {
+        model: (result.hours, result.mean, result.std)
+        for model, result in published_hours("paris", "accuracy").items()
+    }
+    assert found["gps-kmip"] == (3.09, 53.62, 0.22)
+    assert found["gps-bigbird"] == (11.50, 53.53, 0.37)
+    assert found["gcn"] == (0.051, 52.93, 0.06)
+    assert "gps-transformer" not in found  # ran out of memory
+    assert published_hours("paris", "f1") == published_hours("my-data", "accuracy") == {}
+
+
+def curve(folder: Path, *rows: str) -> None:
+    (folder / "metrics.csv").write_text("\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n")
+
+
+def test_hours_add_up_over_epochs_and_are_means_over_seeds(tmp_path):
+    curve(write_run(tmp_path, 0.5, seed=0), "0,1800,0.1", "1,1800,", "2,3600,0.3")
+    curve(write_run(tmp_path, 0.5, seed=1), "0,3600,0.2", "1,3600,0.9", "2,3600,0.5")
+    (table,) = tables(tmp_path)
+    hours, values = hours_curve(table.runs[0], "val_accuracy")
+    assert hours == pytest.approx([0.75, 2.5])
+    assert values == pytest.approx([0.15, 0.4])
+    for strange in ("0,-1,0.1", "0,,0.1", "0,1e200,0.1", "x"):
+        curve(table.runs[0][0].folder, strange)
+        assert hours_curve(table.runs[0], "val_accuracy") == ([], [])
+
+
+def test_the_paper_stands_with_complete_data_alone(tmp_path):
+    for complete in (True, False):
+        home = tmp_path / str(complete)
+        write_run(home, 0.53, dataset="paris", complete=complete)
+        write_run(home, 0.52, dataset="paris", model="gcn", complete=complete)
+        (table,) = tables(home)
+        curves, hours = pictures_of(table)
+        assert "over training hours" in hours
+        assert ("gps-bigbird</text>" in hours) == complete
+        assert ("the paper's test, one 40 GB A100</text>" in hours) == complete
+        assert "gps-bigbird" not in curves
+
+
+def test_a_frontier_is_drawn_where_k_differs(tmp_path):
+    for complete in (True, False):
+        home = tmp_path / str(complete)
+        for k in (5, 10, 15):
+            changes = [f"model.attention.k={k}"] * (k != 15)
+            options = {"changes": changes, "variant": "influence-of-k", "complete": complete, **AP}
+            write_run(home, 0.6, dataset="peptides-func", **options)
+        (table,) = tables(home)
+        picture = pictures_of(table)[-1]
+        texts = set(re.findall(r">(\d+)</text>", picture))
+        assert {"5"} <= texts  # all have the same seconds and result: one label has room
+        assert ("the paper's, one 16 GB V100</text>" in picture) == complete
+        assert ("30" in texts) == complete
+        light, dark = "light-dark(#666666, #a0a0a0)", "light-dark(#0072b2, #3d9ae0)"
+        assert (light in picture) == complete
+        assert dark in picture
+
+
+def test_a_name_leaves_out_what_all_rows_share(tmp_path):
+    write_run(tmp_path, 0.5, changes=["training.epochs=20", "model.attention.k=5"])
+    write_run(tmp_path, 0.5, changes=["training.epochs=20"])
+    (table,) = tables(tmp_path)
+    assert sorted(names_of(table)) == ["gps-kmip", "gps-kmip, k=5"]
