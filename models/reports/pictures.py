@@ -11,6 +11,8 @@ from io import StringIO
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kmip_data.drawing.style import (
     KINDS,
     NOTE,
@@ -55,7 +57,8 @@ Draw = Callable[[Any, Table], None]  #: draws a table into an empty figure
 def pictures_of(table: Table) -> list[str]:
     """Return the pictures of a table as SVG, which take the colours of the page around them."""
     draws = [draw_curves, draw_over_hours]
-    if any(rows_over_k(table)):
+    ours, _ = rows_over_k(table)
+    if ours:
         draws.append(draw_frontier)
     return [_svg(draw, table) for draw in draws]
 
@@ -66,7 +69,8 @@ def names_of(table: Table) -> list[str]:
     shared = set.intersection(*changes) if len(changes) > 1 else set()
     names = []
     for row in table.rows:
-        own = [change for change in row["changes"].split("; ") if change not in shared]
+        changes_of_row = row["changes"].split("; ")
+        own = sorted(set(changes_of_row) - shared, key=changes_of_row.index)
         names.append(short_name({**row, "changes": "; ".join(own)}))
     return names
 
@@ -194,12 +198,12 @@ def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
     """Return the paper's result of each model on a dataset, where it states the hours of a training."""
     if dataset not in dataset_names():
         return {}
-    results = {model: read_preset(dataset, model).paper for model in presets_of(dataset)}
-    return {
-        model: paper
-        for model, paper in results.items()
-        if paper is not None and paper.metric == metric and paper.hours is not None
-    }
+    results = dict[str, PaperResult]()
+    for model in presets_of(dataset):
+        paper = read_preset(dataset, model).paper
+        if paper is not None and paper.metric == metric and paper.hours is not None:
+            results[model] = paper
+    return results
 
 
 class Label(NamedTuple):
@@ -218,49 +222,51 @@ def draw_frontier(figure: Any, table: Table) -> None:
     Filled points are rows that differ in k alone, hollow ones the paper's on complete published data.
     """
     ours, paper = rows_over_k(table)
-    first = table.rows[0]
-    metric = first["metric"]
-    better = all_metrics()[metric].better
-    scale = _scale(metric)
-    hardware = read_shipped("results", "influence-of-k")["hardware"]
-    names = list(dict.fromkeys(row["curve"] for row in ours))
-    colors = dict(zip(names, class_colors(len(names)), strict=True))
-    curves = [([row for row in ours if row["curve"] == name], colors[name], "o") for name in names]
+    metric = ours[0]["metric"]
+    curves = dict[str, list[Row]]()
+    for row in ours:
+        curves.setdefault(row["curve"].partition(", ")[2], []).append(row)
+    colors = dict(zip(curves, class_colors(len(curves)), strict=True))
+    marks = dict[str, str]()
 
     axes = figure.subplots()
     labels = list[Label]()
-    for rows, color, marker in [*curves, (paper, look().quiet, "D")]:
-        points = [(row["seconds"], scale * row["test"]) for row in rows]
-        spread = [scale * row["test_std"] for row in rows]
-        on_frontier = frontier(points, better=better)
-        best = [points[at] for at in on_frontier]
-        line = {"color": color, "linewidth": 1.2, "linestyle": "-" if marker == "o" else "--"}
-        axes.step(*_columns(best), where="post", **line, zorder=2)
-        style = {"marker": marker, "markerfacecolor": color if marker == "o" else look().ground}
-        bars = {"color": color, "linestyle": "none", "capsize": 2, "elinewidth": 0.8}
-        axes.errorbar(*_columns(points), spread, **style, **bars, markersize=5, zorder=3)
-        for at, (row, (x, y)) in enumerate(zip(rows, points, strict=True)):
-            bar = (y - spread[at], y + spread[at])
-            labels.append(Label(x, y, bar, str(row["k"]), at in on_frontier))
+    for name, rows in curves.items():
+        labels += _draw_over_seconds(axes, rows, metric, {"marker": "o", "color": colors[name]})
+    if paper:
+        hollow = {"marker": "D", "color": look().quiet, "markerfacecolor": look().ground}
+        labels += _draw_over_seconds(axes, paper, metric, hollow)
+        marks[f"the paper's, {read_shipped('results', 'influence-of-k')['hardware']}"] = "D"
     axes.set(
         xscale="log", xlabel="seconds of a training epoch", ylabel=f"{title_of(metric)} on test"
     )
     axes.margins(0.1)
     plain_ticks(axes.xaxis)
-    axes.set_title(f"{first['dataset']}: Pareto frontier of k (numbers at points)")
+    axes.set_title(f"{ours[0]['dataset']}: Pareto frontier of k (numbers at points)")
     axes.grid()
-    marks = {f"the paper's, {hardware}": "D"} if paper else {}
-    _legend(figure, {_without_dataset(name): color for name, color in colors.items()}, marks)
+    _legend(figure, colors, marks)
     _label_points(figure, axes, labels)
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
+def _draw_over_seconds(
+    axes: Any, rows: Sequence[Row], metric: str, style: Mapping[str, Any]
+) -> list[Label]:
+    """Draw points and their frontier, dashed for hollow points; return the label of each point."""
+    seconds = np.array([row["seconds"] for row in rows])
+    test = _scale(metric) * np.array([row["test"] for row in rows])
+    spread = _scale(metric) * np.array([row["test_std"] for row in rows])
+    points = list(zip(seconds.tolist(), test.tolist(), strict=True))
+    best = frontier(points, better=all_metrics()[metric].better)
+    stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
+    stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
+    axes.step(seconds[best], test[best], where="post", **stairs)
+    bars = {"linestyle": "none", "capsize": 2, "elinewidth": 0.8, "markersize": 5, "zorder": 3}
+    axes.errorbar(seconds, test, spread, **style, **bars)
 
-
-def _without_dataset(curve: str) -> str:
-    """Return the name of a curve of one dataset without it."""
-    return curve.partition(", ")[2]
+    labels = []
+    for at, ((x, y), std, row) in enumerate(zip(points, spread.tolist(), rows, strict=True)):
+        labels.append(Label(x, y, (y - std, y + std), str(row["k"]), at in best))
+    return labels
 
 
 def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]:
@@ -319,8 +325,6 @@ def _label_points(figure: Any, axes: Any, labels: Sequence[Label]) -> None:
 
     Those on a frontier come first; another one without room stays without its text.
     """
-    import numpy as np
-
     figure.draw_without_rendering()  # the layout is final: distances on the page are known
     step = POINTS * figure.dpi / 72
     drawn = [(label.x, y) for label in labels for y in np.linspace(*label.bar, BAR_STEPS)]

@@ -103,6 +103,12 @@ def test_a_frontier_is_drawn_where_k_differs(tmp_path):
         assert dark in picture
 
 
+def test_one_k_has_no_frontier(tmp_path):
+    write_run(tmp_path, 0.6, dataset="peptides-func", variant="influence-of-k", **AP)
+    (table,) = tables(tmp_path)
+    assert len(pictures_of(table)) == 2
+
+
 def test_a_name_leaves_out_what_all_rows_share(tmp_path):
     write_run(tmp_path, 0.5, changes=["training.epochs=20", "model.attention.k=5"])
     write_run(tmp_path, 0.5, changes=["training.epochs=20"])
