@@ -183,9 +183,9 @@ def _stage_table(cells: list[Measurement], paper: Any) -> str:
     from kmip_data.models.profiling.breakdown import FORWARD, LABELS, STAGES, median_stages
 
     columns = {cell.method: median_stages(cell) for cell in cells}
-    for row in paper["split"] if paper is not None else ():
-        columns[f"A100: {row['method']}"] = {
-            stage: row[stage] / 1e3 for stage in (FORWARD, "backward")
+    for published in paper["split"] if paper is not None else ():
+        columns[f"A100: {published['method']}"] = {
+            stage: published[stage] / 1e3 for stage in (FORWARD, "backward")
         }
     rows: list[list[Any]] = []
     for seconds in columns.values():
