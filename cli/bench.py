@@ -194,8 +194,7 @@ def _stage_table(cells: list[Measurement], paper: Any) -> str:
             seconds[FORWARD] = seconds["sum"] - seconds.get("backward", 0.0)
     for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
         row: list[Any] = [{FORWARD: "forward pass"}.get(stage) or LABELS.get(stage, stage)]
-        for seconds in columns.values():
-            row.append(_with_share(seconds.get(stage), seconds.get("sum")))
+        row += [_with_share(each.get(stage), each.get("sum")) for each in columns.values()]
         if any(row[1:]):
             rows.append(row)
     return table([f"{cells[0].setting}, {cells[0].n:,} nodes", *columns], rows)
