@@ -4,8 +4,8 @@ What a layer reads of other processes' nodes it exchanges: message passing the *
 that are other processes' nodes; k-MIP attention the keys and values of all nodes; norms and losses sums.
 Every exchange sends its gradient the way back, so that N processes compute what one does, to the rounding of
 sums. Dropout draws the numbers of all rows on each process and keeps those of its own. On a CPU the sums over
-nodes that a forward pass needs run in the order of the nodes, so that they have the bits of one process; only
-batch norms, whose sums are combined in float64, and the reported loss do not.
+nodes that a forward pass needs run in the order of the nodes, so that they have the bits of one process; not
+those of batch norms, of Exphormer's virtual nodes and of the reported loss, which combine sums of processes.
 """
 
 from __future__ import annotations
