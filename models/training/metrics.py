@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn.functional import pad
-from torchmetrics import Metric as Accumulator
-from torchmetrics.utilities import dim_zero_cat
 
 from kmip_data.manifest import with_added
 from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Kind, Task
@@ -152,6 +150,22 @@ def mean_over_graphs(place: int, ranks: Tensor) -> Tensor:
     return ranks[place] / ranks[-1]
 
 
+class Accumulator(Protocol):
+    """Counts of batches, on one or several processes; an object of torchmetrics is one.
+
+    A module, too, whose ``metric_state`` has its tensors and lists of tensors by name.
+    """
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Count a batch."""
+
+    def compute(self) -> Any:
+        """Return the counts of all processes together."""
+
+    def reset(self) -> None:
+        """Forget all batches."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """Computation of a metric from accumulated values, and its better end."""
@@ -206,22 +220,62 @@ def is_better(metric: str, new: float, old: float | None) -> bool:
     return new > old if all_metrics()[metric].better == "higher" else new < old
 
 
-class _Sums(Accumulator):
-    """Sum over batches of ``of`` one batch, in float64."""
+def gathered(rows: Tensor) -> list[Tensor]:
+    """Return the rows of each process, in the order of ranks; their numbers may differ."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [rows]
+    processes = distributed.get_world_size()
+    count = torch.tensor([len(rows)], device=rows.device)
+    counts = [torch.zeros_like(count) for _ in range(processes)]
+    distributed.all_gather(counts, count)
 
-    full_state_update = False
-    sums: Tensor
+    # Tensors that are exchanged have one shape: shorter ones are padded, and cut again.
+    most = int(torch.cat(counts).max())
+    padded = rows.new_zeros(most, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    parts = [torch.empty_like(padded) for _ in range(processes)]
+    distributed.all_gather(parts, padded)
+    return [part[: int(number)] for part, number in zip(parts, counts, strict=True)]
+
+
+class _Counts(nn.Module):
+    """Tensors that move with the module; no buffers, which DDP would fill with the first process's."""
+
+    device = torch.device("cpu")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.device = fn(torch.zeros(0, device=self.device)).device
+        for name, value in self.metric_state.items():
+            setattr(self, name, _moved(value, self.device))
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        """The tensors, and lists of tensors, by name."""
+        raise NotImplementedError
+
+
+class _Sums(_Counts):
+    """Sum over batches of ``of`` one batch, in float64."""
 
     def __init__(self, of: Callable[..., Tensor], *shape: int) -> None:
         super().__init__()
         self.of = of
-        self.add_state("sums", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        self.sums = torch.zeros(shape, dtype=torch.float64)
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        return {"sums": self.sums}
 
     def update(self, *batch: Tensor) -> None:
         self.sums += self.of(*batch)
 
     def compute(self) -> Tensor:
-        return self.sums.cpu()
+        return torch.stack(gathered(self.sums)).sum(0).cpu()
+
+    def reset(self) -> None:
+        self.sums = torch.zeros_like(self.sums)
 
 
 def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
@@ -256,31 +310,36 @@ def _confusion(logits: Tensor, target: Tensor) -> Tensor:
     return counts.view(classes, classes)
 
 
-class _Rows(Accumulator):
+class _Rows(_Counts):
     """Scores and targets of all rows, because a ranking needs all of them; ``(N, T)`` float64 each."""
 
-    full_state_update = False
     scores: list[Tensor]
     targets: list[Tensor]
 
     def __init__(self, labels: int) -> None:
         super().__init__()
         self.labels = labels
-        self.add_state("scores", [], dist_reduce_fx="cat")
-        self.add_state("targets", [], dist_reduce_fx="cat")
+        self.reset()
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        return {"scores": self.scores, "targets": self.targets}
 
     def update(self, logits: Tensor, target: Tensor) -> None:
         self.scores.append(logits.float())
         self.targets.append(target.float().view(logits.shape))
 
-    def nothing(self) -> None:
-        """Count no rows, so that a process without any takes part in what all processes exchange."""
-        if not self.scores:
-            self.scores.append(torch.zeros(0, self.labels, device=self.device))
-            self.targets.append(torch.zeros(0, self.labels, device=self.device))
-
     def compute(self) -> tuple[Tensor, Tensor]:
-        return dim_zero_cat(self.scores).double().cpu(), dim_zero_cat(self.targets).double().cpu()
+        return self._of_all(self.scores), self._of_all(self.targets)
+
+    def reset(self) -> None:
+        self.scores = []
+        self.targets = []
+
+    def _of_all(self, rows: list[Tensor]) -> Tensor:
+        # A process without any takes part in the exchange.
+        local = torch.cat(rows) if rows else torch.zeros(0, self.labels, device=self.device)
+        return torch.cat(gathered(local)).double().cpu()
 
 
 _ACCUMULATORS: dict[Kind, Callable[[Task], Accumulator]] = {
@@ -294,7 +353,7 @@ _ACCUMULATORS: dict[Kind, Callable[[Task], Accumulator]] = {
 class SplitMetrics(nn.Module):
     """Loss and all metrics of one split, over all its rows (points, graphs) pooled.
 
-    The sums are torchmetrics states, so :meth:`compute` adds them over the processes of a
+    The sums are no buffers of the module, and :meth:`compute` adds them over the processes of a
     distributed run. Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
     zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels),
     ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
@@ -326,8 +385,6 @@ class SplitMetrics(nn.Module):
 
     def compute(self) -> dict[str, float]:
         """``loss`` and every metric of the task's kind, then start anew."""
-        if isinstance(self.rows, _Rows):
-            self.rows.nothing()
         rows = self.rows.compute()
         own = rows if self.own is None else self.own.compute()
         total, known = self.loss.compute()

@@ -8,17 +8,18 @@ and what its bound does not prove is scored whole. A kernel is compiled for each
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import importlib.util
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from kmip_data.errors import UsageError
@@ -81,14 +82,20 @@ def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
 _compiled: set[tuple[str, int, int]] = set()
 
 
-def _one_compiler_at_a_time(
-    kernel: tuple[str, int, int],
-) -> contextlib.AbstractContextManager[object]:
-    """A lock among this user's processes around a kernel's first use: KeOps has none and would race."""
+@contextlib.contextmanager
+def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> Iterator[None]:
+    """Hold a lock among this user's processes around a kernel's first use: KeOps has none and would race."""
     if kernel in _compiled:
-        return contextlib.nullcontext()
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return FileLock(Path(tempfile.gettempdir()) / f"kmip-data-keops-{user}.lock")
+        yield
+        return
+    path = Path(tempfile.gettempdir()) / f"kmip-data-keops-{os.getuid()}.lock"
+    # Through no link: everybody may write to this folder.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)  # which frees it
 
 
 @functools.cache

@@ -271,7 +271,7 @@ def read_result(run: Path) -> RunResult:
 def package_versions() -> dict[str, str]:
     """Versions of Python, this package and those a result depends on."""
     found = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
-    for package in ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeops"):
+    for package in ("torch", "torch-geometric", "numpy", "numba", "pykeops"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found

@@ -16,6 +16,7 @@ from sklearn.metrics import (
     mean_absolute_error,
     r2_score,
 )
+from support.processes import on_processes
 from support.training_data import tiny_config
 from torch_geometric.data import Batch, Data
 
@@ -23,7 +24,13 @@ from kmip_data.builds.home import Home
 from kmip_data.datasets.small_graphs import PCQMContact
 from kmip_data.models.training import metrics as metrics_file
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.metrics import HITS, RANKINGS, SplitMetrics, link_ranks
+from kmip_data.models.training.metrics import (
+    HITS,
+    RANKINGS,
+    SplitMetrics,
+    gathered,
+    link_ranks,
+)
 from kmip_data.models.training.tasks import (
     APART,
     LINK,
@@ -372,3 +379,41 @@ def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:
     for graph, item in enumerate(batch.to_data_list()):
         pairs = whole[tuple(item.x.flatten().tolist())].edge_label_index
         assert torch.equal((found[graph] == LINK).nonzero().t(), pairs)
+
+
+def test_counts_of_processes_are_those_of_one() -> None:
+    """Of unequal numbers of rows, and of none; each process gets the same."""
+    generator = torch.Generator().manual_seed(2)
+    scores = torch.randn(7, 3, generator=generator)
+    target = (torch.rand(7, 3, generator=generator) < 0.5).float()
+    classes = torch.randint(3, (7,), generator=generator)
+    alone = {}
+    for kind, truth in (("multilabel", target), ("single-label", classes)):
+        metrics = SplitMetrics(Task("graph", kind, 3))
+        metrics.update(scores, truth, torch.tensor(2.0))
+        alone[kind] = metrics.compute()
+
+    def act(rank: int) -> None:
+        torch.distributed.init_process_group("gloo", rank=rank, world_size=3)
+        for kind, truth in (("multilabel", target), ("single-label", classes)):
+            metrics = SplitMetrics(Task("graph", kind, 3))
+            rows = (slice(0, 5), slice(5, 7), slice(0, 0))[rank]
+            if rank < 2:
+                metrics.update(scores[rows], truth[rows], torch.tensor(2.0))
+            # Twice: the counts of this process are its own again after an exchange.
+            for _ in range(2):
+                exchanged = torch.cat(gathered(torch.arange(rank)))
+                assert exchanged.tolist() == [0, 0, 1]
+            assert metrics.compute() == alone[kind]
+        torch.distributed.destroy_process_group()
+
+    on_processes(3, act)
+
+
+def test_counts_follow_their_module_and_keep_their_type() -> None:
+    metrics = SplitMetrics(Task("graph", "multilabel", 2)).half()
+    metrics.update(torch.randn(3, 2), torch.ones(3, 2), torch.tensor(1.0))
+    assert metrics.loss.sums.dtype == torch.float64
+    moved = metrics.to("meta")
+    assert {rows.device.type for rows in [*moved.rows.scores, moved.loss.sums]} == {"meta"}
+    assert not metrics.state_dict()

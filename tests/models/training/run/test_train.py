@@ -154,7 +154,7 @@ def test_the_result_describes_the_run(done, build):
     assert (result.num_features, result.num_classes) == (6, CLASSES)
     assert 0 < result.seconds.train_epoch <= result.seconds.total
     assert (result.memory.device, result.memory.host > 50e6) == (None, True)
-    assert {"torch", "kmip-data", "torchmetrics", "python"} <= set(result.versions)
+    assert {"torch", "kmip-data", "numpy", "python"} <= set(result.versions)
 
 
 def test_the_first_best_validation_epoch_is_reported_with_its_test_metric(done):
