@@ -15,6 +15,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models.config import POSITIONAL, positional
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
 #: Values of each integer feature of OGB's molecules, plus one for all others (ogb 1.3.6).
@@ -63,7 +64,7 @@ class LinearEncoder(nn.Module):
         if constants is not None:
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
-        self.linear = nn.Linear(channels, dim)
+        self.linear = Linear(channels, dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim), or (…, dim) in the form of the batch's edges, of which each may have one number."""
@@ -174,7 +175,7 @@ class LapPE(_Columns):
         super().__init__("lappe")
         width = self.width
         self.each = nn.Sequential(
-            nn.Linear(2, 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU()
+            Linear(2, 2 * width), nn.ReLU(), Linear(2 * width, width), nn.ReLU()
         )
 
     def forward(self, batch: GraphBatch) -> Tensor:
@@ -203,7 +204,7 @@ class RandomWalkSE(_Columns):
     def __init__(self, _dim: int, name: str = "rwse") -> None:
         super().__init__(name)
         self.norm = BatchNorm(self.count)
-        self.linear = nn.Linear(self.count, self.width)
+        self.linear = Linear(self.count, self.width)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, 28), or (N, 16) of a plugin's."""
@@ -224,7 +225,7 @@ class StablePosition(_Columns):
 
     def __init__(self, dim: int) -> None:
         super().__init__("equivstable")
-        self.linear = nn.Linear(self.count, dim)
+        self.linear = Linear(self.count, dim)
 
     def forward(self, batch: GraphBatch) -> GraphBatch:
         """The batch, its edges with their distances."""

@@ -23,6 +23,7 @@ from kmip_data.models.encoders import (
 )
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, Activation, BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.parts import Place
@@ -82,7 +83,7 @@ class GPSLayer(nn.Module):
         self.feed_forward, self.add_local_input = feed_forward, add_local_input
         if feed_forward:
             self.norm_out = NORMS[norm](dim)
-            self.linear_in, self.linear_out = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim)
+            self.linear_in, self.linear_out = Linear(dim, 2 * dim), Linear(2 * dim, dim)
         self.dropout, self.activation = nn.Dropout(dropout), ACTIVATIONS[activation]
 
     def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
@@ -153,8 +154,8 @@ class NodeHead(nn.Module):
         pooling: str = "mean",
     ) -> None:
         super().__init__()
-        self.hidden = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers - 1))
-        self.out = nn.Linear(dim, classes)
+        self.hidden = nn.ModuleList(Linear(dim, dim) for _ in range(layers - 1))
+        self.out = Linear(dim, classes)
         self.dropout, self.activation = nn.Dropout(dropout), ACTIVATIONS[activation]
         self.l2norm, self.pooling = l2norm, pooling
 
@@ -291,7 +292,7 @@ class InputBlock(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(dim, dim, bias=False)
+        self.linear = Linear(dim, dim, bias=False)
         self.norm = BatchNorm(dim)
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:

@@ -122,7 +122,9 @@ def _limits() -> Iterator[tuple[int, int]]:
 
 
 SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
-M_MMAP_THRESHOLD: Final = -3  #: of malloc.h
+M_TRIM_THRESHOLD: Final = -1  #: of malloc.h
+M_MMAP_THRESHOLD: Final = -3
+HEAP_BLOCK: Final = 1 << 25  #: bytes; glibc's own upper bound of blocks that it takes from its heap
 KEEP: Final = (
     1 << 28
 )  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
@@ -184,8 +186,22 @@ def return_what_is_freed() -> None:
     By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a step on
     100,000 nodes. A step there takes a quarter more processor time for its fresh pages.
     """
-    if sys.platform == "linux" and (option := getattr(ctypes.CDLL(None), "mallopt", None)):
-        option(M_MMAP_THRESHOLD, SMALLEST)
+    _set_malloc(M_MMAP_THRESHOLD, SMALLEST)
+
+
+def keep_what_is_freed() -> None:
+    """Keep up to 2 GiB at the end of the C library's heap mapped, until the process ends.
+
+    By default glibc returns all but 64 MiB of it. A training step on 30,000 nodes frees and allocates 2 GB
+    in tensors of 28 MB, and spent up to 0.9 s of 2.2 s in the kernel, which zeroes each page again.
+    """
+    _set_malloc(M_MMAP_THRESHOLD, HEAP_BLOCK)
+    _set_malloc(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def _set_malloc(option: int, value: int) -> None:
+    if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+        set_option(option, value)
 
 
 def release() -> None:

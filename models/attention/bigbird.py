@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 
@@ -72,9 +73,9 @@ class BigBirdAttention(nn.Module):
         super().__init__()
         check_heads(dim, heads)
         self.pattern = Pattern(heads, block_size, random_blocks, seed, legacy_padding)
-        self.query, self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(3))
-        self.output, self.norm_attention = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
-        self.feed_in, self.feed_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.query, self.key, self.value = (Linear(dim, dim, bias=False) for _ in range(3))
+        self.output, self.norm_attention = Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
+        self.feed_in, self.feed_out = Linear(dim, dim), Linear(dim, dim)
         self.norm_out, self.dropout = nn.LayerNorm(dim, eps=norm_eps), nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:

@@ -12,6 +12,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import COMPLETE
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 if TYPE_CHECKING:
@@ -176,9 +177,9 @@ class ExphormerAttention(nn.Module):
         check_heads(dim, heads)
         self.heads, self.clamp, self.dropout = heads, clamp, dropout
         self.query, self.key, self.value, self.edge = (
-            nn.Linear(dim, dim, bias=False) for _ in range(4)
+            Linear(dim, dim, bias=False) for _ in range(4)
         )
-        self.output = nn.Linear(dim, dim) if output_projection else nn.Identity()
+        self.output = Linear(dim, dim) if output_projection else nn.Identity()
 
     def forward(self, x: Tensor, batch: GraphBatch, carried: Carried) -> tuple[Tensor, Carried]:
         """Nodes (N, d) and what is carried to the same."""

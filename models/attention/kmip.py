@@ -16,6 +16,7 @@ from kmip_data.models.attention.gathered import differentiable
 from kmip_data.models.attention.operators import attend, is_transformed, pointers, search
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, ranked
 
@@ -241,10 +242,10 @@ class KMIPAttention(nn.Module):
         self.legacy_padding, self.warm_start = legacy_padding, warm_start
         self.training_k: int | None = None
         self._last: Tensor | None = None  # indices of the call before
-        self.query = nn.Linear(dim, heads * key_dim)
-        self.key = nn.Linear(dim, heads * key_dim)
-        self.value = nn.Linear(dim, heads * value_dim)
-        self.output = nn.Linear(heads * value_dim, dim) if output_projection else nn.Identity()
+        self.query = Linear(dim, heads * key_dim)
+        self.key = Linear(dim, heads * key_dim)
+        self.value = Linear(dim, heads * value_dim)
+        self.output = Linear(heads * value_dim, dim) if output_projection else nn.Identity()
 
     def reset_parameters(self) -> None:
         """Draw new weights in the order of the constructor, and forget the pairs of the last call."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.layers.linear import linear
 from kmip_data.models.search.problem import FLOATS, strided
 
 
@@ -150,7 +151,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         for operands in zip(rows, weights, biases, strict=True):
-            projected = nn.functional.linear(*operands)
+            projected = linear(*operands)
             yield projected.view(len(projected), self.num_heads, self.head_dim).transpose(0, 1)
 
     def _check(self, *given: Tensor) -> None:

@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 
@@ -84,8 +85,8 @@ class PerformerAttention(nn.Module):
         self.fast_attention.register_buffer(
             "projection_matrix", orthogonal_directions(features, head_dim)
         )
-        self.to_q, self.to_k, self.to_v = (nn.Linear(dim, inner, bias=False) for _ in range(3))
-        self.to_out = nn.Linear(inner, dim)
+        self.to_q, self.to_k, self.to_v = (Linear(dim, inner, bias=False) for _ in range(3))
+        self.to_out = Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
+from kmip_data.models.layers.linear import Linear, linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 KEPT = 8  #: orders that are remembered: all layers ask for the same one, recorded steps for that of a batch
@@ -75,7 +76,7 @@ class TransformerAttention(nn.Module):
         self.heads, self.dropout = heads, dropout
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim))
-        self.out_proj = nn.Linear(dim, dim)
+        self.out_proj = Linear(dim, dim)
         # Drawn after the output layer, as PyTorch does: the same seed gives the same weights.
         nn.init.xavier_uniform_(self.in_proj_weight)
         nn.init.zeros_(self.out_proj.bias)

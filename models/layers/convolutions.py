@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import ACTIVATIONS, Activation, BatchNorm, dropout, relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
@@ -68,7 +69,7 @@ class MLP(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = nn.Linear(dim, dim, bias=self.norm is None)
+        self.lin = Linear(dim, dim, bias=self.norm is None)
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
@@ -84,7 +85,7 @@ class GCN(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = nn.Linear(dim, dim, bias=False)
+        self.lin = Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
 
@@ -106,7 +107,7 @@ class GAT(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = nn.Linear(dim, dim, bias=False)
+        self.lin = Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.att_src, self.att_dst = (
             nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim))) for _ in range(2)
@@ -140,7 +141,7 @@ class GINE(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin_in, self.lin_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.lin_in, self.lin_out = Linear(dim, dim), Linear(dim, dim)
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
+from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import Activation, BatchNorm, activated, normed
 
 
@@ -58,12 +59,10 @@ class GatedGCN(nn.Module):
         defer_edges: bool = False,
     ) -> None:
         super().__init__()
-        self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
+        self.A, self.B, self.C, self.D, self.E = (Linear(dim, dim) for _ in range(5))
         self.closeness: nn.Module | None = None
         if by_distance:
-            self.closeness = nn.Sequential(
-                nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, 1), nn.Sigmoid()
-            )
+            self.closeness = nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
