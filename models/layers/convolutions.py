@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.adjacency import neighbor_sum
+from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum
 from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import ACTIVATIONS, Activation, BatchNorm, dropout, relu_dropout
@@ -93,9 +93,22 @@ class GCN(Convolution):
         """(N, d) to the same."""
         others, loops = (count.to(self.lin.weight.dtype) for count in edges.adjacency.degrees)
         scale = (others + 1).rsqrt()
-        h: Tensor = scale * self.lin(x)
-        h = scale * (neighbor_sum(edges.adjacency, h) + (1 - loops) * h)
+        h: Tensor = self.lin(x)
+        if _is_compiled(edges.adjacency, h):
+            from kmip_data.models.layers.cpu.propagation import propagated
+
+            h = propagated(edges.adjacency, h, scale, 1 - loops)
+        else:
+            h = scale * h
+            h = scale * (neighbor_sum(edges.adjacency, h) + (1 - loops) * h)
         return h if self.bias is None else h + self.bias
+
+
+def _is_compiled(edges: EdgeList, x: Tensor) -> bool:
+    """True if compiled passes over the edges take ``x``."""
+    if edges.partition is not None or torch.compiler.is_compiling():
+        return False
+    return x.device.type == "cpu" and x.dtype == torch.float32
 
 
 class GAT(Convolution):

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen
 
 
+#: Elements from which dropout on a CPU is :mod:`~.cpu.chances`'; below, the state costs more than drawing.
+DRAWN_IN_BLOCKS = 1 << 16
+
+
 class BatchNorm(nn.BatchNorm1d):
     """Batch norm over all rows (N, d) of a batch.
 
@@ -295,9 +299,18 @@ def dropout(x: Tensor, p: float, rows: Rows = ALL) -> Tensor:
     Each process draws the numbers of all rows, in the order of one process, and keeps its own.
     """
     if rows.among is None or p == 0:
-        return nn.functional.dropout(x, p)
+        return _dropped(x, p)
     total, chosen = rows.among
     return x * nn.functional.dropout(x.new_ones(total, *x.shape[1:]), p).index_select(0, chosen)
+
+
+def _dropped(x: Tensor, p: float) -> Tensor:
+    small = x.numel() < DRAWN_IN_BLOCKS or not 0 < p < 1
+    if small or x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
+        return nn.functional.dropout(x, p)
+    from kmip_data.models.layers.cpu import chances  # numba, which small graphs do not pay for
+
+    return chances.dropout(x, p)
 
 
 def activated(rows: Tensor, activation: Activation, p: float, which: Rows = ALL) -> Tensor:

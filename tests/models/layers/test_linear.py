@@ -1,0 +1,64 @@
+"""Linear maps by oneDNN: float64 as the oracle, and where PyTorch's product stays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kmip_data.models.layers import linear
+from kmip_data.models.layers.linear import Linear
+
+
+def _with_gradients(layer: nn.Module, x: Tensor, slope: Tensor) -> list[Tensor]:
+    x = x.detach().requires_grad_()
+    out = layer(x)
+    out.backward(slope)
+    return [out.detach(), x.grad, *(parameter.grad for parameter in layer.parameters())]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(3000, 35), (60, 50, 35)])
+def test_value_and_gradients_are_those_of_float64(monkeypatch, bias, shape):
+    monkeypatch.setattr(linear, "LARGE", 1)
+    generator = torch.Generator().manual_seed(0)
+    layer = Linear(35, 23, bias=bias)
+    exact = nn.Linear(35, 23, bias=bias).double()
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(shape, generator=generator)
+    slope = torch.randn(*shape[:-1], 23, generator=generator)
+
+    results = _with_gradients(layer, x, slope)
+    expected = _with_gradients(exact, x.double(), slope.double())
+    for result, value in zip(results, expected, strict=True):
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result.double(), value, rtol=1e-5, atol=1e-4)
+
+
+def test_only_large_products_in_float32_are_onednns(monkeypatch):
+    calls = []
+    product = linear._product
+    monkeypatch.setattr(linear, "_product", lambda *given: calls.append(1) or product(*given))
+    monkeypatch.setattr(linear, "LARGE", 100 * 8 * 8)
+    layer, x = Linear(8, 8), torch.randn(100, 8)
+    layer(x)
+    assert calls == [1]
+    calls.clear()
+
+    assert torch.equal(layer(x[:99]), nn.functional.linear(x[:99], layer.weight, layer.bias))
+    Linear(8, 8).double()(x.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    with torch.backends.mkldnn.flags(enabled=False):
+        layer(x)
+    assert not calls
+
+
+def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
+    monkeypatch.setattr(linear, "LARGE", 1)
+    layer, x = Linear(8, 8), torch.randn(100, 8)
+    shapes = []
+    product = linear._product
+    monkeypatch.setattr(linear, "_product", lambda a, *b: shapes.append(a.shape) or product(a, *b))
+    layer(x).sum().backward()
+    assert shapes == [(100, 8), (8, 100)]
