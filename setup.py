@@ -103,6 +103,7 @@ DOCS = [
 DEV = [
     *EXTRAS["cuda"],  # compiles for cards that are not there
     "accelerate>=1.0",  # prepares a GraphLoader in tests
+    "basedpyright>=1.30",  # checks a user's script, with mypy
     "build>=1.2",
     "codespell>=2.3",
     "datasets>=3.0",
@@ -203,6 +204,7 @@ setup(
         "psutil>=5.9",
         "scipy>=1.15",
         "threadpoolctl>=3.2",
+        "tabulate>=0.9",
     ],
     extras_require={
         **EXTRAS,

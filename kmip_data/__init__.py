@@ -45,7 +45,4 @@ def public_name(package: str, stub: str, name: str) -> Any:
 _STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
 __all__ = [*NAMES.findall(_STUB), "__version__"]  # noqa: PLE0604 -- all of them text
 __getattr__ = partial(public_name, __name__, _STUB)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__dir__ = partial(sorted, __all__)

@@ -6,7 +6,7 @@ import copy
 import functools
 import weakref
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -17,6 +17,14 @@ from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field
 from kmip_data.runtime.threads import HelperThreads
+
+if TYPE_CHECKING:
+
+    class DataBatch(Batch, Data):  # type: ignore[misc] # PyTorch Geometric is untyped
+        """A ``Batch`` of ``Data``: it inherits from its items' class, which no type checker sees."""
+
+else:
+    DataBatch = Batch
 
 #: PyTorch Geometric collates attributes with these strings in their names by special rules.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
@@ -53,7 +61,7 @@ def make_batch(
     pin: bool = False,
     follow: Sequence[str] = (),
     helpers: HelperThreads | None = None,
-) -> Batch:
+) -> DataBatch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
     ``graphs`` (B,) are record numbers in source order, at least one. Attributes in ``follow`` get
@@ -168,7 +176,7 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     return table
 
 
-def expand_edges(batch: Batch) -> Batch:
+def expand_edges(batch: Batch) -> DataBatch:
     """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
 
     Returns a copy of the batch (other attributes are shared) that equals the batch of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import torch
@@ -249,6 +249,20 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self.card.parameters.get("k") is not None:
             parts.append(f"k={self.card.parameters['k']}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+    if TYPE_CHECKING:  # PyTorch Geometric's own say "a dataset or a base of Data"
+
+        @overload
+        def __getitem__(self, idx: int | np.integer[Any]) -> Data: ...
+
+        @overload
+        def __getitem__(
+            self, idx: slice | Sequence[int] | torch.Tensor | NDArray[Any]
+        ) -> Self: ...
+
+        def __getitem__(self, idx: Any) -> Data | Self: ...  # type: ignore[empty-body]
+
+        def __iter__(self) -> Iterator[Data]: ...  # type: ignore[empty-body]
 
     def len(self) -> int:
         """Return the number of records in the part."""

@@ -20,7 +20,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.reading.assemble import Assembler
-from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
+from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.samplers import EpochBatches, EpochSampler, SharedSampler, is_cut
@@ -275,10 +275,10 @@ class GraphLoader(DataLoader[Any]):
         graphs = len(self.sampler)  # type: ignore[arg-type]
         return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # threads, not processes
+    def __iter__(self) -> Iterator[DataBatch]:  # type: ignore[override] # threads, not processes
         return closed_at_exit(self._iterate())
 
-    def _iterate(self) -> Generator[Batch, None, None]:
+    def _iterate(self) -> Generator[DataBatch, None, None]:
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is read then:
         # trainers call iter() before set_epoch().
         self._assembler = self._fast_path()  # the transform may have changed since
@@ -332,7 +332,7 @@ class GraphLoader(DataLoader[Any]):
             if len(batch) == size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> Batch:
+    def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> DataBatch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,
