@@ -10,6 +10,7 @@ import pytest
 from support.cli import python
 
 import kmip_data
+import kmip_data.graphs
 import kmip_data.models
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,3 +101,8 @@ def test_names_of_folders_are_not_importable_elsewhere(tmp_path, monkeypatch):
     code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n) is not None])"
     monkeypatch.delenv("PYTHONPATH", raising=False)
     assert python("-c", code, cwd=tmp_path).out.strip() == "[]"
+
+
+def test_dir_shows_public_names_alone():
+    for package in (kmip_data, kmip_data.models, kmip_data.graphs):
+        assert dir(package) == sorted(package.__all__)

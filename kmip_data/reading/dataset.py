@@ -256,9 +256,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         def __getitem__(self, idx: int | np.integer[Any]) -> Data: ...
 
         @overload
-        def __getitem__(
-            self, idx: slice | Sequence[int] | torch.Tensor | NDArray[Any]
-        ) -> Self: ...
+        def __getitem__(self, idx: slice | Sequence[int] | torch.Tensor | NDArray[Any]) -> Self: ...
 
         def __getitem__(self, idx: Any) -> Data | Self: ...  # type: ignore[empty-body]
 

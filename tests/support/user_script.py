@@ -22,7 +22,8 @@ for item in dataset:
 layer = KMIPAttention(9, heads=3, key_dim=16, k=10)
 for batch in GraphLoader(dataset, batch_size=8, shuffle=True):
     graphs: Batch = batch
-    print(graphs.num_graphs, layer(batch.x, batch.batch))
+    assert graphs.num_graphs == 8
+    out: Tensor = layer(batch.x, batch.batch)
 conv = GPSConv(64, GINConv(nn.Linear(64, 64)), heads=4)
 conv.attn = KMIPMultiheadAttention(64, 4, k=load_preset("s3dis").training.epochs, batch_first=True)
 rows = Tensor(4, 100, 16)

@@ -109,6 +109,11 @@ def test_properties_are_pygs(dataset):
     assert dataset.has_process is False
 
 
+def test_a_summary_is_printed(dataset):
+    """PyTorch Geometric's, by a package that it leaves to others to install."""
+    assert f"#graphs={len(dataset)}" in str(dataset.get_summary())
+
+
 def test_properties_follow_the_transform(build):
     def change(data):
         return Data(x=data.x[:, :2], edge_index=data.edge_index, y=data.y % 2, pos=data.pos)
