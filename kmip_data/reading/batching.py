@@ -75,7 +75,7 @@ def make_batch(
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
     none = torch.from_numpy(np.zeros(size, _INT64))
     fields = {field.attribute: field for field in assembler.fields}
-    batch = copy.copy(_template(Batch))
+    batch: DataBatch = copy.copy(_template(Batch))
     store = batch._store  # noqa: SLF001
     mapping: dict[str, Any] = store._mapping  # noqa: SLF001
     slice_dict: dict[str, torch.Tensor] = {}
@@ -187,7 +187,7 @@ def expand_edges(batch: Batch) -> DataBatch:
     index = torch.empty((2, nodes * k), dtype=torch.int64, device=table.device)
     index[0].copy_(table.reshape(-1))
     index[1].view(nodes, k).copy_(torch.arange(nodes, device=table.device)[:, None])
-    out = copy.copy(batch)
+    out: DataBatch = copy.copy(batch)
     store = out._store  # noqa: SLF001
     store._mapping = {**_renamed(store._mapping), "edge_index": index}  # noqa: SLF001
     if hasattr(store, "_slice_dict"):

@@ -258,9 +258,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         @overload
         def __getitem__(self, idx: slice | Sequence[int] | torch.Tensor | NDArray[Any]) -> Self: ...
 
-        def __getitem__(self, idx: Any) -> Data | Self: ...  # type: ignore[empty-body]
+        def __getitem__(self, idx: Any) -> Data | Self: ...
 
-        def __iter__(self) -> Iterator[Data]: ...  # type: ignore[empty-body]
+        def __iter__(self) -> Iterator[Data]: ...
 
     def len(self) -> int:
         """Return the number of records in the part."""

@@ -343,8 +343,10 @@ class GraphLoader(DataLoader[Any]):
                 helpers=helpers,
             )
         items = [self.dataset[position] for position in positions.tolist()]
-        batch = self.collate_fn(items)
-        return batch.pin_memory() if self.pin_memory else batch
+        batch: DataBatch = self.collate_fn(items)
+        if self.pin_memory:
+            batch = batch.pin_memory()
+        return batch
 
 
 class _Collate:
