@@ -130,8 +130,10 @@ def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
         or graph.shape != (rows,)
         or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any())
     ):
-        what = f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node."
-        raise UsageError(what, next="order the nodes by graph, as Batch.from_data_list does")
+        raise UsageError(
+            f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node.",
+            next="order the nodes by graph, as Batch.from_data_list does",
+        )
     return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
 
 

@@ -73,9 +73,19 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
-    options: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
-    options |= {"dropout": dropout, "repeat_first_key": repeat_first_key, "context": context}
-    return attend_to_best(queries, keys, values, k, **options).out
+    attended = attend_to_best(
+        queries,
+        keys,
+        values,
+        k,
+        query_ptr=query_ptr,
+        key_ptr=key_ptr,
+        dropout=dropout,
+        backend=backend,
+        repeat_first_key=repeat_first_key,
+        context=context,
+    )
+    return attended.out
 
 
 class Attended(NamedTuple):
@@ -119,12 +129,11 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     def found() -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling() or context.keep is None:
             return search(*given, *ptrs, backend, hint, trusted)  # type: ignore[no-any-return]
-        options: dict[str, Any] = {
-            "narrow": keys.shape[1] < 2**31,
-            "trusted": trusted,
-            "keep": context.keep,
-        }
-        return ranked(problem.check_problem(*given, *ptrs, hint, **options), backend)
+        narrow = keys.shape[1] < 2**31
+        checked = problem.check_problem(
+            *given, *ptrs, hint, narrow=narrow, trusted=trusted, keep=context.keep
+        )
+        return ranked(checked, backend)
 
     scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
     if repeat_first_key:
@@ -145,10 +154,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 
 def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values with their lazy signs applied; the search checks the first two further."""
-    queries, keys = (
-        problem.check_rows(name, rows, meta=True)
-        for name, rows in (("queries", queries), ("keys", keys))
-    )
+    queries = problem.check_rows("queries", queries, meta=True)
+    keys = problem.check_rows("keys", keys, meta=True)
     values = problem.strided("values", values, meta=True)
     fits = (
         values.ndim == 3 and values.shape[:2] == keys.shape[:2] and values.dtype in problem.FLOATS
@@ -161,8 +168,10 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
 
 
 def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
-    if ptr is None or isinstance(ptr, Tensor):
-        return None if ptr is None else problem.strided(name, ptr, meta=rows.device.type == "meta")
+    if ptr is None:
+        return None
+    if isinstance(ptr, Tensor):
+        return problem.strided(name, ptr, meta=rows.device.type == "meta")
     return torch.tensor(problem.check_ptr(name, ptr, rows.shape[1]))
 
 
@@ -238,8 +247,12 @@ class KMIPAttention(nn.Module):
                 f"heads · value_dim is {heads} · {value_dim} = {heads * value_dim}, not dim = {dim};"
                 " that takes output_projection=True"
             )
-        self.heads, self.k, self.dropout, self.backend = heads, k, dropout, backend
-        self.legacy_padding, self.warm_start = legacy_padding, warm_start
+        self.heads = heads
+        self.k = k
+        self.dropout = dropout
+        self.backend = backend
+        self.legacy_padding = legacy_padding
+        self.warm_start = warm_start
         self.training_k: int | None = None
         self._last: Tensor | None = None  # indices of the call before
         self.query = Linear(dim, heads * key_dim)
@@ -249,14 +262,12 @@ class KMIPAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights in the order of the constructor, and forget the pairs of the last call."""
-        for layer in (self.query, self.key, self.value, self.output):
+        for layer in self.children():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
         self._last = None
 
-    def _reset_parameters(self) -> None:
-        """:meth:`reset_parameters` under the name by which PyG's layers call it of an attention."""
-        self.reset_parameters()
+    _reset_parameters = reset_parameters  #: the name by which PyG's layers call it of an attention
 
     def forward(self, x: Tensor, ptr: Pointers = None, *, batch: Tensor | None = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
@@ -280,9 +291,8 @@ class KMIPAttention(nn.Module):
         """
         padded = isinstance(x, Tensor) and x.ndim == 3 and not x.is_nested
         if batch is not None and (padded or ptr is not None):
-            extra = "padded graphs" if padded else "ptr"
             raise UsageError(
-                f"batch came with {extra}", next="pass nodes (N, dim) and either batch or ptr"
+                "batch came with ptr, or with padded graphs", next="pass (N, dim) and one of them"
             )
         if padded:
             return self._padded(x, ptr)
@@ -290,8 +300,10 @@ class KMIPAttention(nn.Module):
         ptr = _pointers_of(x, ptr, batch)
         context, rows, last = context_of(ptr), x, self._last
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
-        options = ptr.search_options if isinstance(ptr, GraphBatch) else options
-        part = ptr.partition if isinstance(ptr, GraphBatch) else None
+        part = None
+        if isinstance(ptr, GraphBatch):
+            options = ptr.search_options
+            part = ptr.partition
         if self.legacy_padding:
             if part is None:  # one graph alone is the longest
                 rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
@@ -315,15 +327,10 @@ class KMIPAttention(nn.Module):
 
     def _padded(self, x: Tensor, mask: Any) -> Tensor:
         mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != x.shape[:2]:
-            found = (
-                f"{mask.dtype} {tuple(mask.shape)}"
-                if isinstance(mask, Tensor)
-                else type(mask).__name__
-            )
-            raise UsageError(
-                f"mask is {found}, not bool {tuple(x.shape[:2])}, one for each row of x"
-            )
+        expected = f"bool {tuple(x.shape[:2])}, one for each row of x"
+        mask = problem.strided("mask", mask, expected, meta=True)
+        if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
+            raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}")
         rows: Tensor = self(x[mask], nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu())
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 
@@ -378,9 +385,8 @@ def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
     """``[linear(x) for linear in maps]``, on a GPU by one matrix product, and one for each gradient."""
     if x.device.type == "cpu":  # one after the other, as weights of today were trained
         return [linear(x) for linear in maps]
-    weight, bias = (
-        torch.cat(each) for each in zip(*((of.weight, of.bias) for of in maps), strict=True)
-    )
+    weight = torch.cat([linear.weight for linear in maps])
+    bias = torch.cat([linear.bias for linear in maps])
     return torch.split(nn.functional.linear(x, weight, bias), [of.out_features for of in maps], 1)
 
 

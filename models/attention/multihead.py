@@ -70,8 +70,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
     def extra_repr(self) -> str:
         """Sizes and options that the sub-modules do not show."""
-        sizes = f"{self.embed_dim}, num_heads={self.num_heads}, k={self.k}"
-        return f"{sizes}, batch_first={self.batch_first}, backend={self.backend!r}"
+        return f"{self.embed_dim}, num_heads={self.num_heads}, k={self.k}, backend={self.backend!r}"
 
     def forward(
         self,
@@ -233,8 +232,8 @@ def _present(mask: Tensor, key: Tensor) -> Tensor:
 
 def _dense_weights(weights: Tensor, indices: Tensor, queries: _Packing, keys: _Packing) -> Tensor:
     """(H, R, k) weights of packed rows to (B, H, L, S)."""
-    columns = torch.arange(keys.length, device=weights.device).repeat(keys.sequences)
-    columns = columns if keys.kept is None else columns.index_select(0, keys.kept)
+    columns = torch.arange(keys.length, device=weights.device)
+    columns = keys.pack(columns.expand(keys.sequences, -1))
     # A slot without a key writes into a column behind the others, which is cut off.
     columns = torch.cat([columns, columns.new_full((1,), keys.length)])
     column = columns[indices.long()]  # index −1 is the last

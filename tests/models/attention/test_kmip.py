@@ -217,7 +217,7 @@ def test_graph_numbers_that_do_not_fit() -> None:
             ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch must be 3 whole numbers"),
             ((x,), {"batch": [0, 1, 1]}, "batch is not a dense tensor"),
             ((x, [0, 3]), {"batch": numbers}, "batch came with ptr"),
-            ((x[None],), {"batch": numbers}, "batch came with padded graphs"),
+            ((x[None],), {"batch": numbers}, "batch came with ptr"),
             ((x, torch.tensor([0, 2])), {}, "does not cover the rows"),
         ],
     )
