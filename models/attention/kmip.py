@@ -73,7 +73,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
-    attended = attend_to_best(
+    return attend_to_best(
         queries,
         keys,
         values,
@@ -84,8 +84,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         backend=backend,
         repeat_first_key=repeat_first_key,
         context=context,
-    )
-    return attended.out
+    ).out
 
 
 class Attended(NamedTuple):
@@ -130,10 +129,12 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         if torch.compiler.is_compiling() or context.keep is None:
             return search(*given, *ptrs, backend, hint, trusted)  # type: ignore[no-any-return]
         narrow = keys.shape[1] < 2**31
-        checked = problem.check_problem(
-            *given, *ptrs, hint, narrow=narrow, trusted=trusted, keep=context.keep
+        return ranked(
+            problem.check_problem(
+                *given, *ptrs, hint, narrow=narrow, trusted=trusted, keep=context.keep
+            ),
+            backend,
         )
-        return ranked(checked, backend)
 
     scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
     if repeat_first_key:
@@ -143,7 +144,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         drawn = scores if among is None else scores.new_empty(len(scores), among.total, k)
         drawn = torch.rand_like(drawn)
         keep = (drawn if among is None else drawn.index_select(1, among.rows)) >= dropout
-    scale, kept_scale = 1 / math.sqrt(queries.shape[2]), 1 / (1 - dropout) if dropout < 1 else 0.0
+    scale = 1 / math.sqrt(queries.shape[2])
+    kept_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
     if is_transformed(queries, keys, values):
         out, weights = differentiable(queries, keys, values, indices, keep, scale)
         out = out * kept_scale
@@ -298,7 +300,9 @@ class KMIPAttention(nn.Module):
             return self._padded(x, ptr)
         x = problem.check_nodes(x, self.query.weight)
         ptr = _pointers_of(x, ptr, batch)
-        context, rows, last = context_of(ptr), x, self._last
+        context = context_of(ptr)
+        rows = x
+        last = self._last
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
         part = None
         if isinstance(ptr, GraphBatch):

@@ -53,7 +53,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             )
         options = {"batch_first": batch_first, "device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **options)
-        self.k, self.backend = k, backend
+        self.k = k
+        self.backend = backend
 
     def reset_parameters(self) -> None:
         """Draw all weights as the constructor does, in its order."""
