@@ -11,7 +11,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, located
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
 
@@ -103,8 +103,9 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
     about, source = dict(projections.about), _source(projections.about)
-    draw_study(study, saved[0], name=name, subtitle=source)
-    write_output(saved[1], study.to_csv())
+    named = [path == _named(options["save"]) for path in saved]
+    write_output(saved[1], study.to_csv(), named=named[1])
+    draw_study(study, saved[0], name=name, subtitle=source, named=named[0])
     curves = {
         curve: dict(zip(("mean", "std"), study.summary(curve), strict=True))
         for curve in study.curves
@@ -143,9 +144,14 @@ def _save_paths(
     from kmip_data.models.training.run.folder import find_run
 
     named = save is not None or run is None
-    prefix = Path(save or name).expanduser() if named else find_run(str(run), home) / name
+    prefix = located(save or name) if named else find_run(str(run), home) / name
     check_prefix(prefix)
     return [with_ending(prefix, suffix) for suffix in (".png", ".csv")]
+
+
+def _named(save: str | None) -> Path | None:
+    """Return the path that the user typed: only a file of this very name may be replaced."""
+    return None if save is None else located(save)
 
 
 def _source(about: Mapping[str, Any]) -> str:
@@ -190,8 +196,10 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
         *others,
         f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.",
     ]
-    draw_over_k(curves, saved[0])
-    write_output(saved[1], csv_bytes([*rows[0]], (row.values() for row in rows)))
+    named = [path == _named(save) for path in saved]
+    figures = csv_bytes([*rows[0]], (row.values() for row in rows))
+    write_output(saved[1], figures, named=named[1])
+    draw_over_k(curves, saved[0], named=named[0])
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     means = ("test", "seconds", "paper_test", "paper_seconds")
     cells = (

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import importlib
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -113,6 +114,7 @@ class PartialBuildWarning(UserWarning):
     """The build covers only part of the published dataset."""
 
 
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: Errors of the path itself; others are the disk's fault.
 _WRONG_PLACE = {
@@ -129,9 +131,15 @@ _WRONG_PLACE |= {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 def located(path: str | os.PathLike[str], what: str = "path") -> Path:
     """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
 
-    Raises ``UsageError`` if no file can have it: too long, with a zero byte, below an unknown user's home or
-    a loop of links.
+    Raises ``UsageError`` if no file can have it: an address, too long, with a zero byte, below an unknown user's
+    home or a loop of links.
     """
+    if _ADDRESS.match(os.fspath(path)):  # also where a Path has taken one of its slashes
+        shown = os.fspath(path)[:200]
+        raise UsageError(
+            f"{shown} is an address, where a {what} on this machine is expected.",
+            next="a path; kmip-data push and pull take addresses",
+        )
     try:
         found = Path(path).expanduser().absolute()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):

@@ -18,7 +18,11 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 #: Of a bounded scheme: without the bound 100,000 letters take 25 s.
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s'\"<>]+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
+#: User and password: before a host of an address, also where a path has lost one of its slashes, or of ssh.
+_LOGIN = re.compile(
+    r"(?<=:/)(/?)[^\s/'\"<>@]{1,999}@|()(?<![^\s/'\"<>])[^\s/'\"<>:@]{1,99}:[^\s'\"<>@]{1,999}@(?=[\w.-]+:)"
+)
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
 _REQUEST = re.compile(
     r"(?<=url: )(/[^\s?#]*)[?#]\S*"
@@ -32,6 +36,15 @@ def without_controls(text: str) -> str:
     'red�[31m'
     """
     return _CONTROLS.sub("\ufffd", text)
+
+
+def without_logins(text: str) -> str:
+    """Return text without the users and passwords of addresses in it, also of those taken for paths.
+
+    >>> without_logins("no https:/me:pw@host/a, no me:pw@host:/b, but me@host:/c")
+    'no https:/host/a, no host:/b, but me@host:/c'
+    """
+    return _LOGIN.sub(r"\1", text)
 
 
 def is_address(target: str | os.PathLike[str]) -> bool:
@@ -68,8 +81,14 @@ def without_secrets(text: str, address: str = "") -> str:
     """
     for secret in sorted(_secrets(address), key=len, reverse=True):
         text = text.replace(secret, "***")
-    text = _ADDRESS.sub(lambda found: shown_address(found[0]) + _ending(found[0]), text)
-    return _REQUEST.sub(r"\1", text)
+    text = _ADDRESS.sub(lambda found: _shown(found[0]) + _ending(found[0]), text)
+    return without_logins(_REQUEST.sub(r"\1", text))
+
+
+def _shown(address: str) -> str:
+    """Return an address as it may be shown, also one that has one slash left, as a path has it."""
+    scheme, slashes, rest = re.split("(:/{1,2})", address, maxsplit=1)
+    return shown_address(f"{scheme}://{rest}").replace("://", slashes, 1)
 
 
 def _ending(address: str) -> str:

@@ -111,8 +111,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     folder, options = plan.folder, plan.options
     given = options.output is not None and folder.exists()
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
-        if options.output is not None:
-            journal.check_output(folder, plan.key)  # only now: another process may have built there
+        journal.check_folder(folder, plan.key)  # only now: another process may have built there
         try:
             # The first is the default: of a dataset of your own the split that its first build asked for, of
             # a shipped one the published split, whatever was asked for.

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from kmip_data.builds.columns import read_columns
-from kmip_data.builds.home import COLUMNS, Build, Home, added_names
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.builds.columns import files_of_build
+from kmip_data.builds.home import COLUMNS, Build, Home
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.files.reading import read_json, read_small
-from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, files_of_run
 from kmip_data.pipelines.engine.journal import files_of_unfinished
@@ -25,8 +24,6 @@ from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 
 SHOWN = 5  #: names that a message lists
-#: Files that commands write next to a card by default.
-NEXT_TO_CARD = ("preview.png", "preview.html", "explore.html", "croissant.json")
 _WRONG = (OSError, ValueError, zipfile.BadZipFile)  #: reading a file that is not what its name says
 
 
@@ -119,7 +116,8 @@ def remove(those: Sequence[Belonging]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
     Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in it is
-    known to be of kmip-data; ``DamagedInput`` where the card that lists the files of a build is damaged.
+    known to be of kmip-data; ``DamagedInput`` where the card that lists the files of a build is damaged;
+    ``OutOfResources`` where a file cannot be removed: the proof of the rest stays.
     """
     with contextlib.ExitStack() as locks:
         for each in those:
@@ -127,7 +125,7 @@ def remove(those: Sequence[Belonging]) -> None:
             locks.enter_context(build_lock(each.path, quiet=True, wait=False))
         names = [_own_files(each) for each in those]
         for each, own in zip(those, names, strict=True):
-            if not own and any(each.path.iterdir()):
+            if not own and any(not path.is_dir() for path in each.path.rglob("*")):
                 what = f"Nothing in {each.path} proves that kmip-data wrote it, so nothing in it is removed."
                 raise UsageError(what, next="delete what you do not need yourself")
         # Every folder below built/, raw/ or runs/ is opened anew, and none through a link: one that was put
@@ -139,7 +137,10 @@ def remove(those: Sequence[Belonging]) -> None:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
                     files.remove_partials(each.path / folder, root=each.top)
             folders = [f"{below}/{name}" for name in _own_folders(each)]
-            files.remove_files(each.top, [f"{below}/{name}" for name in own], folders=folders)
+            # The proof goes last, after the folders, so that a removal that was stopped can be resumed.
+            paths = [f"{below}/{name}" for name in own]
+            files.remove_files(each.top, paths[:-1], folders=folders, strict=True)
+            files.remove_files(each.top, paths[-1:], strict=True)
     for each in those:
         path = PurePosixPath(each.path.relative_to(each.top).as_posix())
         files.remove_files(each.top, [], folders=[str(path), *map(str, path.parents[:-1])])
@@ -153,12 +154,8 @@ def _own_files(item: Belonging) -> list[str]:
         return files_of_run(item.path) if _is_run(item.path) else []
     if item.kind == "unfinished build":
         return files_of_unfinished(item.path) or []
-    build, names = Build(item.path, read_card(item.path)), list(NEXT_TO_CARD)
-    for column in added_names(build.path):
-        with contextlib.suppress(DamagedInput):  # of somebody else, then
-            names += [f"{COLUMNS}/{column}/{file}" for file in read_columns(build, column).digests]
-            names.append(f"{COLUMNS}/{column}/{CARD_NAME}")
-    return [*names, *build.card.digests, PAGE_NAME, CARD_NAME]
+    build = Build(item.path, read_card(item.path))
+    return files_of_build(build)
 
 
 def _own_folders(item: Belonging) -> list[str]:
@@ -168,7 +165,8 @@ def _own_folders(item: Belonging) -> list[str]:
     begun = [
         f"work/{path.name}" for path in (item.path / "work").glob("prepared*") if path.is_dir()
     ]
-    return [*begun, "work", "shards", "splits"] if item.kind == "unfinished build" else []
+    columns = [f"{COLUMNS}/{path.name}" for path in (item.path / COLUMNS).glob("*")]
+    return [*begun, "work", "shards", "splits", *columns, COLUMNS]
 
 
 def _is_run(folder: Path) -> bool:

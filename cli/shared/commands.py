@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, located
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -258,11 +258,20 @@ offline_option = click.option(
 raw_options = several(archive_options, offline_option)
 
 
+class LocalPath(click.Path):
+    """A path on this machine: an address would become a folder ``s3:``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; raises ``UsageError`` where it is an address."""
+        located(value, "path")
+        return super().convert(value, param, ctx)
+
+
 def path_option(
     flag: str, *names: str, metavar: str = "FILE", exists: bool = False, **options: Any
 ) -> Callable[[F], F]:
     """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
-    kind = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
+    kind = LocalPath(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
     return click.option(flag, *names, metavar=metavar, type=kind, **options)
 
 

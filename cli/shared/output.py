@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.errors import UsageError
-from kmip_data.wording import without_controls
+from kmip_data.wording import without_controls, without_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -24,14 +24,17 @@ _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
 
 class _Filtered:
-    """A text stream without control characters: names from files and servers cannot move the cursor."""
+    """A text stream without control characters, which would move the cursor, and without passwords.
+
+    Whatever path or address a command prints, also in its JSON object, goes through here.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.unfiltered = stream
 
     def write(self, text: str) -> int:
         if text != _RESET:
-            self.unfiltered.write(without_controls(text))
+            self.unfiltered.write(without_logins(without_controls(text)))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import shlex
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import json_digest, read_model, sealed_json
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name
+from kmip_data.files.changes import has_size, is_ours
+from kmip_data.files.reading import json_digest, open_regular, read_model, sealed_json
+from kmip_data.format.build_files import card_files
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, Member, Name
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import Strict, unknown_name
+
+_HDF5: Final = b"\x89HDF\r\n\x1a\n"  #: first bytes of a file
 
 
 class ColumnsCard(Strict):
@@ -35,9 +42,14 @@ class ColumnsCard(Strict):
     digest: str = ""
 
     @property
+    def parts(self) -> dict[str, Member]:
+        """Size and digest of each file."""
+        return {file: member for entry in self.files for file, member in entry.files.items()}
+
+    @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file."""
-        return {file: member.sha256 for entry in self.files for file, member in entry.files.items()}
+        return {file: member.sha256 for file, member in self.parts.items()}
 
     @property
     def schema_(self) -> Schema:
@@ -92,6 +104,46 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
         found = f"{card.name} of build {card.build_key}"
         raise DamagedInput(f"{path} belongs to other shards.", found=found, next=again)
     return card
+
+
+def proven(folder: Path, card: Card | ColumnsCard, *, damaged: bool = False) -> list[str]:
+    """Names of the files on a card, itself last, that are proven to be ours; none if its seal is broken.
+
+    They have the size on the card: files of shards are large. With ``damaged`` also what a disk leaves of one:
+    nothing, or a file that begins like HDF5.
+    """
+    if not is_ours(folder / CARD_NAME, card.to_json().encode()):
+        return []
+    parts = card.files if isinstance(card, Card) else card.parts
+    sizes = {name: part.bytes for name, part in parts.items()}
+    names = []
+    for name in card.digests:
+        path = folder / name
+        whole = has_size(path, sizes.get(name, -1))
+        if whole or (damaged and _is_remnant(path)):
+            names.append(name)
+    return [*names, CARD_NAME]
+
+
+def _is_remnant(path: Path) -> bool:
+    """True if a file is missing, empty, or begins like HDF5."""
+    with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
+        return file.read(len(_HDF5)) in {_HDF5, b""}
+    return not os.path.lexists(path)
+
+
+def files_of_build(build: Build) -> list[str]:
+    """Names of the files that are proven to be of a build and its columns; the card is last."""
+    card, folder = build.card, build.path
+    names = []
+    for column in added_names(folder):
+        with contextlib.suppress(DamagedInput):  # of somebody else, then
+            inside = proven(folder / COLUMNS / column, read_columns(build, column))
+            names += [f"{COLUMNS}/{column}/{name}" for name in inside]
+    shards = proven(folder, card)
+    texts = {entry.file: entry.sha256 for entry in card.splits.values()} | card_files(card)
+    texts_there = [name for name, proof in texts.items() if is_ours(folder / name, proof)]
+    return [*names, *shards[:-1], *texts_there] if shards else []
 
 
 def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:

@@ -122,11 +122,14 @@ def new_figure(
     return figure
 
 
-def save(figure: Any, path: Path, **options: Any) -> None:
-    """Write a figure as the ending of ``path`` says; equal figures give equal bytes."""
+def save(figure: Any, path: Path, *, named: bool = True, **options: Any) -> None:
+    """Write a figure as the ending of ``path`` says; equal figures give equal bytes.
+
+    ``named`` is that of :func:`~kmip_data.files.changes.write_output`.
+    """
     kind, picture = check_kind(path), io.BytesIO()
     figure.savefig(picture, format=kind[1:], metadata=KINDS[kind], **options)
-    write_output(path, picture.getvalue())
+    write_output(path, picture.getvalue(), named=named)
 
 
 def check_kind(path: Path) -> str:

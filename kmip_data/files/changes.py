@@ -1,4 +1,8 @@
-"""Write, replace, remove and lock files: completely, by name, never through a link. No other module does.
+"""Write, replace, remove and lock files: completely, never through a link. No other module does.
+
+**Proof is bytes, not names.** An existing file is replaced or removed only if it has the bytes that this package
+wrote (a digest on a sealed card, in ``push.json`` or a receipt, a text that can be made again), or if the journal
+of an unfinished build lists it. Every other file is in the way: named, left alone, ``UsageError``.
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
@@ -16,6 +20,7 @@ import errno
 import fcntl
 import hashlib
 import io
+import itertools
 import math
 import os
 import re
@@ -28,30 +33,84 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kmip_data.errors import UsageError, writing
-from kmip_data.files.reading import readable_json
+from kmip_data.errors import OutOfResources, UsageError, writing
+from kmip_data.files.reading import read_small, readable_json, sha256_file
 from kmip_data.runtime.progress import say
 
 PARTIAL = ".partial"
 LOCKS = ".locks"  #: folder of lock files, next to the build folders
+BEGUN = ".begun"  #: ends the name of the mark of a scratch folder, next to it
 MESSAGE_SECONDS = 30.0
 _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
 _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+#: A name where no file of ours can lie; other errors of an ``unlink`` leave a file of ours on the disk.
+_NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+Proof = bytes | str  #: text of a file, or its SHA-256 (hex)
+
+
+def is_ours(path: Path, *proofs: Proof) -> bool:
+    """True if nothing lies at ``path``, or a regular file that has the bytes of one of the ``proofs``."""
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or not path.is_file():
+        return False
+    texts = [proof for proof in proofs if isinstance(proof, bytes)]
+    digests = {hashlib.sha256(text).hexdigest() for text in texts}
+    return sha256_file(path)[0] in digests.union(proofs)
+
+
+def has_size(path: Path, size: int) -> bool:
+    """True if a regular file of this size lies at ``path``: proof enough of a large one on a sealed list."""
+    with contextlib.suppress(OSError, ValueError):
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == size
+    return False
+
+
+def refuse_others(folder: Path, proofs: Mapping[str, Iterable[Proof]]) -> None:
+    """Raise UsageError, which names them, if files below ``folder`` have none of the bytes they may have."""
+    others = [name for name, known in proofs.items() if not is_ours(folder / name, *known)]
+    if others:
+        raise in_the_way(folder, others)
+
+
+def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
+    """Return the error for files that this package did not write, or that were changed since."""
+    return UsageError(
+        f"{folder} holds something else.",
+        expected="only files that kmip-data wrote, unchanged",
+        found=", ".join(itertools.islice(names, 5)),
+        next="move what was found elsewhere, or choose another folder or file",
+    )
+
+
+def write_new(path: Path, data: bytes, *known: Proof, root: Path | None = None) -> None:
+    """Write ``data`` as :func:`write_file` does; other bytes there than these or the ``known`` are in the way."""
+    folder = path.parent if root is None else root
+    refuse_others(folder, {path.relative_to(folder).as_posix(): (data, *known)})
+    write_file(path, data, root=root)
+
+
 def write_file(
-    path: Path, data: bytes | Iterable[bytes | memoryview], *, root: Path | None = None
+    path: Path,
+    data: bytes | Iterable[bytes | memoryview],
+    *,
+    root: Path | None = None,
+    mode: int | None = None,
 ) -> None:
     """Write ``data``, also in pieces, so that a crash at any moment or another writer leaves one whole file.
 
-    What lies below ``root``, by default the folder of ``path``, must not be a link. Raises ``OutOfResources``
-    where the disk, a quota or a limit on file sizes did not take the bytes, of which nothing is left;
-    ``UsageError`` where the folder does not exist or may not be written to, or ``path`` is a link or device.
+    What lies below ``root``, by default the folder of ``path``, must not be a link. ``mode`` is that of the
+    new file, by default the usual one. Raises ``OutOfResources`` where the disk, a quota or a limit on file
+    sizes did not take the bytes, of which nothing is left; ``UsageError`` where the folder does not exist or
+    may not be written to, or ``path`` is a link or device.
     """
     left = "files that were finished before, and nothing of this one"
     pieces, needed = ([data], len(data)) if isinstance(data, bytes) else (data, None)
@@ -65,6 +124,8 @@ def write_file(
             try:
                 for piece in pieces:
                     write_all(descriptor, piece)
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
                 os.fsync(descriptor)
                 # By attribute of os: tests of faults wrap it.
                 os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -128,9 +189,20 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a user named as :func:`write_file` does; a link is followed, never replaced."""
-    write_file(Path(os.path.realpath(path)) if path.is_symlink() else path, data)
+def write_output(path: Path, data: bytes, *, named: bool = True) -> None:
+    """Write a file that a user ``named`` as :func:`write_file` does; a link is followed, never replaced.
+
+    A file of that name is replaced and keeps its mode, unless it is read-only. One whose name the user has not
+    given stays, unless it has these bytes.
+    """
+    if not named:
+        write_new(path, data)
+        return
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else None
+    if mode is not None and not mode & 0o222:
+        raise UsageError(f"{path} is read-only.", next="another file, or chmod u+w of this one")
+    write_file(path, data, mode=mode)
 
 
 def make_folder(path: Path, *, root: Path) -> None:
@@ -157,17 +229,29 @@ def remove_file(path: Path, *, root: Path | None = None) -> None:
         os.unlink(path.name, dir_fd=folder)
 
 
-def remove_files(root: Path, names: Iterable[str], *, folders: Iterable[str] = ()) -> None:
+def remove_files(
+    root: Path, names: Iterable[str], *, folders: Iterable[str] = (), strict: bool = False
+) -> None:
     """Remove these files below ``root``, then ``folders`` and those they lay in, where they are empty.
 
-    What is not a regular file, lies behind a link or elsewhere was not written by this package: it stays.
+    What is not a regular file, lies behind a link or elsewhere was not written by this package: it stays. With
+    ``strict`` the first file that cannot be removed ends it as ``OutOfResources``; those after it stay.
     """
     emptied = {path for path in map(PurePosixPath, folders) if ".." not in path.parts}
     for name in map(PurePosixPath, names):
         if name.is_absolute() or ".." in name.parts:
             continue
-        with contextlib.suppress(OSError, ValueError):  # a name with NUL, too
+        try:
             remove_file(root / name, root=root)
+        except ValueError:  # a link; or NUL in a name
+            continue
+        except OSError as error:
+            if strict and error.errno not in _NO_FILE:
+                raise OutOfResources(
+                    f"{root / name} cannot be removed: {error.strerror or error}.",
+                    left="this file, and those that prove what kmip-data wrote",
+                    next="mend its permissions or its folder's (chmod, chattr); then the same command again",
+                ) from error
         emptied.update(name.parents[:-1])
     for folder in sorted(emptied, key=lambda folder: -len(folder.parts)):
         remove_empty(root / folder, root=root)
@@ -179,10 +263,49 @@ def remove_empty(folder: Path, *, root: Path | None = None) -> None:
         os.rmdir(folder.name, dir_fd=parent)
 
 
-def remove_scratch(folder: Path, *, root: Path | None = None) -> None:
-    """Remove a folder that this package made for itself, with all in it, as :func:`remove_file` does."""
+def begin_scratch(folder: Path) -> Path:
+    """Make a folder for files that come and go, and a mark next to it with its number on this disk."""
+    folder.mkdir()
+    write_file(mark_of(folder), f"{folder.stat().st_ino}\n".encode())
+    return folder
+
+
+def is_scratch(folder: Path) -> bool:
+    """True if the mark next to a folder says that this very folder is one of :func:`begin_scratch`."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(read_small(mark_of(folder), 32)) == folder.lstat().st_ino
+    return False
+
+
+def remove_made(folder: Path, *, root: Path | None = None) -> None:
+    """Remove a folder that this process has just made, with all in it, as :func:`remove_file` does."""
     with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
         shutil.rmtree(folder.name, dir_fd=parent)
+
+
+def remove_scratch(folder: Path, *, root: Path | None = None) -> None:
+    """Remove a folder of :func:`begin_scratch` with all in it; any other folder of its name stays."""
+    if is_scratch(folder):
+        remove_made(folder, root=root)
+    remove_empty(folder, root=root)  # killed before it had its mark
+    with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
+        if not os.path.lexists(folder) and read_small(mark_of(folder), 32).strip().isdigit():
+            os.unlink(mark_of(folder).name, dir_fd=parent)
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a folder of :func:`begin_scratch`, which is gone afterwards, or was renamed."""
+    try:
+        begin_scratch(folder)
+        yield folder
+    finally:
+        remove_scratch(folder)
+
+
+def mark_of(folder: Path) -> Path:
+    """Return the path of the mark of a scratch folder."""
+    return folder.with_name(fitting(folder.name, BEGUN))
 
 
 def remove_partials(folder: Path, *, root: Path) -> None:
@@ -264,12 +387,16 @@ def _sync(folder: int) -> None:
             raise
 
 
-def _partial_name(name: str) -> str:
-    suffix = f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}"
+def fitting(name: str, suffix: str) -> str:
+    """Return ``name`` with a suffix; the digest of a name that leaves no room for it."""
     size = len(os.fsencode(name))
     if size <= 255 < size + len(suffix):  # the longest name of a file
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
     return name + suffix
+
+
+def _partial_name(name: str) -> str:
+    return fitting(name, f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}")
 
 
 def _remove_stale(folder: int, beginning: str) -> None:
@@ -322,8 +449,9 @@ def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Itera
         # Removed before it is free: who has it open sees that and tries again, so nothing is left behind.
         remove_file(path)
         os.close(descriptor)
-        if path.parent.name == LOCKS:
-            remove_empty(path.parent)  # not empty while others wait or work
+        with contextlib.suppress(OSError):  # another process has removed the folder
+            if path.parent.name == LOCKS and path.parent.lstat().st_mode & stat.S_ISVTX:
+                remove_empty(path.parent)  # not empty while others wait or work
 
 
 def lock_path(folder: Path) -> Path:
@@ -337,12 +465,12 @@ def lock_path(folder: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         while True:
             with contextlib.suppress(FileExistsError):
-                locks.mkdir()
+                locks.mkdir(0o1777)  # with the sticky bit: it tells our folder from the user's
             with contextlib.suppress(
                 FileNotFoundError
             ):  # another process removed it, empty, in between
                 if stat.S_ISDIR(locks.lstat().st_mode):
-                    return locks / f"{folder.name}.lock"
+                    return locks / fitting(folder.name, ".lock")
                 break
     return folder / ".lock"
 
@@ -359,6 +487,9 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
             descriptor = open_partial(path)
         except FileNotFoundError:  # with the empty folder of locks
             continue
+        if os.fstat(descriptor).st_size:  # a lock of ours is empty
+            os.close(descriptor)
+            raise in_the_way(path.parent, [path.name])
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink:

@@ -16,12 +16,14 @@ from typing import Any, Final
 import numpy as np
 
 from kmip_data.arrays import I64, U8
-from kmip_data.files.changes import write_file
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import is_ours, write_new
 from kmip_data.files.reading import readable_json
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart, read_card
 from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split, in_order
 from kmip_data.manifest import Responsible, dataset_names, load_manifest, read_shipped
+from kmip_data.runtime.progress import say
 from kmip_data.wording import without_controls
 
 PAGE_NAME: Final = "README.md"
@@ -314,7 +316,7 @@ def write_split_file(
             part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in chosen.items()
         }
     file = f"splits/{name}.h5"
-    write_file(folder / file, data, root=folder)
+    write_new(folder / file, data, root=folder)
     parts = {
         part: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[part])
         for part, (graphs, nodes, edges) in counts.items()
@@ -330,7 +332,9 @@ def protect(path: Path) -> None:
     with contextlib.suppress(OSError):  # some network file systems have no permissions
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.fchmod(descriptor, os.fstat(descriptor).st_mode & ~0o222)
+            status = os.fstat(descriptor)
+            if status.st_nlink == 1:  # else the mode of a file elsewhere would change, too
+                os.fchmod(descriptor, status.st_mode & ~0o222)
         finally:
             os.close(descriptor)
 
@@ -343,9 +347,22 @@ def card_files(card: Card) -> dict[str, bytes]:
 
 
 def write_card(folder: Path, card: Card) -> None:
-    """Write :func:`card_files`; the card, which is the last, finishes the build."""
+    """Write :func:`card_files`; the card, which is the last, finishes the build.
+
+    They replace those of the card that is there. A page, or metadata, that its owner has edited stays, and that
+    is logged; in a new build it is in the way.
+    """
+    old: dict[str, bytes] = {}
+    with contextlib.suppress(DamagedInput, UsageError):
+        before = read_card(folder)
+        if is_ours(folder / CARD_NAME, before.to_json().encode()):
+            old = card_files(before)
     for name, data in card_files(card).items():
-        write_file(folder / name, data)
+        known = [old[name]] if name in old else []
+        if known and name != CARD_NAME and not is_ours(folder / name, data, *known):
+            say(f"{folder / name} is not what kmip-data wrote: it stays as it is.")
+        else:
+            write_new(folder / name, data, *known)
 
 
 def finish(

@@ -326,7 +326,7 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD_NAME
     try:
-        again = "repeat the kmip-data build command: it writes the card again"
+        again = f"move {folder} away and repeat the kmip-data build or pull command"
         return read_model(path, Card, "cannot be read as a card", next=again)
     except FileNotFoundError as error:
         what = f"{folder} is not a finished build: it has no {CARD_NAME}."

@@ -277,15 +277,11 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
             raise UsageError(f"{folder} already exists.", next="another --output folder")
         for stale in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 32}.partial"):
             files.remove_scratch(stale)  # of an export that was killed
-        scratch.mkdir()
-        try:
+        with files.scratch(scratch):
             found = _WRITERS[to](build, scratch, quiet=quiet)
             for path in scratch.rglob("*"):
                 files.fsync_path(path)
             files.move(scratch, folder)
-        except BaseException:
-            files.remove_scratch(scratch)
-            raise
     return {part: folder / path.name for part, path in found.items()}
 
 

@@ -102,16 +102,12 @@ def save(  # noqa: PLR0913 -- options, by keyword
     }
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with writing(folder):
-        partial.mkdir(parents=True)
-    try:
-        with writing(folder), tempfile.TemporaryFile(dir=partial) as spool:
-            survey, graphs = _survey(dataset, spool)
-            card = _write_build(partial, graphs, survey, split, compression, about)
-        with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with files.scratch(partial):
+            with tempfile.TemporaryFile(dir=partial) as spool:
+                survey, graphs = _survey(dataset, spool)
+                card = _write_build(partial, graphs, survey, split, compression, about)
             files.move(partial, folder)
-    except BaseException:
-        files.remove_scratch(partial)
-        raise
     return Build(folder, card)
 
 

@@ -5,7 +5,6 @@ Files of a push are untrusted: they are copied block by block, each one verified
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import os
@@ -26,9 +25,17 @@ from kmip_data.errors import (
     require_room,
     writing,
 )
-from kmip_data.files.changes import PARTIAL, build_lock, continued_file, refuse_link, write_all
+from kmip_data.files.changes import (
+    PARTIAL,
+    build_lock,
+    continued_file,
+    is_ours,
+    refuse_link,
+    remove_file,
+    write_all,
+)
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, sha256_file
-from kmip_data.format.build_files import card_files, protect, write_card
+from kmip_data.format.build_files import PAGE_NAME, card_files, protect, write_card
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
@@ -105,13 +112,15 @@ def _pull_build(
         files = [entry for entry in files if there.digests.get(entry.file) == entry.sha256]
     # Without its card a folder is a copy if all data are those of the push: it was stopped, or damaged there.
     complete = all((folder / entry.file).is_file() for entry in files)  # before anything is hashed
-    ours = there is not None or (
-        complete and all(is_whole(folder / entry.file, entry) for entry in files)
-    )
-    if not ours:
+    complete = complete and all(is_whole(folder / entry.file, entry) for entry in files)
+    if there is None and not complete:
         _refuse_others(folder, [*files, *itertools.chain(*added.values())])
+    # A damaged file is replaced next to one that is whole: a card alone proves nothing.
+    ours = _of_copy(folder, files) if there is not None else set()
     for name in wanted:  # the card of a column comes last
-        files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
+        group = sorted(added[name], key=lambda entry: _is_column_card(entry.file))
+        ours |= _of_copy(folder, group) if there is not None else set()
+        files += group
     came = received.take(files, folder, ours=ours, quiet=quiet)
     for file in card.files:
         protect(folder / file)
@@ -121,12 +130,21 @@ def _pull_build(
     return Pulled(folder, received.share, card, [entry.file for entry in files], not came)
 
 
+def _of_copy(folder: Path, files: Sequence[SharedFile]) -> set[str]:
+    """Return the names of files that are mended together: all, if one of them has its size, else none."""
+    for entry in files:
+        path = folder / entry.file
+        if path.is_file() and path.stat().st_size == entry.bytes > 0:
+            return {entry.file for entry in files}
+    return set()
+
+
 def _is_column_card(file: str) -> bool:
     return PurePosixPath(file).match(f"{COLUMNS}/*/{CARD_NAME}")
 
 
 def _card_there(folder: Path, card: Card) -> Card | None:
-    """Return the card of a finished copy; ``None`` without one, or where it is damaged.
+    """Return the card of a finished copy; ``None`` without one, or where it is not what was written.
 
     Raises ``UsageError`` where it is that of another build.
     """
@@ -138,7 +156,7 @@ def _card_there(folder: Path, card: Card) -> Card | None:
     except DamagedInput:
         return None
     if (there.key, shards_digest(there)) == (card.key, shards_digest(card)):
-        return there if sound else card
+        return there if sound else None
     if not sound:
         return None
     raise occupied(
@@ -147,15 +165,18 @@ def _card_there(folder: Path, card: Card) -> Card | None:
 
 
 def _end(folder: Path, card: Card) -> bool:
-    """Write page, Croissant and card unless all are there; return True if they were written."""
+    """Write page, Croissant and card where they are missing; return True if one was.
+
+    The folder is proven to be a copy, so that a damaged card is replaced; an edited text stays.
+    """
     texts = card_files(card)
     for name in texts:
         refuse_link(folder / name)
-    with contextlib.suppress(OSError):
-        if all(read_small(folder / name, len(text)) == text for name, text in texts.items()):
-            return False
+    if not is_ours(folder / CARD_NAME, texts[CARD_NAME]):
+        remove_file(folder / CARD_NAME)
+    missing = [name for name in texts if not os.path.lexists(folder / name)]
     write_card(folder, card)
-    return True
+    return bool(missing)
 
 
 def _card(received: Received) -> Card:
@@ -179,7 +200,7 @@ def _card(received: Received) -> Card:
 
 def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
     """Refuse a folder that holds more than an earlier pull of the same push left there."""
-    known = {entry.file for entry in own}
+    known = {entry.file for entry in own} | {PAGE_NAME}
     known |= {str(PurePosixPath(entry.file).with_name(partial_name(entry))) for entry in own}
     there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
     others = (name for name in there if name not in known and not name.startswith(".lock"))
@@ -194,11 +215,12 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
             received.remote.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5])
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
+    names = {entry.file for entry in files}
     # No other run has these weights or this result: the folder is a copy of the push.
     ours = any(is_whole(folder / entry.file, entry) for entry in files if entry.file in RUN_PROOF)
     if not ours:
         _refuse_others(folder, files)
-    came = received.take(files, folder, ours=ours, quiet=quiet)
+    came = received.take(files, folder, ours=names if ours else set(), quiet=quiet)
     return Pulled(folder, received.share, None, list(entries), not came)
 
 
@@ -208,7 +230,9 @@ class Received:
     def __init__(self, address: str) -> None:
         self.remote = Remote(address)
         self.share, self.digests = read_share(self.remote)
-        self.entries = {entry.file: entry for entry in self.share.files}
+        # Earlier pushes list their page, which may have been edited since.
+        listed = (entry for entry in self.share.files if entry.file != PAGE_NAME)
+        self.entries = {entry.file: entry for entry in listed}
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a small file."""
@@ -219,18 +243,21 @@ class Received:
         self.digests.check(file, 0, data)
         return data
 
-    def take(self, files: Sequence[SharedFile], folder: Path, *, ours: bool, quiet: bool) -> int:
+    def take(
+        self, files: Sequence[SharedFile], folder: Path, *, ours: Collection[str], quiet: bool
+    ) -> int:
         """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
-        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push;
-        else it is a ``UsageError``. What was verified stays on disk as ``.SHA-256.partial``, and the next
+        A file of the same name with other bytes is replaced if it is among ``ours``, files of a copy of this
+        push; else it is a ``UsageError``. What was verified stays on disk as ``.SHA-256.partial``, and the next
         call resumes from it; no name in a push begins with a dot.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)
         missing = [entry for entry in files if not is_whole(folder / entry.file, entry)]
-        if not ours and (others := [e.file for e in missing if os.path.lexists(folder / e.file)]):
-            raise occupied(folder, UNFINISHED, ", ".join(others[:5]), "--to")
+        others = (entry.file for entry in missing if entry.file not in ours)
+        if found := [name for name in others if os.path.lexists(folder / name)]:
+            raise occupied(folder, UNFINISHED, ", ".join(found[:5]), "--to")
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"What is missing of {self.remote.address}")
         with Progress(f"pull {self.share.name}", total, unit="B", quiet=quiet) as progress:

@@ -1,6 +1,7 @@
 """Push a build or a run to an address: ``push.json`` first, ``share.json`` last, no other file replaced.
 
-The page of a push has the YAML header that the Hugging Face hub reads.
+The page of a push has the YAML header that the Hugging Face hub reads. People edit it there: ``share.json`` does
+not list it, and one whose digest is not in ``push.json`` stays.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,7 +22,7 @@ from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, card_files, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.runtime.progress import Progress
+from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.remote import Remote, blocks_of
 from kmip_data.sharing.share import (
     BLOCKS_NAME,
@@ -95,8 +96,8 @@ def push(
 ) -> Share:
     """Put the files of a build or run and, last, the manifest at an address.
 
-    1. ``push.json`` with ``key`` and the names comes first. A file that it lists may be replaced as long as
-       the list is of the same key; any other file there is in the way.
+    1. ``push.json`` with ``key``, names and digests comes first. A file is replaced if it has the digest in the
+       list of the same key, or if it is damaged among others that are whole; any other is in the way.
     2. Files that are missing, or whose bytes have another digest, are written; the rest is left as it is.
        While any is written there is no ``share.json``, so that nobody pulls half of it.
     3. ``blocks.sha256`` and ``share.json`` end it.
@@ -117,10 +118,16 @@ def push(
     ):
         listed = _listed(remote, share, key)
         names = listed | {entry.file: entry.sha256 for entry in share.files}
+        page = {name: text for name, text in content.items() if name == PAGE_NAME}
+        for text in page.values():
+            names[PAGE_NAME] = hashlib.sha256(b"".join(blocks_of(text))).hexdigest()
         pushed = readable_json(
             PushList(kind=kind, key=key, files=names).model_dump(mode="json")
         ).encode()
         ordered = {
+            **(
+                page if listed else {}
+            ),  # before its new digest, by which a killed push would know it
             PUSH_NAME: pushed,
             **content,
             BLOCKS_NAME: blocks,
@@ -150,7 +157,7 @@ def _put(
     remote: Remote,
     share: Share,
     content: Mapping[str, Path | bytes],
-    listed: Collection[str],
+    listed: Mapping[str, str],
     *,
     quiet: bool,
 ) -> None:
@@ -162,9 +169,17 @@ def _put(
     for name, text in content.items():
         if name not in wanted and isinstance(text, bytes):
             wanted[name] = (hashlib.sha256(text).hexdigest(), len(text))
-    new = {
-        name for name, wish in wanted.items() if not _is_there(remote, name, *wish, there.get(name))
-    }
+    found = {name: _digest(remote, name, there[name]) for name in wanted.keys() & there.keys()}
+    new = {name for name, wish in wanted.items() if found.get(name) != wish[0]}
+    whole = {entry.file for entry in share.files} - new
+    known = {name: digest for name, digest in found.items() if name in new}
+    others = [name for name, digest in known.items() if digest != listed.get(name)]
+    if PAGE_NAME in others:
+        say(f"{remote.address}/{PAGE_NAME} was edited: it stays as it is.")
+        new.remove(PAGE_NAME)
+        others.remove(PAGE_NAME)
+    if others != [PUSH_NAME] and others and not whole:
+        raise _in_the_way(remote, share, ", ".join(sorted(others)[:5]))
     if not new:
         return
     total = sum(wanted[name][1] for name in new)
@@ -194,7 +209,7 @@ def _listed(remote: Remote, share: Share, key: str) -> dict[str, str]:
         raise _in_the_way(remote, share, f"{PUSH_NAME} of the {before.kind} with key {before.key}")
     with contextlib.suppress(DamagedInput):
         if remote.read(SHARE_NAME) == share.to_json().encode():
-            return {entry.file: entry.sha256 for entry in share.files}
+            return {PAGE_NAME: "", **{entry.file: entry.sha256 for entry in share.files}}
     return {}
 
 
@@ -211,15 +226,13 @@ def _there(remote: Remote, ours: Container[str], share: Share) -> dict[str, int]
     return found
 
 
-def _is_there(remote: Remote, name: str, digest: str, size: int, found: int | None) -> bool:
-    """True if a file exists with the right bytes; all of them are read."""
-    if found != size:
-        return False
+def _digest(remote: Remote, name: str, size: int) -> str:
+    """Return the SHA-256 (hex) of a file that exists; all of it is read."""
     whole = hashlib.sha256()
     with contextlib.suppress(SourceUnavailable):
         for piece in remote.pieces(name, 0, size):
             whole.update(piece)
-    return whole.hexdigest() == digest
+    return whole.hexdigest()
 
 
 def _in_the_way(remote: Remote, share: Share, found: str) -> UsageError:
@@ -238,6 +251,8 @@ def _described(
         raise UsageError(f"{name} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
     files, blocks = [], bytearray()
     for file, source in content.items():
+        if file == PAGE_NAME:
+            continue
         whole, size = hashlib.sha256(), 0
         try:
             for block in blocks_of(source):

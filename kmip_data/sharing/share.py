@@ -18,7 +18,8 @@ PUSH_NAME: Final = "push.json"  #: written first: the names that a push may writ
 SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME: Final = "blocks.sha256"
 MAX_FILES: Final = 100_000  #: of one push
-#: What a run is shared as, in the order in which it is written: with its configuration it is a run.
+#: What a run is shared as, in the order in which it is written: with its configuration it is a run. Its page is a
+#: text that people edit, so that no share lists it any more.
 RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
 RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: of which no two runs have the same bytes
 BLOCK: Final = 2**20  #: bytes of a file that are hashed together

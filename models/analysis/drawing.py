@@ -38,7 +38,7 @@ STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]
 
 
 @styled
-def draw_study(study: Study, path: Path, *, name: str, subtitle: str) -> None:
+def draw_study(study: Study, path: Path, *, name: str, subtitle: str, named: bool = True) -> None:
     """Draw the mean of each curve over k, with its deviation over graphs as a band."""
     title, ylabel, most, lines = STUDIES[name]
     figure = new_figure(8, 5, title=f"{title}\n{subtitle}")
@@ -54,11 +54,13 @@ def draw_study(study: Study, path: Path, *, name: str, subtitle: str) -> None:
     axes.set_ylim(bottom=0, top=None if most is None else 1.02 * most)
     axes.grid()
     axes.legend()
-    save(figure, path)
+    save(figure, path, named=named)
 
 
 @styled
-def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
+def draw_over_k(
+    curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path, *, named: bool = True
+) -> None:
     """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 
     Rows are those of :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour and one
@@ -94,4 +96,4 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
                 plain_ticks(axis)
             axes.grid()
     figure.legend([*shown.values()], [*shown], loc="outside lower center")
-    save(figure, path)
+    save(figure, path, named=named)

@@ -21,6 +21,8 @@ from kmip_data.files.changes import (
     LOCKS,
     FolderInUse,
     build_lock,
+    fitting,
+    in_the_way,
     make_folder,
     refuse_link,
     write_file,
@@ -34,6 +36,7 @@ from kmip_data.runtime.threads import begin_process
 from kmip_data.wording import rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
+_LOG = b"Log of a run of kmip-data sweep\n"  #: first line, which proves that the log is ours
 #: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
 _WRONG = (
     OSError,
@@ -85,7 +88,7 @@ def log_of(cell: Cell, folder: Path) -> Path:
 
 def is_free(path: Path) -> bool:
     """True if no process holds the lock of ``path``."""
-    if not any((path.parent / LOCKS).glob(f"{glob.escape(path.name)}.lock*")):
+    if not any((path.parent / LOCKS).glob(glob.escape(fitting(path.name, ".lock")) + "*")):
         return True  # without making a lock file
     try:
         with build_lock(path, wait=False):
@@ -225,13 +228,18 @@ def run_cells(
 
 def make_folders(cells: Sequence[Cell], home: Home, folder: Path, *more: Path) -> None:
     """Make the folders that a sweep writes to; raise UsageError if one is a link or no folder."""
-    with writing(folder):
-        home.root.mkdir(parents=True, exist_ok=True)
-        for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
+    for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
+        with writing(path):  # sweeps/ and runs/ may lie on two disks
+            home.root.mkdir(parents=True, exist_ok=True)
             make_folder(path, root=home.root)
     for cell in cells:
+        log = log_of(cell, folder)
         refuse_link(cell.folder)
-        refuse_link(log_of(cell, folder))
+        refuse_link(log)
+        if log.is_file() and not cell.done:
+            with open_regular(log) as file:
+                if file.read(len(_LOG)) not in {_LOG, b""}:
+                    raise in_the_way(folder, [log.name])
 
 
 def with_data(
@@ -257,7 +265,7 @@ def with_data(
             except KmipDataError as error:
                 faults[key] = str(error)
         if faults[key]:
-            write_file(log_of(cell, folder), f"{ERROR}{faults[key]}\n".encode())
+            write_file(log_of(cell, folder), _LOG + f"{ERROR}{faults[key]}\n".encode())
             say(_progress(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
@@ -295,7 +303,7 @@ def _start(
             return False
         resumed = ("train", "--resume", str(cell.folder), *cell.command[-2:])
         begun = (cell.folder / CONFIG_NAME).is_file()
-        write_file(log, b"")  # a new file: what a hard link elsewhere leads to keeps its bytes
+        write_file(log, _LOG)  # a new file: what a hard link elsewhere leads to keeps its bytes
         with log.open("ab") as file:
             process = begin_process(
                 resumed if begun else cell.command, file, share=share, **slots[0]

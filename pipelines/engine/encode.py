@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -17,6 +18,7 @@ from kmip_data.builds.columns import (
     ColumnsCard,
     columns_key,
     columns_schema,
+    proven,
     read_columns,
     shards_digest,
 )
@@ -25,6 +27,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError, require_extra, writing
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
+from kmip_data.files.reading import read_small
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
@@ -34,7 +37,13 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
-from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal, UnitResult
+from kmip_data.pipelines.engine.journal import (
+    JOURNAL,
+    WORK,
+    Journal,
+    UnitResult,
+    own_work,
+)
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
 from kmip_data.pipelines.raw.obtain import obtain_raw
@@ -108,6 +117,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     with writing(work):
         files.refuse_links(build.path)
         files.make_folder(work, root=build.path)
+        _refuse_columns(build, missing)
         for folder in folders:
             files.make_folder(folder, root=build.path)
             files.remove_file(folder / CARD_NAME, root=build.path)
@@ -125,9 +135,31 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in (work, *folders):
         files.remove_partials(folder, root=build.path)
-    files.remove_files(
-        build.path, [f"{COLUMNS}/{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)]
-    )
+    names = [*own_work(build.path / COLUMNS), f"{WORK}/{JOURNAL}"]
+    files.remove_files(build.path, [f"{COLUMNS}/{name}" for name in names])
+
+
+def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
+    """Refuse files where columns are written, except those of an earlier column, also half of it."""
+    others = set()
+    for encoding in encodings:
+        folder = build.path / COLUMNS / encoding.name
+        ours = {path.name for path in folder.glob("*.h5") if _is_shard(path)}
+        with contextlib.suppress(OSError, ValueError):  # also the card of shards that are gone
+            card = ColumnsCard.model_validate_json(read_small(folder / CARD_NAME))
+            ours |= {*proven(folder, card, damaged=True)}
+        shards = [Path(name).name for name in build.card.files]
+        there = (name for name in (CARD_NAME, *shards) if os.path.lexists(folder / name))
+        others |= {f"{COLUMNS}/{encoding.name}/{name}" for name in there if name not in ours}
+    if others:
+        raise files.in_the_way(build.path, sorted(others))
+
+
+def _is_shard(path: Path) -> bool:
+    """True if a file is a sound shard, as one that was written just before a kill."""
+    with contextlib.suppress(DamagedInput):
+        return bool(Shard(path).build_key)
+    return False
 
 
 def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
@@ -255,6 +287,8 @@ def repair_build(
 def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     """Build every shard and split on the card, and then the card."""
     card = read_card(path)
+    if others := {CARD_NAME, *card.digests}.difference(proven(path, card, damaged=True)):
+        raise files.in_the_way(path, sorted(others))
     pipeline = _pipeline_of(card, path)
     recorded = dict(card.parameters)
     options = replace(options, compression=recorded.pop("compression", None), output=path)
@@ -279,6 +313,11 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             raise CheckFailed(what, next=again)
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
+            kept = {entry.file: [entry.sha256] for entry in card.splits.values()}
+            broken = [
+                name for name, known in kept.items() if not files.is_ours(path / name, *known)
+            ]
+            files.remove_files(path, broken)
             built = run_build(plan, splits, again=True)
     if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))

@@ -9,10 +9,11 @@ themselves: a shard counts as done only when the digest of its file is the one i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -29,14 +30,14 @@ MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
 JOURNAL = "journal.jsonl"
 PREPARED = "prepared"  #: folder inside ``work/`` that ``prepare`` writes
-BEGUN = ".begun"  #: ends the name of an empty file next to that folder while it is being written
-EXECUTOR_FILES: Final = ("stop", "token")  #: files of executors in their work folder
+_EXECUTOR_PATHS: Final = ("work/stop", "work/token")  #: files of executors
 PREPARATION: Final = "the preparation of the raw files"  #: the one call that is not a unit
 RESUMES: Final = "finished shards; the next run resumes from them"
 
-_BEGINNING = b'{"journal":'
+#: A stop file is empty; a token is the digits that DaskWorkers gives its workers.
+_OF_EXECUTORS = re.compile(rb"(?:[0-9a-f]{32})?")
 _MOST_UNITS = 10**9  #: a count above it is not ours, and its shards are not either
-_SHARD: Final = re.compile(r"(\d{5,})(-\d{5,})?\.h5")  #: a shard, or a member of one
+_SHARD: Final = re.compile(r"shards/(\d{5,})(-\d{5,})?\.h5")  #: a shard, or a member of one
 
 
 @dataclass(frozen=True)
@@ -73,22 +74,22 @@ class Journal:
 
     def __init__(self, path: Path, key: str) -> None:
         self.path = path
-        text, whole, lines = _read(path)
-        if not text.startswith(_BEGINNING[: len(text)]):
-            raise _no_journal(path, f"it begins with {text[:20].decode(errors='replace')!r}")
-        if lines and (other := lines[0].get("key")) not in (None, key):
+        whole, lines = _read(path)
+        if os.path.lexists(path) and not _is_header(lines):
+            raise _no_journal(path, f"it begins with {whole[:20].decode(errors='replace')!r}")
+        if lines and (other := lines[0]["key"]) != key:
             what = f"{path.parent} holds an unfinished build with other parameters (build key {other})."
             again = "finish that build with its own parameters, or give another --output folder"
             raise UsageError(what, next=again)
         # Of another version the lines may mean other things: what they name is done again.
-        header = bool(lines) and lines[0] == {"journal": JOURNAL_VERSION, "key": key}
+        header = bool(lines) and lines[0]["journal"] == JOURNAL_VERSION
         self.entries = lines[1:] if header else []
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with writing(path):
-            self._fd = os.open(path, flags, 0o666)
-        os.ftruncate(self._fd, len(whole) if header else 0)
-        if not header:
-            self._write({"journal": JOURNAL_VERSION, "key": key})
+            # A new file, complete at once: a hard link elsewhere, such as a backup has, keeps its bytes.
+            number = path.parent.stat().st_ino
+            first = canonical_json({"journal": JOURNAL_VERSION, "key": key, "number": number})
+            files.write_file(path, whole if header else f"{first}\n".encode())
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one line and wait until it is on disk; a torn one is cut off at the next opening."""
@@ -111,22 +112,26 @@ class Journal:
 
 def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
     """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
-    if is_torn(path):
-        return []
-    lines = _read(path)[2]
-    header = lines[0] if lines else {}
-    ours = header.keys() == {"journal", "key"} and (key is None or key == header["key"])
-    return lines[1:] if ours else None
+    lines = _read(path)[1]
+    return lines[1:] if _is_header(lines) and key in {None, lines[0]["key"]} else None
 
 
-def is_torn(path: Path) -> bool:
-    """True if a journal has only a part of its first line: the build was stopped while it wrote that."""
-    text, whole, _ = _read(path)
-    return not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)])
+def _is_header(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """True if the first line is one of ours, of any version."""
+    first = lines[0] if lines else {}
+    words = isinstance(first.get("journal"), int) and isinstance(first.get("key"), str)
+    return words and first.keys() <= {"journal", "key", "number"}
 
 
-def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
-    """Return a journal's bytes, those in whole lines, and these lines."""
+def _begun_here(folder: Path) -> bool:
+    """True if the journal of a folder was begun in it, when it was empty, and not brought from elsewhere."""
+    work = folder / WORK
+    lines = _read(work / JOURNAL)[1]
+    return _is_header(lines) and lines[0].get("number") == work.stat().st_ino
+
+
+def _read(path: Path) -> tuple[bytes, list[dict[str, Any]]]:
+    """Return the whole lines of a journal, and their entries."""
     try:
         text = (
             read_small(path, MAX_JOURNAL_BYTES) if path.is_file() and not path.is_symlink() else b""
@@ -134,11 +139,7 @@ def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
     except OSError as error:
         raise _no_journal(path, str(error)) from error
     whole = text[: text.rfind(b"\n") + 1]
-    return (
-        text,
-        whole,
-        [entry for line in whole.splitlines() if (entry := _parse(line)) is not None],
-    )
+    return whole, [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
 
 
 def _no_journal(path: Path, found: str) -> UsageError:
@@ -189,8 +190,7 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 def finished_card(folder: Path) -> Card | None:
     """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
 
-    A build with a damaged card begins anew, to the same bytes. Raises ``UsageError`` where a newer kmip-data
-    wrote the build.
+    Raises ``UsageError`` where a newer kmip-data wrote the build.
     """
     if (folder / CARD_NAME).is_file():
         with contextlib.suppress(DamagedInput):
@@ -198,37 +198,69 @@ def finished_card(folder: Path) -> Card | None:
     return None
 
 
-def check_output(folder: Path, key: str) -> None:
-    """Refuse a folder that holds anything but the build of this key, finished or not."""
+def check_folder(folder: Path, key: str) -> None:
+    """Refuse a folder that holds anything but the build of this key, finished or not.
+
+    A new build begins in a missing or empty folder, or in one whose journal of this key proves each shard.
+    """
     if (card := finished_card(folder)) is not None:
         if card.key != key:
             raise occupied(folder, f"build key {key}", f"build key {card.key}")
         return
-    if not folder.exists():
+    if not os.path.lexists(folder):
         return
     if not folder.is_dir():
         raise occupied(folder, "a folder", "a file")
-    names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    journal = folder / WORK / JOURNAL
-    torn = is_torn(journal)
-    if not names or (not torn and journal_entries(journal, key) is not None) or _is_of(folder, key):
-        return
-    # A build that was stopped before the first entry of its journal has nothing but empty folders.
-    begun = {folder / WORK, folder / "shards", folder / "splits"}
-    begun |= {folder / WORK / name for name in (*EXECUTOR_FILES, JOURNAL)} if torn else set()
-    if not begun.issuperset(folder.rglob("*")):
-        other = journal_entries(journal) is not None
-        expected = f"build key {key}" if other else "an empty folder or an unfinished build"
-        found = "an unfinished build with other parameters" if other else ", ".join(names[:5])
-        raise occupied(folder, expected, found)
+    entries = journal_entries(folder / WORK / JOURNAL, key)
+    names: Iterable[str]
+    others: Iterator[str]
+    if entries is None:  # at most folders of a build that was stopped before its journal was begun
+        names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+        empty = {name for name in (WORK, "shards", "splits") if (folder / name).is_dir()}
+        others = (n for n in names if n not in {*empty, ".lock"} and files.written_name(n) is None)
+        if journal_entries(folder / WORK / JOURNAL) is not None:
+            others = iter(["a build with other parameters"])
+    else:
+        shards = (f"shards/{path.name}" for path in (folder / "shards").glob("*"))
+        names = itertools.chain(filter(_SHARD.fullmatch, shards), (CARD_NAME, *_EXECUTOR_PATHS))
+        ours = {*own_work(folder), *_own_shards(folder, key, entries)}
+        others = (name for name in names if name not in ours and os.path.lexists(folder / name))
+    if found := list(itertools.islice(others, 5)):  # of a folder that may hold a whole disk
+        raise files.in_the_way(folder, found)
 
 
-def _is_of(folder: Path, key: str) -> bool:
-    """True if a shard of a folder with a damaged card carries this build key."""
-    for path in (folder / "shards").glob("*.h5"):
-        with contextlib.suppress(DamagedInput):
-            return Shard(path.with_stem(path.stem.partition("-")[0])).build_key == key
-    return False
+def own_work(folder: Path) -> list[str]:
+    """Names, below ``folder``, of the files that executors wrote into its work folder."""
+    found = []
+    for name in _EXECUTOR_PATHS:
+        with contextlib.suppress(OSError):
+            if _OF_EXECUTORS.fullmatch(read_small(folder / name, 64)):
+                found.append(name)
+    return found
+
+
+def _own_shards(folder: Path, key: str, entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Names of shards and members that the build of this key wrote into the folder of its journal.
+
+    A journal that was begun here proves its numbers, for the folder was empty. Next to one that was brought, a
+    shard says itself of which build it is.
+    """
+    units, begun_here = _units(entries) or 0, _begun_here(folder)
+    names = []
+    for path in sorted((folder / "shards").glob("*")):
+        number = _SHARD.fullmatch(f"shards/{path.name}")
+        if number is None or int(number[1]) >= units:
+            continue
+        if begun_here or _key_of(path) == key:
+            names.append(number[0])
+    return names
+
+
+def _key_of(path: Path) -> str | None:
+    """Return the build key that a shard, or the one of which this is a member, carries."""
+    with contextlib.suppress(DamagedInput):
+        return Shard(path.with_stem(path.stem.partition("-")[0])).build_key
+    return None
 
 
 def _units(entries: Iterable[Mapping[str, Any]]) -> int | None:
@@ -236,21 +268,26 @@ def _units(entries: Iterable[Mapping[str, Any]]) -> int | None:
     return max((entry["units"] for entry in entries if "units" in entry), default=None)
 
 
-def _work_of(entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+def _work_of(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """Return the names of the files that a build keeps in its work folder, the journal last, and folders."""
     prepared = [entry["prepared"] for entry in entries if "folder" in entry.get("prepared", ())]
+    prepared = prepared if _begun_here(folder) else []
     names = [
         f"{WORK}/{each['folder']}/{name}" for each in prepared for name in each.get("files", ())
     ]
-    names += [f"{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)]
+    names += [*own_work(folder), f"{WORK}/{JOURNAL}"]
     return names, [f"{WORK}/{each['folder']}" for each in prepared]
 
 
 def _begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[Path], list[Path]]:
-    """Return the marks of every ``prepare``, and the folders of those that were killed."""
+    """Return the folders of every ``prepare`` whose mark is there: those that ended, and the killed ones."""
     ended = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
-    marks = list((folder / WORK).glob(f"{PREPARED}*{BEGUN}"))
-    return marks, [folder / WORK / mark.stem for mark in marks if mark.stem not in ended]
+    marks = (folder / WORK).glob(f"{PREPARED}*{files.BEGUN}")
+    marked = [mark.with_suffix("") for mark in marks]
+    known = [each for each in marked if files.is_scratch(each) or not os.path.lexists(each)]
+    return [each for each in known if each.name in ended], [
+        each for each in known if each.name not in ended
+    ]
 
 
 def remove_work(folder: Path) -> None:
@@ -258,7 +295,7 @@ def remove_work(folder: Path) -> None:
     entries = journal_entries(folder / WORK / JOURNAL)
     if entries is not None:
         _remove_begun(folder, entries)
-        names, folders = _work_of(entries)
+        names, folders = _work_of(folder, entries)
         files.remove_files(folder, names, folders=folders)
     files.remove_empty(folder / WORK, root=folder)
 
@@ -271,15 +308,13 @@ def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | Non
     entries = journal_entries(folder / WORK / JOURNAL, key)
     if entries is None or (folder / CARD_NAME).exists():
         return None
-    units = _units(entries) or 0
-    numbers = [
-        found for path in (folder / "shards").iterdir() if (found := _SHARD.fullmatch(path.name))
-    ]
-    shards = [f"shards/{found[0]}" for found in numbers if int(found[1]) < units]
-    marks, killed = _begun(folder, entries)
-    begun = [*(path for each in killed for path in each.rglob("*")), *marks]
-    names = [path.relative_to(folder).as_posix() for path in begun if not path.is_dir()]
-    return [*shards, *names, *_work_of(entries)[0]]
+    written = str(_read(folder / WORK / JOURNAL)[1][0]["key"])
+    shards = _own_shards(folder, written, entries)
+    _, killed = _begun(folder, entries)
+    begun = [path for each in killed for path in each.rglob("*") if not path.is_dir()]
+    begun += [files.mark_of(each) for each in killed]
+    names = [path.relative_to(folder).as_posix() for path in begun]
+    return [*shards, *names, *_work_of(folder, entries)[0]]
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
@@ -303,13 +338,15 @@ def remove_half_done(folder: Path, key: str) -> None:
 
 def _remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Remove what a ``prepare`` that did not end has written into a folder of its own."""
-    marks, killed = _begun(folder, entries)
+    done, killed = _begun(folder, entries)
     for each in killed:
         files.remove_scratch(each, root=folder)
-    for mark in marks:
-        files.remove_file(mark, root=folder)
+    for each in done:
+        files.remove_file(files.mark_of(each), root=folder)
+    for path in (folder / WORK).glob(f"{PREPARED}*"):  # killed before it had a mark
+        files.remove_empty(path, root=folder)
 
 
 def _remove_partials(folder: Path) -> None:
-    for place in (folder, folder / "shards", folder / "splits"):
+    for place in (folder, folder / WORK, folder / "shards", folder / "splits"):
         files.remove_partials(place, root=folder)

@@ -15,11 +15,10 @@ from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.card import CARD_NAME, Card, FileEntry
+from kmip_data.format.card import Card, FileEntry
 from kmip_data.pipelines.base import Prepared, SplitParams
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.journal import (
-    BEGUN,
     JOURNAL,
     PREPARED,
     WORK,
@@ -75,12 +74,9 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams], *, again: bo
     """
     folder = plan.folder
     files.refuse_links(folder)
-    if not again:
-        if (finished := finished_card(folder)) is not None:
-            remove_work(folder)
-            return finished
-        with writing(folder):
-            files.remove_file(folder / CARD_NAME)
+    if not again and (finished := finished_card(folder)) is not None:
+        remove_work(folder)
+        return finished
     run = _Run(plan, count_jobs(plan.options.jobs))
     with run.opened():
         prepared = run.prepare()
@@ -139,9 +135,7 @@ class _Run:
             # An earlier one is still there where files of the user's lie in it.
             count = len([path for path in work.iterdir() if path.name.startswith(PREPARED)])
             pieces = work / (f"{PREPARED}-{count}" if count else PREPARED)
-            mark = work / f"{pieces.name}{BEGUN}"
-            mark.touch()
-            pieces.mkdir()
+            files.begin_scratch(pieces)
         # A second process costs no time here, and many builds need no more than these two.
         expect = 1 if pipeline.one_unit else min(self.jobs, 2)
         arguments = pipeline, raw, self.plan.params, pieces, self.jobs
@@ -159,7 +153,7 @@ class _Run:
             "files": made,
         }
         self.journal.append({"prepared": entry})
-        files.remove_file(mark, root=folder)
+        files.remove_file(files.mark_of(pieces), root=folder)
         return prepared
 
     def build(self, prepared: Prepared) -> list[UnitResult]:

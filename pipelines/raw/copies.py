@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
-import tempfile
+import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ _PREFIX = "members-"
 _STAGE = ".unpacking-"
 _STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
 _FLUSH_THREADS = 16
+FIRST_BYTES = 64  #: of an unfinished download, which its side file has, too
 
 
 class StoredMember(Strict):
@@ -168,15 +170,13 @@ def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
 def staging(folder: Path) -> Iterator[Path]:
     """Give a new folder inside ``folder``, whose lock the caller holds."""
     files.refuse_links(folder)
+    files.remove_partials(folder, root=folder)
     with writing(folder):
         for stale in folder.iterdir():
-            if _STAGES.fullmatch(stale.name):
-                files.remove_scratch(stale)
-        stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
-    try:
+            if _STAGES.fullmatch(stale.name.removesuffix(files.BEGUN)):
+                files.remove_scratch(stale.with_name(stale.name.removesuffix(files.BEGUN)))
+    with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}") as stage:
         yield stage
-    finally:
-        files.remove_scratch(stage)
 
 
 def store(
@@ -266,6 +266,47 @@ def remove_copy(copy: RawFolder) -> None:
     files.remove_files(copy.path.parent, names, folders=[folder])
 
 
+class PartialState(Strict):
+    """Identity of the file that ``NAME.partial`` is the beginning of."""
+
+    url: str  #: address of the mirror, before redirects
+    sha256: str | None  #: that the manifest pins for this mirror
+    etag: str | None
+    last_modified: str | None
+    total: int | None
+    first: str = (
+        ""  #: its first bytes (hex): with them the side file proves that the beginning is ours
+    )
+
+    @property
+    def validator(self) -> str | None:
+        """Value for ``If-Range`` (RFC 9110, 13.1.5: a strong ETag, else a date)."""
+        if self.etag and not self.etag.startswith("W/"):
+            return self.etag
+        return self.last_modified
+
+
+def partial_paths(target: Path) -> tuple[Path, Path]:
+    """Return the paths of an unfinished download and of the side file that identifies it."""
+    return target.with_name(f"{target.name}.partial"), target.with_name(
+        f"{target.name}.partial.json"
+    )
+
+
+def read_state(target: Path) -> PartialState | None:
+    """Return what identifies an unfinished download; ``None`` where it is not the side file of its bytes."""
+    path, state_path = partial_paths(target)
+    with contextlib.suppress(OSError, ValueError):
+        state = PartialState.model_validate_json(read_small(state_path))
+        if not os.path.lexists(path):
+            return state
+        with open_regular(path, follow=False) as file:
+            first = bytes.fromhex(state.first)
+            begin = file.read(len(first))
+            return state if first.startswith(begin) or not first else None
+    return None
+
+
 def receipt_path(target: Path) -> Path:
     """Return the path of the receipt of a download."""
     return target.with_name(f"{target.name}{_DOWNLOADED}")
@@ -297,12 +338,19 @@ def discard_download(target: Path) -> None:
 
 def files_of_raw(folder: Path) -> list[str]:
     """Names of copies, downloads and parts of downloads in ``raw/<dataset>``, receipts after their files."""
-    names = [
-        f"{c.path.name}/{name}" for c in list_copies(folder) for name in (*c.members, RECEIPT_NAME)
-    ]
-    for receipt in folder.glob(f"*{_DOWNLOADED}"):
-        target = receipt.with_name(receipt.name.removesuffix(_DOWNLOADED))
-        names += [target.name, receipt.name] if read_receipt(target) is not None else []
-    return names + [
-        name for state in folder.glob("*.partial.json") for name in (state.stem, state.name)
-    ]
+    names = []
+    for copy in list_copies(folder):
+        receipt = CopyReceipt.model_validate_json(read_small(copy.path / RECEIPT_NAME))
+        sizes = {name: member.bytes for name, member in receipt.members.items()}
+        whole = [name for name, size in sizes.items() if files.has_size(copy.path / name, size)]
+        names += [f"{copy.path.name}/{name}" for name in (*whole, RECEIPT_NAME)]
+    for path in folder.glob(f"*{_DOWNLOADED}"):
+        target = path.with_name(path.name.removesuffix(_DOWNLOADED))
+        known = read_receipt(target)
+        if known is not None:
+            names += [target.name] if files.has_size(target, known.bytes) else []
+            names.append(path.name)
+    for state_path in folder.glob("*.partial.json"):
+        if read_state(state_path.with_name(state_path.name.removesuffix(".partial.json"))):
+            names += [state_path.stem, state_path.name]
+    return names

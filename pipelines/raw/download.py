@@ -7,7 +7,6 @@ time-outs are those of :mod:`~kmip_data.runtime.http_client`.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import os
@@ -30,11 +29,19 @@ from kmip_data.errors import (
     writing,
 )
 from kmip_data.files import changes as files
-from kmip_data.files.reading import read_small, sha256_file
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Mirror, Source, Strict
+from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD, kind_of
-from kmip_data.pipelines.raw.copies import DownloadReceipt, receipt_path, verified_receipt
+from kmip_data.pipelines.raw.copies import (
+    FIRST_BYTES,
+    DownloadReceipt,
+    PartialState,
+    partial_paths,
+    read_state,
+    receipt_path,
+    verified_receipt,
+)
 from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed, Patience
 from kmip_data.runtime.progress import Progress, say
@@ -42,30 +49,6 @@ from kmip_data.wording import timestamp
 
 _MAX_TRIES: Final = 200  #: requests to one mirror, even when each brings something
 _VALIDATOR: Final = re.compile(r"[\x20-\x7e]{1,512}")
-
-
-class PartialState(Strict):
-    """Identity of the file that ``NAME.partial`` is the beginning of."""
-
-    url: str  #: address of the mirror, before redirects
-    sha256: str | None  #: that the manifest pins for this mirror
-    etag: str | None
-    last_modified: str | None
-    total: int | None
-
-    @property
-    def validator(self) -> str | None:
-        """Value for ``If-Range`` (RFC 9110, 13.1.5: a strong ETag, else a date)."""
-        if self.etag and not self.etag.startswith("W/"):
-            return self.etag
-        return self.last_modified
-
-
-def partial_paths(target: Path) -> tuple[Path, Path]:
-    """Return the paths of an unfinished download and of the side file that identifies it."""
-    return target.with_name(f"{target.name}.partial"), target.with_name(
-        f"{target.name}.partial.json"
-    )
 
 
 def fetch_source(
@@ -118,8 +101,10 @@ class _Download:
 
     def __post_init__(self) -> None:
         self.path, self.state_path = partial_paths(self.target)
-        with contextlib.suppress(OSError, ValueError):
-            self.state = PartialState.model_validate_json(read_small(self.state_path))
+        self.state = read_state(self.target)
+        others = [path.name for path in (self.path, self.state_path) if os.path.lexists(path)]
+        if self.state is None and others:
+            raise files.in_the_way(self.target.parent, others)
         if self.state is not None and os.path.lexists(self.path):
             with writing(self.path):
                 os.close(
@@ -236,7 +221,10 @@ class _Download:
         sent = {
             name: text if _VALIDATOR.fullmatch(text or "") else None for name, text in texts.items()
         }
-        self.state = PartialState(url=mirror.address, sha256=mirror.sha256, total=total, **sent)
+        first = head[:FIRST_BYTES].hex()
+        self.state = PartialState(
+            url=mirror.address, sha256=mirror.sha256, total=total, first=first, **sent
+        )
         files.write_json(self.state_path, self.state.model_dump())
         return itertools.chain([head], pieces)
 

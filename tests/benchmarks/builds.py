@@ -19,7 +19,7 @@ import torch
 from benchmarks.table import Row, bytes_below, compare
 
 from kmip_data.builds.home import Home
-from kmip_data.files.changes import remove_scratch
+from kmip_data.files.changes import remove_made
 from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
@@ -57,7 +57,7 @@ def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     load_pipeline(load_manifest("peptides-func")).sample(raw, limit=graphs)
 
     def ours(jobs: int) -> Any:
-        remove_scratch(home)
+        remove_made(home)
         return build_dataset(
             "peptides-func", home=Home(home), archives=[raw], jobs=jobs, quiet=True
         )
@@ -116,7 +116,7 @@ def malnet(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     keys = {"isolated": "keep", "label_order": "first-seen"}
 
     def theirs() -> None:
-        remove_scratch(folder / "pyg/processed")
+        remove_made(folder / "pyg/processed")
         with contextlib.redirect_stderr(io.StringIO()):
             MalNetTiny(str(folder / "pyg"))
 
@@ -142,7 +142,7 @@ def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     memory = {made: 0, pyg: 0}
 
     def measured(folder_of: Path, build: Callable[[], object]) -> None:
-        remove_scratch(folder_of)
+        remove_made(folder_of)
         peak = Peak(torch.device("cpu"))
         peak.start(())
         with contextlib.redirect_stderr(io.StringIO()):

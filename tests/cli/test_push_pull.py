@@ -38,17 +38,16 @@ def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatc
     build, options = make_build(), [word for key in TINY for word in ("--set", key)]
     run = Path(done("train", "--dataset", build.path, *QUICK, *options, "--json").json["run"])
     share, work = tmp_path / "share", tmp_path / "work"
-    assert "run mine: 5 files" in done("push", f"{run.parent.name}/mine", share, "-q").out
+    assert "run mine: 4 files" in done("push", f"{run.parent.name}/mine", share, "-q").out
     page = (share / "README.md").read_text()
     assert page.startswith('---\nlibrary_name: "kmip-data"\n')
     assert "CC BY 4.0" in page
     work.mkdir()
     monkeypatch.chdir(work)
-    assert "run: 5 files" in done("pull", share, "-q").out
+    assert "run: 4 files" in done("pull", share, "-q").out
     copied = ("config.toml", "result.json", "model.safetensors")
     assert {path.name for path in (work / "mine").iterdir()} == {
         *copied,
-        "README.md",
         "metrics.csv",
     }
     for name in copied:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -23,7 +24,10 @@ def raw(home: Path, tmp_path: Path) -> Path:
     (stage / "a.txt").write_text("a")
     store(folder, stage, MEMBERS, [local_source("rooms", "here", MEMBERS, 1)], dataset="s3dis")
     (folder / "rooms.zip.partial").write_bytes(b"PK")
-    (folder / "rooms.zip.partial.json").write_text("{}")
+    state = {"url": "https://host/rooms.zip", "sha256": None, "etag": None, "last_modified": None}
+    (folder / "rooms.zip.partial.json").write_text(
+        json.dumps({**state, "total": 9, "first": "504b"})
+    )
     (folder / "pinned.json").write_text("{}")
     return folder
 
@@ -57,7 +61,8 @@ def test_sizes_by_folder(make_build, raw, home) -> None:
 def test_a_build_is_removed_and_other_files_stay(make_build) -> None:
     build, other = make_build(), make_build("s3dis-k8")
     mine = build.path / "shards/notes.txt"
-    (build.path / "preview.html").write_text("a picture")
+    picture = build.path / "preview.html"  # nothing proves that it is of kmip-data
+    picture.write_text("a picture")
     mine.write_text("mine")
     size = size_of(build.path)
     with build_lock(other.path):  # all of them must be free
@@ -65,8 +70,8 @@ def test_a_build_is_removed_and_other_files_stay(make_build) -> None:
     assert size_of(build.path) == size
     (entry,) = done("remove", "s3dis-k4", "--yes", "--json").json["removed"]
     assert (entry["name"], entry["kind"]) == ("built/s3dis-k4", "build")
-    assert (entry["bytes"], entry["bytes_left"]) == (size, 4)
-    assert [path for path in build.path.rglob("*") if path.is_file()] == [mine]
+    assert (entry["bytes"], entry["bytes_left"]) == (size, 13)
+    assert {path for path in build.path.rglob("*") if path.is_file()} == {picture, mine}
     assert "Removed " in done("remove", other.path, "-y").out
     assert [path.name for path in build.path.parent.iterdir()] == [build.path.name]
 
@@ -82,7 +87,8 @@ def test_an_unfinished_build_is_removed_by_its_journal(home) -> None:
     folder = home / "built/s3dis-k32-0123456789ab"
     for name in ("shards", "work"):
         (folder / name).mkdir(parents=True)
-    (folder / "work/journal.jsonl").write_text('{"journal":1,"key":"0123456789ab"}\n{"units":2}\n')
+    header = {"journal": 1, "key": "0123456789ab", "number": (folder / "work").stat().st_ino}
+    (folder / "work/journal.jsonl").write_text(f'{json.dumps(header)}\n{{"units":2}}\n')
     (folder / "shards/00001.h5").write_bytes(b"x")
     (folder / "shards/00007.h5").write_bytes(b"mine")
     done("remove", folder.name, "--yes")

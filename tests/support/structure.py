@@ -33,7 +33,7 @@ COMMON = {
 }  #: options of every command, not counted
 #: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled lines.
 LIMITS = {
-    "tokens": 391_000,
+    "tokens": 394_000,
     "tokens a code line": 10.1,
     **{f"tokens a code line in {folder}": 10.6 for folder in FOLDERS},
     "parallel assignments": 20,

@@ -180,10 +180,15 @@ def copy_weights(module: nn.Module) -> dict[str, Tensor]:
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Write ``weights`` as safetensors, complete or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, weights_bytes(weights))
+
+
+def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
+    """Return tensors as a file of safetensors; equal weights give equal bytes."""
     from safetensors.torch import save
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, save({name: tensor.contiguous() for name, tensor in weights.items()}))
+    return save({name: tensor.contiguous() for name, tensor in weights.items()})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

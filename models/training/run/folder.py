@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, located, writing
-from kmip_data.files.changes import build_lock, refuse_links_below
+from kmip_data.files.changes import build_lock, is_ours, refuse_links_below, written_name
 from kmip_data.files.reading import read_model, read_small
 from kmip_data.format.card import remark
 from kmip_data.format.splits import PARTS
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-_LEFT = (
-    r"^\.lock|\.partial$|^initial\.safetensors$"  #: files of a run folder before its configuration
-)
 #: Files that kmip-data writes, or wrote, into a run folder.
 _OWN = re.compile(
     r"(config\.toml|metrics\.csv|result\.json|steps\.csv|curves\.png|trace\.json|profile\.txt"
@@ -62,10 +59,19 @@ def check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
-def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
+def new_run(
+    home: Home,
+    dataset: str,
+    model: str,
+    name: str,
+    *,
+    exact: bool,
+    first: Mapping[str, bytes] | None = None,
+) -> Iterator[Path]:
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
-    A folder without a configuration is the rest of a run that was killed early, and is reused. Raises
+    A folder that has at most some of the ``first`` files, with these bytes, is the rest of a run that was killed
+    early, and is reused. Raises
     ``UsageError`` if the name is ``exact`` and taken, or a folder on the way is a link; ``OutOfResources``
     without room for a folder.
     """
@@ -82,15 +88,18 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 break
-    _refuse_taken(folder)
+    _refuse_taken(folder, first or {})
     with build_lock(folder, wait=False):
-        _refuse_taken(folder)  # by a process that had the lock until now
+        _refuse_taken(folder, first or {})  # by a process that had the lock until now
         yield folder
 
 
-def _refuse_taken(folder: Path) -> None:
+def _refuse_taken(folder: Path, first: Mapping[str, bytes]) -> None:
     own = folder.is_dir() and not folder.is_symlink()
-    if not own or any(not re.search(_LEFT, entry.name) for entry in folder.iterdir()):
+    for path in folder.iterdir() if own else ():
+        left = path.name == ".lock" or written_name(path.name) is not None
+        own = own and (left or is_ours(path, *[first[name] for name in first if name == path.name]))
+    if not own:
         raise UsageError(
             f"A run called {folder.name!r} already exists: {folder}",
             next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",

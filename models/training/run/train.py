@@ -133,7 +133,12 @@ def train(
             chosen = usual if name is None else name if len(seeds) == 1 else f"{name}-seed{seed}"
             label = data.build.card.label
             opened = run_folder.new_run(
-                home, label, seeded.model.name, chosen, exact=name is not None
+                home,
+                label,
+                seeded.model.name,
+                chosen,
+                exact=name is not None,
+                first={INITIAL: checkpoint.weights_bytes(initial)} if initial else {},
             )
         with opened as folder:
             if folder is not None:

@@ -144,7 +144,7 @@ OPERATIONS = {
     ),
     "remove partial files": lambda root: files.remove_partials(root / "a/b", root=root),
     "make a folder": lambda root: files.make_folder(root / "a/b/c/d", root=root),
-    "remove what is scratch": lambda root: files.remove_scratch(root / "a/b", root=root),
+    "remove what is scratch": lambda root: files.remove_made(root / "a/b", root=root),
 }
 CALLS = ("open", "stat", "listdir", "unlink", "rmdir", "mkdir", "replace", "scandir")
 

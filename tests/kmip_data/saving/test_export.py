@@ -16,6 +16,7 @@ import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
+from kmip_data.files.changes import begin_scratch
 from kmip_data.saving import export as exporting
 from kmip_data.saving import export as table
 from kmip_data.saving.export import export, parquet_view, parts_of
@@ -237,9 +238,9 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         export(graphs, "parquet", out, quiet=True)
     assert not list(tmp_path.iterdir())
-    killed, mine = tmp_path / f".out.{'0' * 32}.partial", tmp_path / ".out.diary.partial"
-    for folder in (killed, mine):
-        (folder / "train").mkdir(parents=True)
+    mine, killed = (tmp_path / f".out.{digit * 32}.partial" for digit in "01")
+    (mine / "train").mkdir(parents=True)  # of the user's: it has no mark
+    (begin_scratch(killed) / "train").mkdir()
     assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
     assert sorted(tmp_path.iterdir()) == [mine, out]
 

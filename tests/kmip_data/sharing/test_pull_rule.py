@@ -105,6 +105,11 @@ def test_a_damaged_copy_is_mended(shares, tmp_path) -> None:
                         (folder / each).unlink(missing_ok=True)
                         (folder / each).write_bytes(content)
                     damage(folder / name, whole[name], way)
+                    if name in {"README.md", "croissant.json"} and way != "missing":
+                        edited = contents(folder)
+                        assert pull(str(share), home, to=folder, quiet=True).there
+                        assert contents(folder) == edited
+                        continue
                     assert not pull(str(share), home, to=folder, quiet=True).there
                     assert contents(folder) == whole | mine
                     assert pull(str(share), home, to=folder, quiet=True).there

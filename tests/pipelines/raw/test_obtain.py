@@ -19,6 +19,7 @@ from support.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
+from kmip_data.files.changes import begin_scratch
 from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import (
     Content,
@@ -228,8 +229,11 @@ def test_only_folders_of_killed_runs_are_cleared_away(home, archive):
     for name in (".unpacking-ab_cd123", ".unpacking-mine"):
         (folder / name).mkdir(parents=True)
         (folder / name / "notes").write_text("mine")
+    killed = begin_scratch(folder / ".unpacking-0123abcd")
+    (killed / "half").write_text("ours")
     obtain(toy(), home, archives=[archive])
-    assert not (folder / ".unpacking-ab_cd123").exists()
+    assert not killed.exists()
+    assert {path.name for path in folder.glob(".*")} == {".unpacking-ab_cd123", ".unpacking-mine"}
     assert (folder / ".unpacking-mine/notes").read_text() == "mine"
 
 
