@@ -1,8 +1,8 @@
 """Generated countries from file to training: time and memory of each stage, and how they grow.
 
 ``make bench TOPIC=country`` builds countries of the targets' sizes. ``PYTHONPATH=tests python -m
-benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/growth.md and draws its picture; 1e7 needs
-10 GB of disk. A command that is killed or refuses is a cell of the table.
+benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/performance.md and draws its picture; 1e7 needs
+10 GB of disk. A command that is killed or refuses becomes a cell of the table.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, floa
 def report(sizes: Sequence[Country]) -> Iterator[str]:
     """Yield the lines of the tables."""
     ended = [found for found in sizes if not found.costs["build"].reason]
-    header = ["stage", *(f"{found.nodes:,}" for found in sizes), "exponents", f"{PAPER:,} ON PAPER"]
+    header = ["stage", *(f"{found.nodes:,}" for found in sizes), "exponents", f"{PAPER:,}, extrapolated"]
     yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
     limits = dict[str, float]()
     for stage in (*STAGES, "copy, split, card", "build", *COMMANDS):
@@ -253,7 +253,10 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
             min(limits, key=lambda stage: limits[stage]),
             psutil.virtual_memory().total / 2**30,
         )
-        yield f"\nOn paper {first} breaks first: {limits[first]:,.0f} intersections fill {memory:.0f} GiB."
+        yield (
+            f"\nExtrapolated, {first} is the first to run out of memory: "
+            f"{limits[first]:,.0f} intersections fill {memory:.0f} GiB."
+        )
     yield f"A city has {load_manifest('city').max_nodes:,} intersections at most."
     batches = (found.costs.get("training batch", Cost()) for found in ended)
     speeds = [

@@ -84,7 +84,7 @@ def test_rows_of_reading_and_disk(monkeypatch):
     assert "| disk | bytes on disk a graph, s3dis | PyG " in bytes_on_disk[0].markdown("disk")
 
 
-def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_path):
+def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_first(tmp_path):
     sizes = []
     for nodes in (10**4, 10**5, 10**6, 10**7):
         more = nodes if nodes > 10**4 else 0  # the smallest has the start of processes alone
@@ -97,7 +97,7 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_breaks_first(tmp_pat
     assert country.grown(sizes, "features", "seconds") == pytest.approx((1.5, 2 + 1e-6 * 10**13.5))
     sizes[1].costs["training batch"] = country.Cost(0.5, 5)
     lines = "\n".join(country.report(sizes))
-    assert "On paper features breaks first" in lines
+    assert "Extrapolated, features is the first to run out of memory" in lines
     assert "refused: no room, 0.00 GiB" in lines
     assert "neighbours: 2,000." in lines
     country.draw(sizes, tmp_path / "growth.svg")
