@@ -234,7 +234,12 @@ def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, floa
 def report(sizes: Sequence[Country]) -> Iterator[str]:
     """Yield the lines of the tables."""
     ended = [found for found in sizes if not found.costs["build"].reason]
-    header = ["stage", *(f"{found.nodes:,}" for found in sizes), "exponents", f"{PAPER:,}, extrapolated"]
+    header = [
+        "stage",
+        *(f"{found.nodes:,}" for found in sizes),
+        "exponents",
+        f"{PAPER:,}, extrapolated",
+    ]
     yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
     limits = dict[str, float]()
     for stage in (*STAGES, "copy, split, card", "build", *COMMANDS):
