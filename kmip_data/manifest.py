@@ -82,8 +82,8 @@ class Content(Strict):
     anchor: str  #: path, or pattern, of a file that lies in the root of the data
     members: tuple[Member, ...]
     max_total_bytes: int
-    #: file name that only an older release of the data has -> description of that release
-    older: dict[str, str] = Field(default_factory=dict)
+    #: file name that only other data have, such as an older release -> description of those
+    mistaken: dict[str, str] = Field(default_factory=dict)
     #: member path -> digest in the complete published set
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
 

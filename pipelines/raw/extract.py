@@ -166,8 +166,8 @@ def _not_recognised(
     )
     what = f"{archive.path} is not the data that were expected."
     ends = (entry.name.rpartition("/")[2] for entry in entries)
-    if older := [content.older[name] for name in ends if name in content.older]:
-        what = f"{archive.path} holds an older generation of the data: {older[0]}"
+    if mistaken := [content.mistaken[name] for name in ends if name in content.mistaken]:
+        what = f"{archive.path} holds {mistaken[0]}"
     elif archive.kind == "file":
         with archive.path.open("rb") as file:
             shown = f"a file that is neither zip nor tar and begins with {file.read(24)!r}"

@@ -119,6 +119,14 @@ def test_the_published_set_is_complete(tmp_path):
 # --- peptides-struct -----------------------------------------------------------------------------
 
 
+def test_struct_from_the_table_of_func(raw, tmp_path):
+    build = ["build", "peptides-struct", "--home", tmp_path / "home", "--archive"]
+    for archive in (raw, raw / FUNC_TABLE):
+        outcome = kmip(*build, archive)
+        assert outcome.code == 4, outcome.err
+        assert "holds the table of peptides-func: the same molecules without the" in outcome.err
+
+
 def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, tmp_path):
     pipeline = load_pipeline(load_manifest("peptides-struct"))
     with gzip.open(struct / pipeline.table, "rt") as file:
