@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 # One more than cores: many tests wait for processes of their own.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTHONS ?= 3.11 3.12 3.13 3.14
+NEEDED ?= 3.11 3.12 3.13
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: help venv demo check test test-pythons lint bench gpu real figures torture docs wheel clean
@@ -34,13 +35,14 @@ check: $(STAMP)  ## the core of the tests, in two minutes: the first two of each
 test: $(STAMP)  ## all tests but mass fault injection
 	$(TEST) -m 'not torture'
 
-test-pythons:  ## the tests on each of Python 3.11 to 3.14 that is here, each in its own .venv-3.X
+test-pythons:  ## the tests on Python 3.11, 3.12 and 3.13, and 3.14 if it is here, each in its own .venv-3.X
 	@for version in $(PYTHONS); do \
 	  python$$version -c '' 2>/dev/null || { missing="$$missing $$version"; continue; }; \
 	  $(MAKE) --no-print-directory test PYTHON=python$$version VENV=.venv-$$version \
 	    && passed="$$passed $$version" || failed="$$failed $$version"; \
 	done; \
-	echo "Python: passed on$${passed:- none}, failed on$${failed:- none}, not here$${missing:- none}"; [ -z "$$failed" ]
+	echo "Python: passed on$${passed:- none}, failed on$${failed:- none}, not here$${missing:- none}"; [ -z "$$failed" ] && \
+	for version in $(NEEDED); do case " $$missing " in *" $$version "*) exit 1;; esac; done
 
 torture: $(STAMP)  ## mass fault injection: kills, bit flips, links, full disks …; counts by kind
 	$(TEST) -m torture

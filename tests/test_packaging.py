@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -209,6 +210,19 @@ def test_clone_works_next_to_an_ordinary_install(installed):
     code = "import kmip_data.models, kmip_data.cli.main; print(kmip_data.models.__file__)"
     found = python("-c", code, PYTHONPATH=str(installed)).out.strip()
     assert found == str(ROOT / "kmip_data" / "models" / "__init__.py")
+
+
+@pytest.mark.parametrize(("python_version", "code"), [("3.13", 2), ("3.14", 0)])
+def test_a_python_that_is_needed_and_not_here_fails(tmp_path, python_version, code):
+    """``make test-pythons`` where the PATH has no Python of that version."""
+    for tool in ("make", "bash", "sh"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    command = ["make", "test-pythons", f"PYTHONS={python_version}"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert f"not here {python_version}" in done.stdout
+    assert done.returncode == code, done.stderr
 
 
 def test_links_lead_to_the_folders():
