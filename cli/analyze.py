@@ -55,6 +55,7 @@ analysis_options = shared.several(
     shared.number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
     click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
     save_option,
+    shared.plugin_option,
     shared.work_options,
 )  # fmt: skip
 
@@ -165,6 +166,7 @@ def _source(about: Mapping[str, Any]) -> str:
 @command.command(cls=shared.Command)
 @click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=shared.SWEEP_OR_RUN)
 @save_option
+@shared.plugin_option
 @shared.home_option
 @shared.json_option
 def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:

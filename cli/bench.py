@@ -55,7 +55,7 @@ def command() -> None:
 )
 @shared.number_option("--heads", "Attention heads.", 1)
 @shared.number_option(
-    "--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256)
+    "--d", "Length of a query, a key and a value.", 10, type=shared.Integer(1, 256)
 )
 @shared.number_option("--k", "Keys that a query attends to.", 10)
 @click.option(

@@ -134,6 +134,7 @@ def _city_source(path: Path) -> str:
 
 def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
+    from kmip_data.format.targets import learned_column
     from kmip_data.pipelines.raw.obtain import SHOWN
 
     card, parts = build.card, build.card.splits[split].in_order()
@@ -157,13 +158,18 @@ def _summary(build: Build, split: str) -> str:
         if split == card.default_split
         else as_options(card.splits[split].parameters, "data.split.")
     )
+    step = f"train --dataset {_target(build)} {chosen}"
+    try:
+        learned_column(card, build.path)
+    except UsageError:
+        step = f"preview {_target(build)}"  # such as point clouds without classes
     return f"""\
 {card.dataset}{card.remark} is built.
 {facts(pairs, indent=2)}
 
 {table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)}
 
-Next: kmip-data train --dataset {_target(build)} {chosen}""".rstrip()
+Next: kmip-data {step}""".rstrip()
 
 
 def _target(build: Build) -> str:

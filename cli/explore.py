@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(cls=DatasetCommand)
 @click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
 @shared.number_option(
-    "--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0)
+    "--record", "Position of the record.  [default: 0]", type=shared.Integer(min=0)
 )
 @shared.part_option(
     "Count positions in this part.  [default: test for a run, else the whole build]"
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
 @shared.device_option("as the run was trained")
+@shared.plugin_option
 @shared.look_options
 def command(
     targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, no_open: bool,

@@ -26,13 +26,14 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     or values, of every record of a part of the split, with its key. `evaluate --predictions`
     measures such a file.
     """
-    from kmip_data.models.training.run.predictions import predict, write_predictions
-
     if output.suffix != ".npz":
         raise UsageError(
             f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}"
         )
     check_prefix(output, "--output")
+    # The path was checked above, before PyTorch is imported, which takes seconds.
+    from kmip_data.models.training.run.predictions import predict, write_predictions
+
     found = predict(run, split=part, **data)
     write_predictions(output, found)
     about, rows = found.about, len(next(iter(found.arrays.values())))

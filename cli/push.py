@@ -17,6 +17,7 @@ from kmip_data.wording import counted, shown_address
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.RUN_OR_TARGET)
 @click.argument("address")
+@shared.plugin_option
 @shared.sample_option
 @shared.work_options
 def command(

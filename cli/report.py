@@ -74,7 +74,11 @@ def command(
     else:
         sheets = (sheet_of(each, narrow=form == "latex") for each in tables)
         text = "\n\n".join(sheet.written(form) for sheet in sheets) + "\n"
-    click.echo(text, nl=False) if output is None else write_output(output, text.encode())
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_output(output, text.encode())
+        say(f"Saved {output}")
 
 
 def report_text(tables: Iterable[Table]) -> str:

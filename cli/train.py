@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
 from kmip_data.cli.shared.output import show
-from kmip_data.errors import UsageError
+from kmip_data.errors import KmipDataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DatasetCommand, splits=True)
-@click.option(
-    "--dataset", metavar="TARGET", type=shared.TARGET, help="Dataset name, or a build folder."
-)
+@click.argument("target", metavar="[TARGET]", required=False, type=shared.TARGET)
+@click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="The same as TARGET alone.")
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
     "--as", "variant", metavar="VARIANT",
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
 @shared.sample_option
 @shared.work_options
 def command(
+    target: str | None,
     dataset: str | None,
     config_file: Path | None,
     yaml_file: Path | None,
@@ -83,15 +83,20 @@ def command(
 ) -> None:
     """Train a model, building what is missing first.
 
-    The run folder has configuration, metrics, checkpoints, weights and result.
-    Dataset and split take the same parameters as `kmip-data build`.
+    TARGET is a dataset name or a build folder. The run folder has configuration, metrics, checkpoints,
+    weights and result. Dataset and split take the same parameters as `kmip-data build`.
     """
+    if target is not None and dataset is not None:
+        what = f"Two datasets are named: {target} and {dataset}."
+        raise UsageError(what, next=f"kmip-data train {target}, or --dataset {dataset} alone")
+    dataset = dataset or target
     file = config_file or yaml_file
     given_as = [bool(dataset or file), resume is not None, reproduce is not None]
     if sum(given_as) != 1 or (config_file and yaml_file):
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
-            expected="--dataset TARGET, --config or --from-yaml FILE, or --resume RUN or --reproduce ROW",
+            expected="TARGET (or --dataset TARGET), --config or --from-yaml FILE,"
+            " or --resume RUN or --reproduce ROW",
             found="several of them" if any(given_as) else "none of them",
             next="kmip-data train --help",
         )
@@ -126,6 +131,7 @@ def command(
             )
         chosen |= {"home": home, "file": file, "graphgps": yaml_file is not None, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
+        _check_targets(config, home)
         numbers = (
             None if seeds is None else list(dict.fromkeys(shared.number_list("--seeds", seeds)))
         )
@@ -146,6 +152,19 @@ def command(
         data["reproduced"], compared = check_reproduced(row, summary)
         text = f"{compared}\n\n{text}"
     show(data, text, as_json=as_json)
+
+
+def _check_targets(config: RunConfig, home: Home) -> None:
+    """Refuse a finished build without targets or split; one that is missing is only known when it is built."""
+    from kmip_data.format.targets import learned_column
+    from kmip_data.pipelines.find import find
+
+    data = config.data
+    try:
+        build = find(data.dataset, data.parameters, home=home, sample=data.sample)
+    except KmipDataError:
+        return  # built, or refused, later
+    learned_column(build.card, build.path, features=data.features == "all")
 
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, located
 from kmip_data.files.reading import first_fault, json_digest, read_small
 from kmip_data.manifest import ADDED, Manifest, Plugin, shipped_names, unknown_name
+from kmip_data.runtime.signals import Ended
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points
@@ -218,6 +219,8 @@ def _explained(name: str) -> Iterator[None]:
     """Turn whatever a plugin raises while it is imported into one error with its own last line."""
     try:
         yield
+    except Ended:
+        raise  # a signal to this process, not the plugin's sys.exit()
     except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = (

@@ -53,7 +53,7 @@ class PointSource(Strict):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        found = files_below(self.path, "--archive", [*READERS, *LIDAR])
+        found = files_below(self.path, "--archive", READERS, refused=LIDAR)
         if lidar := [name for name in found if name.lower().endswith(LIDAR)]:
             what = f"LAS and LAZ files are not read: {lidar[0]}"
             raise UsageError(

@@ -33,6 +33,19 @@ def read_table(name: str) -> dict[str, Any]:
     )
 
 
+def _refuse_torch_of_cpu() -> None:
+    """Raise ``UsageError`` where PyTorch was built for the CPU, by its version; others look at the machine."""
+    from importlib import metadata
+
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return
+    if version.endswith("+cpu"):
+        what = f"A GPU cannot be had: PyTorch {version} is built for the CPU."
+        raise UsageError(what, next="kmip-data doctor, or --device cpu")
+
+
 class Command(click.Command):
     """A click command whose help ends with examples: those of ``manifests/tables/examples.toml``."""
 
@@ -46,6 +59,12 @@ class Command(click.Command):
             if instead := old.get(f"{name} {option}", old.get(option)):
                 raise UsageError(f"{name} has no {option} any more.", next=instead) from None
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a GPU for a PyTorch without them is refused before that is imported."""
+        if ctx.params.get("device") == "cuda":
+            _refuse_torch_of_cpu()
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""
@@ -86,7 +105,12 @@ def _home(
 ) -> Home:
     from kmip_data.builds.home import Home
 
-    return Home.locate(value)
+    home = Home.locate(value)
+    if home.root.exists() and not home.root.is_dir():
+        raise UsageError(
+            f"The home {home.root} is no folder.", next="--home DIR, or KMIP_DATA_HOME"
+        )
+    return home
 
 
 #: Kind of a name -> the command that lists them.
@@ -107,6 +131,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         from kmip_data.manifest import dataset_names, shipped_names
 
         names = set(shipped_names("sweeps") if "sweep" in self.kinds else ())
+        if {"sweep", "run"} <= {*self.kinds}:
+            names.add("sweep")  # the runs of sweeps without a plan
         if {"dataset", "build"} & {*self.kinds}:
             names |= {*dataset_names()}
         for card in home.built.glob("*/card.json") if "build" in self.kinds else ():
@@ -275,6 +301,12 @@ def path_option(
     return click.option(flag, *names, metavar=metavar, type=kind, **options)
 
 
+class Integer(click.IntRange):
+    """A whole number within bounds, under a name that reads well in an error."""
+
+    name = "integer"  # click's own name would make "'1.5' is not a valid integer range"
+
+
 def number_option(
     flag: str,
     help: str | None = None,  # noqa: A002 -- click's word
@@ -283,7 +315,7 @@ def number_option(
     type: click.ParamType[Any] | None = None,  # noqa: A002
 ) -> Callable[[F], F]:
     """Make an option for a number; its default, if any, is shown."""
-    kind = type or click.IntRange(min=1)
+    kind = type or Integer(min=1)
     return click.option(flag, type=kind, default=default, show_default=True, metavar="N", help=help)
 
 
@@ -293,7 +325,7 @@ def keys_option(text: str) -> Callable[[F], F]:
 
 
 jobs_option = click.option(
-    "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
+    "--jobs", "-j", type=Integer(min=1), metavar="N",
     help="Worker processes of a build.  [default: the cores this process may use]",
 )  # fmt: skip
 

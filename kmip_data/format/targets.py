@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
+from kmip_data.errors import UsageError
+from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
@@ -30,6 +33,43 @@ _METRICS: Final = {
 def target_column(schema: Schema) -> Column | None:
     """Return the column that is predicted: ``y``, or else links."""
     return schema.labels or schema.links
+
+
+def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column:
+    """Return the column of the targets of a build, ``card`` in its ``folder``, that can be learned from.
+
+    Without ``features`` the build needs none, as some are computed from its edges. Raises ``UsageError``,
+    which says how to add what is missing.
+    """
+    schema = card.schema_
+    labels = target_column(schema)
+    look = f"kmip-data info {folder}"
+    missing: list[str] = []
+    steps: list[str] = []
+    if features and not any(column.attribute == "x" for column in schema.columns):
+        missing.append(
+            "node features x (--set data.features=degree-profile computes some from the edges)"
+        )
+    if schema.edges == "none":
+        missing.append("edges")
+    if labels is None or labels.level not in {"node", "graph"}:
+        missing.append("targets y of nodes or graphs, or links")
+        if card.manifest == "points":
+            steps.append("build it under another --name with --set label_column=COLUMN")
+    if not card.splits:
+        missing.append("split")
+        steps.append('kmip_data.save(…, split={"train": …, "val": …, "test": …}) in a new folder')
+    if missing or labels is None:
+        raise UsageError(
+            f"{card.dataset} cannot be trained on: it has no {'; '.join(missing)}.",
+            next="; ".join(steps) or look,
+        )
+    if len(labels.shape) > 1:
+        raise UsageError(
+            f"{card.dataset} cannot be trained on: its targets have several rows.",
+            next=look,
+        )
+    return labels
 
 
 def is_class(column: Column) -> bool:

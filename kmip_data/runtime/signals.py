@@ -23,6 +23,10 @@ _USUAL: dict[int, Any] = {
 }
 
 
+class Ended(SystemExit):
+    """Exit because of a signal, which whoever catches ``SystemExit`` of other code must pass on."""
+
+
 def end(number: int, _frame: FrameType | None) -> NoReturn:
     """Handle a signal of :data:`ENDING`: locks are freed and children ended on the way out."""
     for stream in (1, 2):
@@ -31,7 +35,7 @@ def end(number: int, _frame: FrameType | None) -> NoReturn:
         except OSError as error:
             if error.errno == errno.EIO:  # the terminal is gone: later output must not fail
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    raise SystemExit(128 + number)
+    raise Ended(128 + number)
 
 
 _Hook = Callable[["sys.UnraisableHookArgs"], object]

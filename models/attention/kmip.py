@@ -241,6 +241,7 @@ class KMIPAttention(nn.Module):
         warm_start: bool = False,
     ) -> None:
         super().__init__()
+        problem.check_k(k)
         if value_dim is None:
             problem.check_heads(dim, heads)
             value_dim = dim // heads

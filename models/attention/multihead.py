@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import attend_to_best
 from kmip_data.models.layers.linear import linear
-from kmip_data.models.search.problem import FLOATS, strided
+from kmip_data.models.search.problem import FLOATS, check_k, strided
 
 
 class KMIPMultiheadAttention(nn.MultiheadAttention):
@@ -51,6 +51,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             raise UsageError(
                 f"embed_dim = {embed_dim} cannot be split among num_heads = {num_heads}, both at least 1"
             )
+        check_k(k)
         options = {"batch_first": batch_first, "device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **options)
         self.k = k

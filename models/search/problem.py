@@ -102,6 +102,12 @@ class SearchProblem:
         return scores, indices
 
 
+def check_k(k: int) -> None:
+    """Raise ``UsageError`` unless ``k`` is a number of keys."""
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
+
+
 def check_problem(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
     keys: Tensor,
@@ -124,8 +130,7 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     if kinds[0] != kinds[1]:
         found = " and ".join(map(_kind, (queries, keys)))
         raise UsageError(f"queries and keys differ in dtype, device, heads or row length: {found}")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
+    check_k(k)
     rows, key_rows = queries.shape[1], keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
         key_ptr = query_ptr

@@ -171,7 +171,9 @@ def _not_recognised(
     elif archive.kind == "file":
         with archive.path.open("rb") as file:
             shown = f"a file that is neither zip nor tar and begins with {file.read(24)!r}"
-    expected = f"{content.anchor} and next to it {members}"
+    expected = members
+    if any(member.pattern != content.anchor for member in content.members):
+        expected = f"{content.anchor} and next to it {members}"
     again = "give --archive a zip, a tar or a folder with these files (links to folders are not followed)"
     return DamagedInput(what, expected=expected, found="; ".join([*faults, shown]), next=again)
 

@@ -15,11 +15,12 @@ from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
-from kmip_data.format.targets import is_class, is_whole, target_column
+from kmip_data.format.targets import is_class, is_whole, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.tasks import (
     LOSSES,
@@ -234,7 +235,10 @@ class RunData(ABC):
     def pinned(self, config: RunConfig) -> RunConfig:
         """Return ``config`` with all that the data decide written out: build, split, task, width."""
         card = self.build.card
+        folder = folder_of(config.data.dataset)
         data = {
+            # A path relative to today's folder would mean another one, or none, in another folder.
+            "dataset": config.data.dataset if folder is None else str(folder),
             "parameters": without_none(card.parameters),
             "split": without_none(self.split.parameters),
             "sample": card.sample,
@@ -257,25 +261,7 @@ class RunData(ABC):
 
 def check_columns(build: Build, config: RunConfig) -> Column:
     """Return the column of the targets; raise UsageError where something to learn from is missing."""
-    card, schema = build.card, build.card.schema_
-    labels = target_column(schema)
-    computed = config.data.features == DEGREE_PROFILE
-    found = {
-        "node features x (--set data.features=degree-profile computes some from the edges)": computed
-        or any(column.attribute == "x" for column in schema.columns),
-        "edges": schema.edges != "none",
-        "targets y of nodes or graphs, or links": labels is not None
-        and labels.level in {"node", "graph"},
-        "split": bool(card.splits),
-    }
-    missing = [what for what, there in found.items() if not there]
-    if missing or labels is None or len(labels.shape) > 1:
-        raise UsageError(
-            f"{card.dataset} cannot be trained on: "
-            + (f"it has no {'; '.join(missing)}." if missing else "its targets have several rows."),
-            next=f"kmip-data info {build.path}",
-        )
-    return labels
+    return learned_column(build.card, build.path, features=config.data.features != DEGREE_PROFILE)
 
 
 def sent_ahead(batches: Iterable[Any], device: torch.device) -> Iterable[Any]:
