@@ -104,9 +104,9 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
     about, source = dict(projections.about), _source(projections.about)
-    named = [path == _named(options["save"]) for path in saved]
-    write_output(saved[1], study.to_csv(), named=named[1])
-    draw_study(study, saved[0], name=name, subtitle=source, named=named[0])
+    named = _named(options["save"])
+    write_output(saved[1], study.to_csv(), named=saved[1] == named)
+    draw_study(study, saved[0], name=name, subtitle=source, named=saved[0] == named)
     curves = {
         curve: dict(zip(("mean", "std"), study.summary(curve), strict=True))
         for curve in study.curves

@@ -20,7 +20,7 @@ def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: boo
     """Remove builds, raw files and runs.
 
     TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data list` shows
-    it; raw files are raw/NAME. Only files that kmip-data wrote go, by name: yours stay. A folder that
+    it; raw files are raw/NAME. Only files whose bytes kmip-data wrote go: yours stay. A folder that
     another process builds or trains into is refused; one that a process only reads is not, so end that
     process first.
     """

@@ -95,7 +95,8 @@ def write_new(path: Path, data: bytes, *known: Proof, root: Path | None = None) 
     """Write ``data`` as :func:`write_file` does; other bytes there than these or the ``known`` are in the way."""
     folder = path.parent if root is None else root
     refuse_others(folder, {path.relative_to(folder).as_posix(): (data, *known)})
-    write_file(path, data, root=root)
+    if not (path.is_file() and is_ours(path, data)):
+        write_file(path, data, root=root)
 
 
 def write_file(

@@ -42,6 +42,7 @@ from kmip_data.pipelines.engine.journal import (
     WORK,
     Journal,
     UnitResult,
+    key_of,
     own_work,
 )
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
@@ -144,7 +145,7 @@ def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
     others = set()
     for encoding in encodings:
         folder = build.path / COLUMNS / encoding.name
-        ours = {path.name for path in folder.glob("*.h5") if _is_shard(path)}
+        ours = {path.name for path in folder.glob("*.h5") if key_of(path)}  # as before a kill
         with contextlib.suppress(OSError, ValueError):  # also the card of shards that are gone
             card = ColumnsCard.model_validate_json(read_small(folder / CARD_NAME))
             ours |= {*proven(folder, card, damaged=True)}
@@ -153,13 +154,6 @@ def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
         others |= {f"{COLUMNS}/{encoding.name}/{name}" for name in there if name not in ours}
     if others:
         raise files.in_the_way(build.path, sorted(others))
-
-
-def _is_shard(path: Path) -> bool:
-    """True if a file is a sound shard, as one that was written just before a kill."""
-    with contextlib.suppress(DamagedInput):
-        return bool(Shard(path).build_key)
-    return False
 
 
 def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
@@ -313,9 +307,9 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             raise CheckFailed(what, next=again)
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
-            kept = {entry.file: [entry.sha256] for entry in card.splits.values()}
+            splits_there = {entry.file: entry.sha256 for entry in card.splits.values()}.items()
             broken = [
-                name for name, known in kept.items() if not files.is_ours(path / name, *known)
+                name for name, digest in splits_there if not files.is_ours(path / name, digest)
             ]
             files.remove_files(path, broken)
             built = run_build(plan, splits, again=True)

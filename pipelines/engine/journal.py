@@ -251,12 +251,12 @@ def _own_shards(folder: Path, key: str, entries: Iterable[Mapping[str, Any]]) ->
         number = _SHARD.fullmatch(f"shards/{path.name}")
         if number is None or int(number[1]) >= units:
             continue
-        if begun_here or _key_of(path) == key:
+        if begun_here or key_of(path) == key:
             names.append(number[0])
     return names
 
 
-def _key_of(path: Path) -> str | None:
+def key_of(path: Path) -> str | None:
     """Return the build key that a shard, or the one of which this is a member, carries."""
     with contextlib.suppress(DamagedInput):
         return Shard(path.with_stem(path.stem.partition("-")[0])).build_key

@@ -285,7 +285,7 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
     home = Home(tmp_path / "home")
     run = home.runs / "clouds" / "gps-kmip" / "early"
     run.mkdir(parents=True)
-    (run / "config.toml.partial").write_text("[da")
+    (run / files._partial_name("config.toml")).write_text("[da")
     with pytest.raises(UsageError, match="There is no run 'early'"):
         resume("early", home=home, quiet=True)
     train(tiny_config(build, **options), home=home, name="early", quiet=True)
