@@ -85,6 +85,7 @@ POSITIONAL = {
     "lappe": Positional(Laplacian(10), width=16),
     "none": Positional(),
     "rwse": Positional(RandomWalk(20), width=28),
+    "rwse32": Positional(RandomWalk(32), width=28),
 }
 ADDED_WIDTH: Final = 16  #: channels of a plugin's encoding
 
@@ -192,10 +193,10 @@ class ModelConfig(Strict):
     pooling: Literal["mean", "max", "sum"] = Field(
         default="mean", description="pooling before a graph head"
     )
-    node_encoder: Literal["linear", "atom", "voc", "coco"] = Field(
+    node_encoder: Literal["linear", "atom", "voc", "coco", "block"] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
-        " coco: standardised, then linear",
+        " coco: standardised, then linear; block: that of input_layers, on the features",
     )
     node_encoder_norm: bool = Field(
         default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
@@ -206,11 +207,13 @@ class ModelConfig(Strict):
         " OGB's three integers; voc, coco: standardised, then linear",
     )
     positional: Annotated[
-        SerializeAsAny[Literal["equivstable", "lappe", "none", "rwse"]], WrapValidator(_or_added)
+        SerializeAsAny[Literal["equivstable", "lappe", "none", "rwse", "rwse32"]],
+        WrapValidator(_or_added),
     ] = Field(
         default="none",
         description="positional encoding: Laplacian eigenvectors (lappe, 16 channels), random walks"
-        " (rwse, 28), gates scaled by distances of eigenvectors (equivstable), or a plugin's encoding (16)",
+        " of 20 or 32 steps (rwse, rwse32, 28), gates scaled by distances of eigenvectors (equivstable),"
+        " or a plugin's encoding (16)",
     )
     input_layers: int = Field(
         default=0,

@@ -47,7 +47,13 @@ class LinearEncoder(nn.Module):
     std: Tensor
 
     def __init__(
-        self, what: str, channels: int | None, dim: int, published: tuple[str, str] | None = None
+        self,
+        what: str,
+        channels: int | None,
+        dim: int,
+        published: tuple[str, str] | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if channels is None:
@@ -64,7 +70,7 @@ class LinearEncoder(nn.Module):
         if constants is not None:
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
-        self.linear = Linear(channels, dim)
+        self.linear = Linear(channels, dim, bias=bias)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim), or (…, dim) in the form of the batch's edges, of which each may have one number."""
@@ -75,6 +81,22 @@ class LinearEncoder(nn.Module):
             raise UsageError(f"The {self.what} have {found}.")
         rows = rows.to(weight.dtype)
         return self.linear((rows - self.mean) / self.std if self.standardised else rows)  # type: ignore[no-any-return]
+
+
+class BlockEncoder(LinearEncoder):
+    """Linear without bias, batch norm, ReLU, rows scaled to length 1, of node features.
+
+    GraphGym's first layer before message passing, where it has no node encoder.
+    """
+
+    def __init__(self, channels: int, dim: int) -> None:
+        super().__init__("node features", channels, dim, bias=False)
+        self.norm = BatchNorm(dim)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """(N, dim)."""
+        h = self.norm(super().forward(batch), batch.node_rows)
+        return nn.functional.normalize(h.relu(), dim=1)
 
 
 class IntegerEncoder(nn.Module):
@@ -129,6 +151,7 @@ NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
     "atom": partial(IntegerEncoder, "node features", ATOM_FEATURES),  # upstream ``Atom``
     "voc": partial(_NODES, published=("pascalvoc-sp", "node/x")),  # upstream VOCNode
     "coco": partial(_NODES, published=("coco-sp", "node/x")),  # upstream COCONode
+    "block": BlockEncoder,
 }
 EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
     "dummy": DummyEdge,
@@ -238,6 +261,7 @@ class StablePosition(_Columns):
 POSITIONAL_ENCODERS: dict[str, Callable[[int], nn.Module]] = {
     "lappe": LapPE,
     "rwse": RandomWalkSE,
+    "rwse32": partial(RandomWalkSE, name="rwse32"),
     "equivstable": StablePosition,
 }
 

@@ -123,6 +123,10 @@ class GatedGCNPart(MessagePassing):
     activation: Literal["relu", "gelu"] = Field(
         default="relu", description="activation: relu (code) or gelu (text)"
     )
+    edge_residual: bool = Field(
+        default=True,
+        description="residual connection of the edges; false in GNN⁺ where nodes have none",
+    )
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
@@ -132,6 +136,7 @@ class GatedGCNPart(MessagePassing):
             place.dim,
             dropout=place.dropout,
             residual=self.residual == "inside",
+            edge_residual=self.edge_residual,
             update_edges=not place.last,
             by_distance=place.distances,
             activation=self.activation,
@@ -144,7 +149,7 @@ class StackPart(MessagePassing):
 
     reads_edges = False
 
-    stack: Literal["lrgb", "graphgym"] = Field(
+    stack: Literal["lrgb", "graphgym", "gnn-plus"] = Field(
         default="lrgb", description="operations after the convolution (models.md)"
     )
     activation: Literal["relu", "gelu"] = Field(
@@ -179,6 +184,14 @@ class GCNPart(StackPart):
     kind: Literal["gcn"] = Field(default="gcn", description="GCN")
 
 
+class GCNEPart(StackPart):
+    """Sum over the neighbours with the features of the edges between."""
+
+    reads_edges = True
+
+    kind: Literal["gcne"] = Field(default="gcne", description="GCN with edge features of GNN⁺")
+
+
 class GATPart(StackPart):
     """Attention to the neighbours, one head."""
 
@@ -191,7 +204,7 @@ class GINEPart(StackPart):
     reads_edges = True
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
-    stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
+    stack: Literal["lrgb", "graphgps", "graphgym", "gnn-plus"] = Field(  # type: ignore[assignment] # one more
         default="lrgb", description="operations after the convolution (models.md)"
     )
 

@@ -12,7 +12,8 @@ from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import ACTIVATIONS, Activation, BatchNorm, dropout, relu_dropout
 
-Stack = Literal["lrgb", "graphgps", "graphgym"]
+Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus"]
+NORMED = {"graphgym", "gnn-plus"}  #: stacks with a batch norm
 
 
 class Convolution(nn.Module):
@@ -22,6 +23,7 @@ class Convolution(nn.Module):
     lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)
     graphgps    the same; differs for :class:`GINE` (the paper's point clouds)
     graphgym    no bias; batch norm, dropout, activation, rows scaled to length 1
+    gnn-plus    bias; batch norm, activation, dropout (GCN of Luo et al.'s GNN⁺)
     ==========  ==============================================================================
 
     Every convolution takes the options ``dropout``, ``stack`` and ``activation``.
@@ -37,7 +39,8 @@ class Convolution(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout, self.stack, self.activation = dropout, stack, activation
-        self.norm = BatchNorm(dim) if stack == "graphgym" else None
+        self.biased = stack != "graphgym"
+        self.norm = BatchNorm(dim) if stack in NORMED else None
 
     def forward(
         self, x: Tensor, e: Tensor | None, batch: GraphBatch
@@ -52,16 +55,21 @@ class Convolution(nn.Module):
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
         """Apply what the stack has after the convolution, (N, d); ``rows`` as a batch norm takes them."""
-        if self.norm is None:
-            return self._activated(x, rows)
+        if self.norm is not None:
+            x = self.norm(x, rows)
+        x = self._activated(x, rows)
+        if self.stack != "graphgym":
+            return x
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
-        return nn.functional.normalize(self._activated(self.norm(x, rows), rows), dim=1)
+        return nn.functional.normalize(x, dim=1)
 
     def _activated(self, x: Tensor, rows: Rows) -> Tensor:
         if self.activation == "relu":
             return relu_dropout(x, self.dropout, self.training, rows)  # in either order the same
         act, p = ACTIVATIONS[self.activation], self.dropout if self.training else 0.0
-        return dropout(act(x), p, rows) if self.norm is None else act(dropout(x, p, rows))
+        if self.stack == "graphgym":
+            return act(dropout(x, p, rows))
+        return dropout(act(x), p, rows)
 
 
 class MLP(Convolution):
@@ -69,7 +77,7 @@ class MLP(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(dim, dim, bias=self.norm is None)
+        self.lin = Linear(dim, dim, bias=self.biased)
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
@@ -87,7 +95,7 @@ class GCN(Convolution):
         super().__init__(dim, **options)
         self.lin = Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
-        self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
@@ -125,7 +133,7 @@ class GAT(Convolution):
         self.att_src, self.att_dst = (
             nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim))) for _ in range(2)
         )
-        self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
@@ -144,6 +152,38 @@ class GAT(Convolution):
         return out if self.bias is None else out + self.bias
 
 
+def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+    """Σ_j relu(x_j + e_ij) over the sources j of each node i, (N, d).
+
+    ``e`` has the form of the edges, or one row (1, d) where all edges share it; None: there are none.
+    """
+    if e is None:
+        return neighbor_sum(edges.adjacency, x.relu())
+    if e.ndim == 2 and len(e) == 1:
+        return neighbor_sum(edges.adjacency, (x + e).relu())
+    messages = edges.at_source(x)
+    messages += e
+    return edges.sum_at_target(messages.relu_())
+
+
+class GCNE(Convolution):
+    """The convolution that GNN⁺ calls GCN where edges have features (Luo et al., arXiv 2502.09263).
+
+    x_i' = Σ_j relu(W x_j + e_ij) + b over the sources j of i: unlike :class:`GCN` without degrees, and
+    without node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of LUOyk1999/GNNPlus.
+    """
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        super().__init__(dim, **options)
+        self.lin = Linear(dim, dim, bias=False)
+        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
+
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
+        """(N, d) and edge features, one row where all edges share it, to (N, d)."""
+        sums = relu_sum(self.lin(x), e, edges)
+        return sums if self.bias is None else sums + self.bias
+
+
 class GINE(Convolution):
     """Graph isomorphism network with edge features (Hu et al., arXiv 1905.12265), as ``GINEConv``.
 
@@ -158,13 +198,7 @@ class GINE(Convolution):
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
-        if e is None or (e.ndim == 2 and len(e) == 1):
-            sums = neighbor_sum(edges.adjacency, (x if e is None else x + e).relu())
-        else:
-            messages = edges.at_source(x)
-            messages += e
-            sums = edges.sum_at_target(messages.relu_())
-        h = self.lin_in(x + sums)
+        h = self.lin_in(x + relu_sum(x, e, edges))
         return self.lin_out(self._activated(h, rows) if self.stack == "lrgb" else h.relu())  # type: ignore[no-any-return]
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:

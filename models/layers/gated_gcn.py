@@ -24,7 +24,7 @@ class GatedGCN(nn.Module):
 
     For an edge j → i with features e: ê = D x_i + E x_j + C e, gate s = sigmoid(ê), and
     x_i' = A x_i + Σ_j s · B x_j / (Σ_j s + 10⁻⁶). Then batch norm, ReLU and dropout on x' and ê; the
-    edges always keep a residual connection (upstream graphgps/layer/gatedgcn_layer.py). With
+    edges keep a residual connection (upstream graphgps/layer/gatedgcn_layer.py). With
     ``by_distance``, s is first multiplied by a number between 0 and 1 that a perceptron 1 → d → 1 makes of
     the squared distance of the positions of i and j (Wang et al., "Equivariant and Stable Positional
     Encoding for More Powerful Graph Neural Networks", ICLR 2022).
@@ -35,6 +35,8 @@ class GatedGCN(nn.Module):
         Channels d, in and out, and probability of dropout, of nodes and edges.
     residual
         Add the input nodes to the output. The paper's code does not, for its GPS layers.
+    edge_residual
+        Add the input edges to the new ones. GNN⁺ does so only where it adds the nodes, too.
     update_edges
         False leaves the edges as they are: for a last layer, whose edges nothing reads. The edge
         norm then stays, for the parameter count and published weights, but takes no gradient.
@@ -53,6 +55,7 @@ class GatedGCN(nn.Module):
         *,
         dropout: float,
         residual: bool,
+        edge_residual: bool = True,
         update_edges: bool = True,
         by_distance: bool = False,
         activation: Activation = "relu",
@@ -67,6 +70,7 @@ class GatedGCN(nn.Module):
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
         self.activation, self.defer_edges = activation, defer_edges
+        self.edge_residual = edge_residual
 
     def forward(
         self, x: Tensor, e: Tensor | UnformedEdges, batch: GraphBatch
@@ -118,7 +122,10 @@ class GatedGCN(nn.Module):
         normed = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
         p = self.dropout if self.training else 0.0
         new = activated(normed, self.activation, p, batch.edge_rows)
-        return quotient, new.view(pre.shape) + old
+        new = new.view(pre.shape)
+        if self.edge_residual:
+            new = new + old
+        return quotient, new
 
 
 def _fused(
@@ -128,6 +135,8 @@ def _fused(
     edges, kind, weight = batch.edges, x.device.type, layer.C.weight
     alone = batch.partition is None and not layer.norm_e.together
     if layer.closeness is not None or layer.activation != "relu" or not alone:
+        return None
+    if layer.update_edges and not layer.edge_residual:
         return None
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None

@@ -121,7 +121,18 @@ def slow_gat(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
     return out + weights["bias"] if "bias" in weights else out
 
 
-def slow_gine_sums(x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
-    """x_i + Σ relu(x_j + e_ij); ``e`` has a row for each edge."""
+def slow_relu_sums(x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
+    """Σ relu(x_j + e_ij); ``e`` has a row for each edge."""
     from_source, from_target = incidence(x, edge_index)
-    return x + from_target.T @ torch.relu(from_source @ x + e)
+    return from_target.T @ torch.relu(from_source @ x + e)
+
+
+def slow_gine_sums(x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
+    """x_i + Σ relu(x_j + e_ij)."""
+    return x + slow_relu_sums(x, e, edge_index)
+
+
+def slow_gcne(weights: Weights, x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
+    """Σ relu(W x_j + e_ij) + b: no degrees, and the node itself is no source."""
+    out = slow_relu_sums(linear(weights, "lin", x), e, edge_index)
+    return out + weights["bias"] if "bias" in weights else out

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.convolutions import GAT, GCN, GINE, MLP, Convolution
+from kmip_data.models.layers.convolutions import GAT, GCN, GCNE, GINE, MLP, Convolution
 
 D, K, P = 5, 3, 0.3
-CASES = [(kind, stack) for kind in (MLP, GCN, GAT, GINE) for stack in ("lrgb", "graphgym")]
+STACKS = ("lrgb", "graphgym", "gnn-plus")
+CASES = [(kind, stack) for kind in (MLP, GCN, GCNE, GAT, GINE) for stack in STACKS]
 CASES.append((GINE, "graphgps"))
 
 
@@ -62,6 +63,7 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
             (GINE, "lrgb", gine),
             (GCN, "lrgb", lambda layer, h: drop(gelu(h))),
             (GCN, "graphgym", lambda layer, h: normalize(gelu(drop(layer.norm(h))), dim=1)),
+            (GCN, "gnn-plus", lambda layer, h: drop(gelu(layer.norm(h)))),
         ],
     )
 
