@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 save_option = click.option(
     "--save", metavar="PREFIX",
-    help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv.  [default: the analysis, in the run or here]",
+    help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
+    "  [default: the analysis, in the run or the current folder]",
 )  # fmt: skip
 
 
@@ -46,14 +47,20 @@ def _pair(separator: str) -> Callable[..., Any]:
 #: Source of the projections, their selection, values of k, and where results go.
 analysis_options = shared.several(
     click.argument("run", required=False, type=shared.RUN),
-    click.option("--gaussian", callback=_pair("x"), metavar="NxD", help="Normal numbers, such as 2500x16."),
-    shared.number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
+    click.option(
+        "--gaussian", callback=_pair("x"), metavar="NxD",
+        help="Instead of RUN: standard normal queries, keys and values, such as 2500x16.",
+    ),
+    shared.number_option("--graphs", "Number of graphs; with --gaussian, of draws.  [default: 50; 1]"),
     click.option(
         "--nodes", callback=_pair(".."), default="1..5000", show_default=True, metavar="A..B",
-        help="Sizes of graphs; the work grows with the square.",
+        help="Only graphs of A to B nodes; the work grows with the square.",
     ),
-    shared.number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
-    click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
+    shared.number_option("--queries", "Random query nodes per graph, against all keys.  [default: all]"),
+    click.option(
+        "--k", "ks", metavar="LIST",
+        help="Values of k, such as 1,10,100.  [default: the paper's 43, up to n]",
+    ),
     save_option,
     shared.plugin_option,
     shared.work_options,
@@ -68,10 +75,10 @@ def command() -> None:
 @command.command(cls=shared.Command)
 @analysis_options
 def approximation(**options: Any) -> None:
-    """Distance of k-MIP attention to full attention, for each k.
+    """Measure the distance of k-MIP attention from full attention, for each k.
 
-    Mean Euclidean distance of their outputs for the queries, keys and values of RUN or a normal distribution,
-    without the first layer; and the distance of normal outputs.
+    Prints the mean Euclidean distance between their outputs for the queries, keys and values of RUN (every
+    layer but the first) or of a normal distribution, and the distance of normal outputs for comparison.
     """
     from kmip_data.models.analysis.study import approximation as measure
 
@@ -81,10 +88,10 @@ def approximation(**options: Any) -> None:
 @command.command(cls=shared.Command)
 @analysis_options
 def cumulative_weight(**options: Any) -> None:
-    """Share of the attention weight on the k best keys.
+    """Measure the share of attention weight on the k best keys.
 
-    Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys of
-    RUN, without the first layer, or a normal distribution.
+    Prints the sum of the k largest softmax weights, averaged over nodes and heads, for the queries and keys
+    of RUN (every layer but the first) or of a normal distribution.
     """
     from kmip_data.models.analysis.study import weight_share
 
@@ -170,10 +177,10 @@ def _source(about: Mapping[str, Any]) -> str:
 @shared.home_option
 @shared.json_option
 def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
-    """Metric and seconds per epoch over k, with the paper's.
+    """Show metric and seconds per epoch against k, next to the paper's.
 
-    Takes the finished runs of sweeps, those named RUN, or all of the home. Runs that differ only in k and the
-    seed are a curve: mean ± standard deviation over seeds for each k.
+    Takes the finished runs of sweeps, those named RUN, or all in the home. Runs that differ only in k and seed
+    form a curve: mean ± standard deviation over seeds for each k.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes
@@ -234,12 +241,12 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
 @shared.json_option
 @shared.quiet_option
 def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
-    """Compare graphs that networks separate, and functions they fit (Theorems 1 and 2).
+    """Test which graphs networks separate and which functions they fit (Theorems 1 and 2).
 
     First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
     weights compare the same pairs: none may separate what S-SEG-WL does not. Second, k-MIP transformers of
-    2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
-    error by depth and k, relative to that of the identity.
+    2 heads of size 1 and 4 hidden channels, of growing depth, are fitted to a larger one with full attention.
+    The error by depth and k is relative to that of the identity.
     """
     from kmip_data.models.analysis import expressivity as of
     from kmip_data.models.config import ATTENTION

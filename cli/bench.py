@@ -35,14 +35,16 @@ ROUNDS, BATCHES, SECONDS = (
 def command() -> None:
     """Measure speed on this machine.
 
-    What is compared runs in turn in one command, so that a busy machine slows all of it. In a checkout `make
-    bench` measures every row of docs/performance.md.
+    Compared methods take turns, so that a busy machine slows all of them. In a checkout `make bench` measures
+    the rows of docs/performance.md.
     """
 
 
 @command.command("attention", cls=shared.Command)
 @click.option(
-    "--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method."
+    "--methods",
+    metavar="LIST",
+    help="Methods, such as auto,symbolic,naive,full,sdpa; `all`: every method.",
 )
 @shared.number_option(
     "--max-n",
@@ -55,12 +57,12 @@ def command() -> None:
 )
 @shared.number_option("--heads", "Attention heads.", 1)
 @shared.number_option(
-    "--d", "Length of a query, a key and a value.", 10, type=shared.Integer(1, 256)
+    "--d", "Dimension of queries, keys and values.", 10, type=shared.Integer(1, 256)
 )
-@shared.number_option("--k", "Keys that a query attends to.", 10)
+@shared.number_option("--k", "Keys per query.", 10)
 @click.option(
     "--data", type=click.Choice(["gaussian", "sphere"]), default="gaussian", show_default=True,
-    help="Queries and keys: standard normal, or of length 1.",
+    help="Queries and keys: standard normal, or unit vectors.",
 )  # fmt: skip
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
@@ -78,9 +80,9 @@ def attention(
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
 
-    Time and peak memory of attention methods against the number of nodes, in inference and in training, each
-    method in a process of its own: out of memory or time is a cell of the table. The paper's A100 figures are
-    shown with them, marked as such.
+    Measures time and peak memory of attention methods against the number of nodes, in inference and in
+    training. Each method has its own process, so running out of memory or time fills one cell of the table.
+    The paper's A100 figures are shown below, labelled as such.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes

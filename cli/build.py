@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 @shared.sample_option
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
-    help="A parameter of the dataset, as `kmip-data info NAME` lists them; may be repeated.",
+    help="Parameter of the dataset (`kmip-data info NAME` lists them); may be repeated.",
 )  # fmt: skip
 @shared.jobs_option
 @click.option(
     "--memory", metavar="SIZE",
-    help="Memory of a worker process, such as 4GiB.  [default: half of the machine for a city, else any]",
+    help="Memory limit of a worker process, such as 4GiB."
+    "  [default: half of the machine's for a city, else no limit]",
 )  # fmt: skip
 @shared.dask_option
 @shared.plugin_option

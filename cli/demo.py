@@ -28,18 +28,20 @@ SETTINGS = "--as small-city --epochs 60"
 
 @click.command(cls=shared.Command)
 @click.option(
-    "--full", is_flag=True, help=f"Train three models on a real city instead, from {SEEDS} seeds."
+    "--full",
+    is_flag=True,
+    help=f"Train three models on a real city instead, with {SEEDS} seeds each.",
 )
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
-    help="Folder of all results.  [default: $KMIP_DATA_HOME, else demo-home]",
+    help="Folder for all results.  [default: $KMIP_DATA_HOME, else demo-home]",
 )  # fmt: skip
 @shared.json_option
 def command(full: bool, folder: str, as_json: bool) -> None:
-    """Show what k-MIP attention is for: offline, about a minute of work on two cores.
+    """Show when k-MIP attention helps: offline, about a minute of work on two cores.
 
-    Trains four networks on a task in which a node needs what a far node holds, draws accuracy by distance,
-    draws the streets of Helsinki (needs the extra demo) and an interactive page, and times k-MIP
+    Trains four networks on a task whose answer a distant node holds, draws accuracy by distance, draws
+    the streets of Helsinki (needs the extra demo) and an interactive page, and times k-MIP
     against full attention. Each command is shown before it runs.
     """
     from kmip_data.builds.home import Home
@@ -113,7 +115,7 @@ A guess is right in 12.5 %. Attention finds the node at any distance; two layers
 two edges far. By distance: {picture}
 
 {table(["nodes", "k-MIP [s]", "full [s]", "ratio"], rows)}
-Full attention learns this task as well; k-MIP is for graphs on which it takes too long.
+Full attention learns this task as well; use k-MIP where full attention takes too long.
 What does not help: attention on the streets of Helsinki (docs/results.md; kmip-data demo --full).
 
 {last}"""

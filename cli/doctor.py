@@ -36,11 +36,11 @@ MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
-    """Check what this machine has, and what works on it.
+    """Check this machine: versions, devices, search backends.
 
-    Versions, devices, search backends and why each is or is not usable, the self-check of a GPU, HDF5
-    filters, disk, home and licenses. Ends with exit code 1 if something that is needed is missing, or a
-    backend or a part of the self-check is broken.
+    Also shows why a backend can or cannot be used, the self-check of a GPU, HDF5 filters, disk, home and
+    licenses. Ends with exit code 1 if a requirement is missing, or a backend or a part of the self-check is
+    broken.
     """
     #: Section -> its lines: name, status and detail. ``ok`` is usable, ``no`` is not (and is not needed),
     #: ``problem`` must be fixed.

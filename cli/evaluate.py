@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, type=shared.RUN)
 @shared.path_option(
     "--predictions",
-    help="Instead of RUN: a file of predict, or an .npz with logits (or pred) and --dataset.",
+    help="Instead of RUN: a file from predict, or an .npz with logits (or pred), and --dataset.",
 )
 @shared.part_option(
     "With --predictions: part of the split.  [default: that of the file, else test]"
 )
 @shared.trained_options
 @click.option(
-    "--by-class", is_flag=True, help="Also by class, or by distance to the answer where known."
+    "--by-class",
+    is_flag=True,
+    help="Also show metrics by class, or by distance to the answer where known.",
 )
 @shared.look_options
 def command(

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 @shared.part_option(
     "Count positions in this part.  [default: test for a run, else the whole build]"
 )
-@shared.path_option(
-    "--output", help="File of the page.  [default: explore.html in the run or build]"
-)
-@click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
+@shared.path_option("--output", help="Output file.  [default: explore.html in the run or build]")
+@click.option("--no-open", is_flag=True, help="Write the page without opening a browser.")
 @shared.device_option("as the run was trained")
 @shared.plugin_option
 @shared.look_options
@@ -41,10 +39,10 @@ def command(
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city, or a build whose --record is shown. With a RUN its own data are shown, with what its
-    best weights predict, the keys that each k-MIP head chose and their weights, and its errors; of all the
-    RUNs named the learning curves and the influence of other nodes by distance. The page is one file that
-    needs no network.
+    TARGET is a city, or a build of which --record is shown. A RUN is shown on its own data: the predictions of
+    its best weights, its errors, and the keys that each k-MIP head chose with their weights. Learning curves
+    and the influence of other nodes by distance are drawn for all RUNs. The page is one file that needs no
+    network.
     """
     from kmip_data.drawing.page import PAGE, draw_explorer
 

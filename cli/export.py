@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.TARGET)
 @click.option(
-    "--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Format."
+    "--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Output format."
 )
 @shared.path_option(
-    "--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT, in this folder]"
+    "--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT in the current folder]"
 )
 @shared.sample_option
 @shared.work_options

@@ -29,7 +29,9 @@ ROWS = {
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
 @click.option(
-    "--model", metavar="NAME", help="Show the preset: its keys, and where text and code differ."
+    "--model",
+    metavar="NAME",
+    help="Show the preset: its keys, and where the paper's text and code differ.",
 )
 @plugin_option
 @look_options

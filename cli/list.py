@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
-    """List the datasets, and what the home folder holds, with sizes.
+    """List datasets and the contents of the home folder, with sizes.
 
     A build that was stopped is listed with the shards it has; the same `build` command resumes it. The last
     table has the folders of the home, the largest first, runs by dataset and model; `kmip-data remove FOLDER`

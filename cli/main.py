@@ -32,28 +32,28 @@ _NO_MEMORY = re.compile(
 )  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
-    "demo": "Show what k-MIP attention is for: offline, about a minute of work on two cores.",
-    "list": "List the datasets, and what the home folder holds, with sizes.",
+    "demo": "Show when k-MIP attention helps: offline, about a minute of work on two cores.",
+    "list": "List datasets and the contents of the home folder, with sizes.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download the raw files of a dataset, verified.",
     "build": "Turn raw files into HDF5 shards.",
     "encode": "Add positional encodings to a build.",
-    "verify": "Check every byte of a build, and build a damaged one again.",
+    "verify": "Check every byte of a build, and repair a damaged one.",
     "push": "Share a build or a run at any address.",
-    "pull": "Download what was pushed to an address, verified.",
+    "pull": "Download and verify a pushed build or run.",
     "export": "Write a build as Parquet, PyTorch Geometric or litData files.",
     "preview": "Draw records of a build, or the map of a city.",
     "explore": "Open an interactive page for a graph and its predictions.",
     "train": "Train a model, building what is missing first.",
     "sweep": "Run a plan: datasets by models by changes by seeds.",
     "runs": "List the runs in the home folder, the newest first.",
-    "report": "Tabulate the results of runs with the paper's figures.",
+    "report": "Tabulate results of runs next to the paper's figures.",
     "evaluate": "Measure a trained model, or predictions.",
     "predict": "Write the predictions of a trained model.",
     "analyze": "Study attention, on a trained run or on generated data.",
     "bench": "Measure speed on this machine.",
     "remove": "Remove builds, raw files and runs.",
-    "doctor": "Check what this machine has, and what works on it.",
+    "doctor": "Check this machine: versions, devices, search backends.",
 }
 
 

@@ -15,7 +15,7 @@ from kmip_data.wording import counted
 
 @click.command(cls=shared.Command)
 @click.argument("run", type=shared.RUN)
-@shared.path_option("--output", required=True, help="File for the predictions, FILE.npz.")
+@shared.path_option("--output", required=True, help="Output file, FILE.npz.")
 @shared.part_option("Part of the split.", "test")
 @shared.trained_options
 @shared.look_options

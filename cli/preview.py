@@ -33,9 +33,11 @@ Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
 @click.option(
-    "--records", metavar="LIST", help="Such as 0,3,10..12.  [default: three, evenly spread]"
+    "--records",
+    metavar="LIST",
+    help="Positions, such as 0,3,10..12.  [default: three, evenly spread]",
 )
-@part_option("Count positions in this part of the default split, not in the whole build.")
+@part_option("Count positions in this part of the default split instead of the whole build.")
 @path_option(
     "--output", help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder]"
 )

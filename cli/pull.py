@@ -16,7 +16,7 @@ from kmip_data.wording import counted
 @click.argument("address")
 @shared.path_option(
     "--to", metavar="DIR",
-    help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
+    help="Destination.  [default: its name, below the home's built/; a run: in the current folder]",
 )  # fmt: skip
 @click.option(
     "--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]"
@@ -25,7 +25,7 @@ from kmip_data.wording import counted
 def command(
     address: str, columns: str | None, home: shared.Home, as_json: bool, **options: Any
 ) -> None:
-    """Download what was pushed to an address, verified.
+    """Download and verify a pushed build or run.
 
     Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
     damaged copy. Nothing in it is executed.

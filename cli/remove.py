@@ -13,16 +13,15 @@ from kmip_data.errors import UsageError, human_bytes
 
 @click.command(cls=shared.Command)
 @click.argument("targets", metavar="TARGET…", nargs=-1, required=True)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @shared.home_option
 @shared.json_option
 def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: bool) -> None:
     """Remove builds, raw files and runs.
 
     TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data list` shows
-    it; raw files are raw/NAME. Only files whose bytes kmip-data wrote go: yours stay. A folder that
-    another process builds or trains into is refused; one that a process only reads is not, so end that
-    process first.
+    it; raw files are raw/NAME. Only files whose bytes kmip-data wrote are removed; yours stay. A folder that
+    another process builds or trains into is refused. A process that only reads it is not noticed: end it first.
     """
     from kmip_data.cli.shared.belongings import bytes_below, find, remove, some
 

@@ -29,16 +29,16 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 @click.command(cls=Command)
 @click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
 @click.option(
-    "--against", metavar="MODEL", help="Compare with it, seed by seed.  [default: the best]"
+    "--against", metavar="MODEL", help="Model to compare with, seed by seed.  [default: the best]"
 )
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
-@path_option("--output", help="Write to FILE, not stdout.")
+@path_option("--output", help="Write to FILE instead of stdout.")
 @plugin_option
 @home_option
 def command(
     names: tuple[str, ...], against: str | None, form: str, output: Path | None, home: Home
 ) -> None:
-    """Tabulate the results of runs with the paper's figures.
+    """Tabulate results of runs next to the paper's figures.
 
     Reads the finished runs of sweeps, those named RUN, or all of the home. A row is the seeds of one
     configuration on the same data: mean ± standard deviation, the published figure, and the

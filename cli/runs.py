@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
 @click.option("--model", metavar="NAME", help="Only runs of this model.")
 @click.option(
-    "--state", type=click.Choice(["done", "running", "stopped", "failed"]), help="Only these runs."
+    "--state",
+    type=click.Choice(["done", "running", "stopped", "failed"]),
+    help="Only runs in this state.",
 )
 @home_option
 @json_option
@@ -28,7 +30,7 @@ def command(
     """List the runs in the home folder, the newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of a sweep
-    that ended with an error has failed, with the error. `report` compares finished runs.
+    that ended with an error is listed as failed, with that error. `report` compares finished runs.
     """
     from kmip_data.models.sweeps.running import list_runs
 

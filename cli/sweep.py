@@ -25,18 +25,26 @@ if TYPE_CHECKING:
 @click.command(cls=shared.Command)
 @click.argument("plan", metavar="[SWEEP]", required=False, type=shared.SWEEP)
 @click.option(
-    "--dataset", "datasets", metavar="A,B", help="Names or build folders.  [default: the plan's]"
+    "--dataset",
+    "datasets",
+    metavar="A,B",
+    help="Dataset names or build folders.  [default: the plan's]",
 )
 @click.option(
-    "--model", "models", metavar="M,N", help="Models.  [default: the plan's; without: gps-kmip]"
+    "--model",
+    "models",
+    metavar="M,N",
+    help="Model names.  [default: the plan's; without: gps-kmip]",
 )
 @click.option(
-    "--seeds", metavar="LIST", help="Such as 0..4 or 0,5.  [default: the plan's; without: 0]"
+    "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
 )
 @shared.number_option("--epochs", "Epochs of every run.")
-@shared.keys_option("Configuration key of every run.")
-@shared.number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
-@click.option("--gpus", metavar="LIST", help="GPUs, such as 0,1,3, each with one run at a time.")
+@shared.keys_option("Configuration key for every run.")
+@shared.number_option("--jobs", "Parallel runs; on a CPU they share its cores.", 1)
+@click.option(
+    "--gpus", metavar="LIST", help="GPUs to use, such as 0,1,3; one run at a time on each."
+)
 @click.option(
     "--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return."
 )
@@ -44,8 +52,10 @@ if TYPE_CHECKING:
     "--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu."
 )
 @shared.plugin_option
-@click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
-@click.option("--status", is_flag=True, help="Show the state and results of every run; start none.")
+@click.option("--dry-run", is_flag=True, help="Check and list the runs without starting any.")
+@click.option(
+    "--status", is_flag=True, help="Show state and results of the runs without starting any."
+)
 @shared.work_options
 def command(
     plan: str | None,
@@ -58,9 +68,9 @@ def command(
 ) -> None:
     """Run a plan: datasets by models by changes by seeds.
 
-    SWEEP is a shipped plan or a file NAME.toml; without it, the options alone are the plan. Each run is a
-    process of `kmip-data train` with its own folder: the same command resumes a sweep that was stopped. A run
-    that fails is a row with its reason. Prints mean and standard deviation over seeds.
+    SWEEP is a shipped plan or a file NAME.toml; without it, the options define the plan. Each run is a
+    process of `kmip-data train` with its own folder: the same command resumes a sweep that was stopped. A failed
+    run becomes a row with its reason. Prints mean and standard deviation over seeds.
     """
     from kmip_data.models.sweeps.cells import read_plan
 

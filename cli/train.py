@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     "--precision", type=click.Choice(["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"]),
     help="Arithmetic of the model.  [default: the preset's]",
 )  # fmt: skip
-@click.option(
-    "--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]"
-)
+@click.option("--name", metavar="NAME", help="Name of the run.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", type=shared.RUN, help="Continue a run that was stopped.")
 @click.option(
     "--reproduce", metavar="ROW", help="Train a row of our results again, such as helsinki/gcn."

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=TARGET)
-@click.option(
-    "--repair", is_flag=True, help="Build what is damaged again; files not of the build stay."
-)
-@click.option("--published", is_flag=True, help="Compare its digests with the published ones, too.")
+@click.option("--repair", is_flag=True, help="Rebuild what is damaged; other files stay.")
+@click.option("--published", is_flag=True, help="Also compare digests with the published ones.")
 @sample_option
 @raw_options
 @jobs_option
@@ -41,10 +39,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Check every byte of a build, and build a damaged one again.
+    """Check every byte of a build, and repair a damaged one.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
-    ranges. Ends with exit code 1 and the name of each broken shard where something is wrong.
+    ranges. Ends with exit code 1 and names each broken shard if something is wrong.
     """
     from kmip_data.builds.verify import verify_build
 

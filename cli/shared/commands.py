@@ -268,7 +268,7 @@ trained_options = several(
 archive_options = several(
     click.option(
         "--archive", "archives", multiple=True, metavar="PATH", type=click.Path(path_type=Path),
-        help="A local archive or folder instead of the download; may be repeated.",
+        help="Local archive or folder to use instead of a download; may be repeated.",
     ),
     click.option(
         "--accept-license", is_flag=True, default=None,
@@ -278,7 +278,7 @@ archive_options = several(
 offline_option = click.option(
     "--offline",
     is_flag=True,
-    help="Use no network: what is already built or fetched must be enough.",
+    help="Never use the network: needs a finished build or fetched raw files.",
 )
 #: Where raw files come from.
 raw_options = several(archive_options, offline_option)
@@ -336,7 +336,7 @@ def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
 dask_option = click.option(
     "--dask", metavar="[ADDRESS]", is_flag=False, flag_value="", expose_value=False, callback=_dask,
-    help="Dask cluster with a shared file system: address or file of its scheduler; alone: start one.",
+    help="Dask cluster with a shared file system: scheduler address or file; without a value: start one.",
 )  # fmt: skip
 
 

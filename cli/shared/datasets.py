@@ -24,20 +24,20 @@ RECORDS, SPLITS, SOURCES, SHARDS = (
 #: Parameters that are options: name -> type and help. Of which datasets they are, the dataset itself checks.
 TYPED: Final[dict[str, dict[str, tuple[click.ParamType[Any], str]]]] = {
     RECORDS: {
-        "k": (click.INT, "Neighbours in the k-NN graph; those of attention are model.attention.k."),
+        "k": (click.INT, "Neighbours in the k-NN graph (keys per query: model.attention.k)."),
         "limit": (
             click.INT,
-            "Only N records, spread evenly over all; of a city's sample, its size.",
+            "Use only N records, evenly spaced; for the sample of a city, its size.",
         ),
     },
     SPLITS: {
         "split": (click.STRING, "Rule that draws the split."),
-        "split_seed": (click.INT, "Seed of the rule, where it draws."),
+        "split_seed": (click.INT, "Seed of the split rule."),
         "test_area": (click.INT, "S3DIS: area whose blocks are the test set, 1 to 6."),
     },
     SOURCES: {
-        "recipe_name": (click.STRING, "Name of a dataset of your own."),
-        "place": (click.STRING, "city: a place that OpenStreetMap knows."),
+        "recipe_name": (click.STRING, "Name of your own dataset."),
+        "place": (click.STRING, "city: name of a place in OpenStreetMap."),
         "images": (click.STRING, "superpixels: folder of pictures."),
         "masks": (click.STRING, "superpixels: folder of masks."),
     },
