@@ -715,6 +715,7 @@ def _state(paths: list[Path]) -> dict[Path, tuple[bytes, int] | None]:
     }
 
 
+@pytest.mark.slow
 def test_every_case(base: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row a case: exit code, files that stayed, and the reason if it fails."""
     from kmip_data.runtime import threads
@@ -749,6 +750,7 @@ def test_every_case(base: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 def test_no_secret_of_an_address_is_printed(base: World, tmp_path: Path, monkeypatch) -> None:
     """Commands that expect a path, with every form of address."""
     monkeypatch.chdir(tmp_path)
