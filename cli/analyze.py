@@ -110,7 +110,8 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     study = run_study(
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
-    about, source = dict(projections.about), _source(projections.about)
+    about = dict(projections.about)
+    source = _source(projections.about)
     named = _named(options["save"])
     write_output(saved[1], study.to_csv(), named=saved[1] == named)
     draw_study(study, saved[0], name=name, subtitle=source, named=saved[0] == named)
@@ -136,7 +137,9 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     """Return the data to analyse; raise UsageError unless RUN or --gaussian is given."""
     from kmip_data.models.analysis.study import gaussian_projections, record_run
 
-    run, gaussian, graphs = options["run"], options["gaussian"], options["graphs"]
+    run = options["run"]
+    gaussian = options["gaussian"]
+    graphs = options["graphs"]
     if bool(run) == bool(gaussian):
         what = f"{'Both RUN and --gaussian are' if run else 'Neither RUN nor --gaussian is'} given."
         raise UsageError(what, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
@@ -225,7 +228,8 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
     from kmip_data.models.training.run.folder import value_text
 
-    mean, runs = row[of], row["paper_runs" if of.startswith("paper") else "runs"]
+    mean = row[of]
+    runs = row["paper_runs" if of.startswith("paper") else "runs"]
     std = row[f"{of}_std"] if runs and runs > 1 else None
     return (
         None

@@ -273,7 +273,8 @@ def train(
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
 
-    config, device = configs[names[0]], choose_device(configs[names[0]].system.device)
+    config = configs[names[0]]
+    device = choose_device(configs[names[0]].system.device)
     data = {name: open_data(each, home=home, quiet=quiet) for name, each in configs.items()}
     made = partial(Contestant, device=device)
     makers = {name: partial(made, config=each, data=data[name]) for name, each in configs.items()}

@@ -138,7 +138,8 @@ def _summary(build: Build, split: str) -> str:
     from kmip_data.format.targets import learned_column
     from kmip_data.pipelines.raw.obtain import SHOWN
 
-    card, parts = build.card, build.card.splits[split].in_order()
+    card = build.card
+    parts = build.card.splits[split].in_order()
     rows = [[part, one.graphs, one.nodes, one.edges, one.digest[:12]] for part, one in parts]
     left = card.counts["nodes"] - sum(one.nodes for _, one in parts)
     if card.counts["graphs"] == 1 and left:  # a buffer between blocks of the map
@@ -177,7 +178,9 @@ def _target(build: Build) -> str:
     """Return the words that mean a build: its name where that is enough, else its folder."""
     from kmip_data.builds.home import Home, list_builds
 
-    card, parameters, home = build.card, as_options(given(RECORDS)), Home.locate()
+    card = build.card
+    parameters = as_options(given(RECORDS))
+    home = Home.locate()
     if build.path.parent != home.built:
         return shlex.quote(str(build.path))
     own = card.dataset != card.manifest

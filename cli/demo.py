@@ -15,14 +15,16 @@ import click
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import print_json, table
 
-CITY, TASK = "helsinki", "long-range"
+CITY = "helsinki"
+TASK = "long-range"
 GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: of the task; attention learns it in three epochs
 MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
 SIZES = (1_000, 4_000, 16_000)  #: nodes of the attentions that are timed
 SHOWN = ("1", "2", "4", "9–12", "19–26")  #: bands of distances in the summary
 PICTURE = "long-range.png"
 #: With ``--full``: models, and options of ``train`` with which they learn something within a minute.
-CITY_MODELS, SEEDS = ("gps-kmip", "gcn", "mlp"), 3
+CITY_MODELS = ("gps-kmip", "gcn", "mlp")
+SEEDS = 3
 SETTINGS = "--as small-city --epochs 60"
 
 
@@ -71,7 +73,8 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     )
     _run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1", quiet=True)
     target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
-    by_model, lines = {}, []
+    by_model = {}
+    lines = []
     for model in MODELS:
         begun = time.monotonic()
         _run(
@@ -80,7 +83,8 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
             quiet=True,
         )
         run = find_run(f"{model}/{name}", home)
-        share, seconds = read_result(run).metrics["test"]["accuracy"], time.monotonic() - begun
+        share = read_result(run).metrics["test"]["accuracy"]
+        seconds = time.monotonic() - begun
         click.echo(f"{model}: {100 * share:.1f} % of the nodes of test, {seconds:.0f} s")
         bands = by_distance(run, home=home)
         assert bands is not None, "its data have distances"
@@ -166,7 +170,8 @@ def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     runs = {model: [f"{model}/{name}-seed{seed}" for seed in range(SEEDS)] for model in CITY_MODELS}
     training = f"{SETTINGS} --name {name} --seeds 0..{SEEDS - 1}"
     each = f"from each of {SEEDS} seeds, with settings for a small city"
-    first, every = runs[CITY_MODELS[0]][0], " ".join(run for each in runs.values() for run in each)
+    first = runs[CITY_MODELS[0]][0]
+    every = " ".join(run for each in runs.values() for run in each)
     steps = {
         "Turn the extract into a graph whose nodes have a long-range label": f"build {CITY}",
         "Check every byte of the build": f"verify {CITY}",

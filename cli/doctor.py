@@ -52,11 +52,9 @@ def command(home: Home, as_json: bool) -> None:
         "HDF5": _filters(),
         "Home": _home(home),
     }
-    keys, findings, text = (
-        ("section", "name", "status", "detail"),
-        list[dict[str, str]](),
-        list[str](),
-    )
+    keys = ("section", "name", "status", "detail")
+    findings = list[dict[str, str]]()
+    text = list[str]()
     for section, lines in sections.items():
         text.append(section)
         for name, status, detail in lines:
@@ -75,14 +73,17 @@ def _program() -> Iterator[tuple[str, str, str]]:
     yield "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
     yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
-    wrong, extras = list[str](), dict[str, bool]()
+    wrong = list[str]()
+    extras = dict[str, bool]()
     with contextlib.suppress(
         importlib.metadata.PackageNotFoundError
     ):  # a checkout that is not installed
         for match in filter(
             None, map(REQUIREMENT.fullmatch, importlib.metadata.requires("kmip-data") or [])
         ):
-            name, least, extra = match["name"], match["least"], match["extra"]
+            name = match["name"]
+            least = match["least"]
+            extra = match["extra"]
             version = _version(name)
             sound = _numbers(version) >= _numbers(least)
             if extra is not None:
@@ -138,9 +139,11 @@ def _backends() -> Iterator[tuple[str, str, str]]:
     rows = backend_status()
     failed = failures(rows)  # in processes of their own: one that ends by a signal is a line here
     for row in rows:
-        status, why = "ok" if row.usable else "no", row.reason
+        status = "ok" if row.usable else "no"
+        why = row.reason
         if failure := failed.get((row.name, row.device)):  # a slow machine is not a broken one
-            status, why = "problem" if failure.broken else "no", failure.why
+            status = "problem" if failure.broken else "no"
+            why = failure.why
         yield f"{row.name} ({row.device})", status, why
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
     yield (

@@ -62,7 +62,8 @@ def command(
     from kmip_data.models.training.run.evaluate import evaluate
 
     found = evaluate(run, **data)
-    lines, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
+    lines = [found.table(), f"run  {found.run}"]
+    further = dict[str, Any]()
     if by_class:
         from kmip_data.models.analysis.answers import by_distance, class_accuracy
 
@@ -90,7 +91,8 @@ def _of_file(file: Path, part: str | None, *, target: str | None, **data: Any) -
             )
         target = found.about.build
         if not Path(target).is_dir():  # another machine's
-            target, data["sample"] = found.about.dataset, found.about.sample
+            target = found.about.dataset
+            data["sample"] = found.about.sample
     return evaluate_predictions(found, target, split=part, **data)
 
 

@@ -50,7 +50,8 @@ def command(
         check_prefix(output, "--output")
     if not targets:
         raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
-    answer, curves = None, list[dict[str, Any]]()
+    answer = None
+    curves = list[dict[str, Any]]()
     what = build_or_run(targets[0], home, sample=sample)
     if isinstance(what, Path):
         from kmip_data.models.analysis.answers import ask
@@ -58,11 +59,13 @@ def command(
 
         where = part or "test"
         opened, answer = ask(what, split=where, position=record or 0, home=home, device=device)
-        build, folder = opened.data.build, opened.folder
+        build = opened.data.build
+        folder = opened.folder
         others = [open_run(run, home=home, device=device) for run in targets[1:]]
         curves = [_curves(run, where, record or 0, opened, home) for run in (opened, *others)]
     else:
-        build, folder = what, what.path
+        build = what
+        folder = what.path
         if len(targets) > 1:
             step = f"kmip-data explore {' '.join(targets[1:])}"
             raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
@@ -130,7 +133,8 @@ def _graph(
             raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
         return city_graph(build, classes, split, run)
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
-    predicted, position = values if classes is None else classes, record or 0
+    predicted = values if classes is None else classes
+    position = record or 0
     picture = next(
         iter(pictures_of(build, home, dataset.keys[position : position + 1]).values()), None
     )

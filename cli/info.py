@@ -71,7 +71,8 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
         "presets": presets,
         "builds": [build_facts(build) for build in builds],
     }
-    expected, license_ = manifest.expected, manifest.license
+    expected = manifest.expected
+    license_ = manifest.license
     averages = [(expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")]
     built_in = manifest.dataset_class != "ShardedDataset"
     pairs = [

@@ -38,7 +38,8 @@ def command(home: Home, as_json: bool) -> None:
 
     manifests = [load_manifest(name) for name in dataset_names()]
     others = {name: of for name, of in offered("datasets").items() if name not in dataset_names()}
-    builds, unfinished = list_builds(home), unfinished_builds(home)
+    builds = list_builds(home)
+    unfinished = unfinished_builds(home)
     cards = [card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}"))]
     unreadable = [path for path in cards if path not in {build.path for build in builds}]
     folders = _sizes(home)
@@ -99,7 +100,9 @@ def _sizes(home: Home) -> list[tuple[str, str, int]]:
 
     from kmip_data.cli.shared.belongings import belongings, bytes_below
 
-    found, what, runs = Counter[str](), dict[str, str](), Counter[str]()
+    found = Counter[str]()
+    what = dict[str, str]()
+    runs = Counter[str]()
     for each in belongings(home):
         run = each.kind == "run"
         name = each.name.rpartition("/")[0] if run else each.name

@@ -36,7 +36,8 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
 
     found = predict(run, split=part, **data)
     write_predictions(output, found)
-    about, rows = found.about, len(next(iter(found.arrays.values())))
+    about = found.about
+    rows = len(next(iter(found.arrays.values())))
     assert about is not None, "a run's predictions say where they come from"
     show(
         {"path": output, **about.model_dump(), "rows": rows},

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
 #: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶ and 10⁷.
-NODE_BYTES, DRAWN_BYTES = 500, 1_500
+NODE_BYTES = 500
+DRAWN_BYTES = 1_500
 Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
 
 
@@ -110,7 +111,8 @@ def view_of(
         layers = city_layers(city)
         about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
         return partial(draw_map, city, layers), about
-    card, dataset = build.card, ShardedDataset(build, part)
+    card = build.card
+    dataset = ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")
@@ -131,7 +133,8 @@ def view_of(
             up=up_axis(card),
         )
 
-    found, keys = dataset.records.tolist(), dataset.keys
+    found = dataset.records.tolist()
+    keys = dataset.keys
     return draw, {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
 
 

@@ -42,7 +42,8 @@ def command(
         share = push_build(
             what, address, view=functools.partial(parquet_view, quiet=quiet), quiet=quiet
         )
-    size, where = sum(entry.bytes for entry in share.files), shown_address(address)
+    size = sum(entry.bytes for entry in share.files)
+    where = shown_address(address)
     found = {
         "address": where,
         "kind": share.kind,

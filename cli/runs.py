@@ -53,7 +53,8 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.run.folder import with_unit
 
-    rows, notes = [], []
+    rows = []
+    notes = []
     for run in runs:
         test = (
             ""

@@ -118,7 +118,8 @@ def command(
             from kmip_data.models.reports.ours import our_row
 
             row = our_row(reproduce)
-            dataset, seeds = row.dataset, seeds or ",".join(map(str, row.seeds))
+            dataset = row.dataset
+            seeds = seeds or ",".join(map(str, row.seeds))
             chosen |= {"model": row.model, "variant": row.variant, "epochs": row.schedule_epochs}
             last = min(chosen["stop_after"] or row.epochs, row.epochs)
             chosen["stop_after"] = last if last < row.schedule_epochs else None

@@ -21,7 +21,9 @@ from typing import Any, ClassVar, Final, NoReturn
 from kmip_data.wording import without_controls, without_secrets
 
 #: Exit codes besides those of the classes: an unexpected error, Ctrl-C, a closed stdout.
-UNKNOWN_ERROR, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
+UNKNOWN_ERROR = 70
+INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 
 class KmipDataError(Exception):
@@ -282,7 +284,8 @@ def install_command(extra: str) -> str:
         origin = json.loads(distribution("kmip-data").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:  # a checkout on the path
         origin = {"url": Path(__file__).resolve().parents[1].as_uri()}
-    url, vcs = origin.get("url", ""), origin.get("vcs_info", {}).get("vcs")
+    url = origin.get("url", "")
+    vcs = origin.get("vcs_info", {}).get("vcs")
     folder = url2pathname(urlsplit(url).path) if url.startswith("file://") else ""
     if folder and Path(folder, "setup.py").is_file():
         editable = "-e " if origin.get("dir_info", {}).get("editable") else ""

@@ -130,7 +130,8 @@ def rough_time(seconds: float) -> str:
     >>> rough_time(95), rough_time(5000), rough_time(400_000)
     ('95 s', '1 h 23 min', '4 days 15 h')
     """
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    minutes = round(seconds / 60)
+    hours = round(seconds / 3600)
     if seconds < 120:
         return f"{seconds:.0f} s"
     if minutes < 60:

@@ -22,7 +22,8 @@ def _kinds(base: type[Part]) -> dict[str, type[Part]]:
     """Return our classes below ``base`` that name their ``kind``, by it, in the order of their definition."""
     found: dict[str, type[Part]] = {}
     for part in base.__subclasses__():
-        kind, ours = part.model_fields["kind"].default, part.__module__.startswith("kmip_data.")
+        kind = part.model_fields["kind"].default
+        ours = part.__module__.startswith("kmip_data.")
         found |= {kind: part} if isinstance(kind, str) and ours else {}
         found |= _kinds(part)
     return found
@@ -250,10 +251,13 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> Self:
-        dim, budget, name = self.hidden_dim, self.parameter_budget, self.positional
+        dim = self.hidden_dim
+        budget = self.parameter_budget
+        name = self.positional
         for part in (self.attention, self.local):
             part.check(self.layers, dim if budget is None else None)
-        position, msg = positional(name), ""
+        position = positional(name)
+        msg = ""
         if budget is not None and dim != USUAL_DIM:
             msg = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
         elif self.attention.kind == self.local.kind == "none":

@@ -66,7 +66,8 @@ class LinearEncoder(nn.Module):
                 f"The {what} have {channels} columns, the encoder's constants {len(constants.mean)}.",
                 next="--set model.node_encoder=linear --set model.edge_encoder=linear",
             )
-        self.what, self.standardised = what, constants is not None
+        self.what = what
+        self.standardised = constants is not None
         if constants is not None:
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
@@ -74,7 +75,8 @@ class LinearEncoder(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim), or (…, dim) in the form of the batch's edges, of which each may have one number."""
-        rows, weight = _features(batch, self.what), self.linear.weight
+        rows = _features(batch, self.what)
+        weight = self.linear.weight
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.shape[-1] != weight.shape[1]:
             found = f"{rows.shape[-1]} columns, the network takes {weight.shape[1]}"
@@ -144,7 +146,8 @@ class DummyEdge(nn.Module):
         return self.embedding.weight
 
 
-_NODES, _EDGES = partial(LinearEncoder, "node features"), partial(LinearEncoder, "edge features")
+_NODES = partial(LinearEncoder, "node features")
+_EDGES = partial(LinearEncoder, "edge features")
 #: Called with the columns of the data (None: there are no edge features) and the network's channels.
 NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": _NODES,
@@ -169,9 +172,12 @@ class _Columns(nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        found, encoding = positional(name), positional(name).encoding
+        found = positional(name)
+        encoding = positional(name).encoding
         assert encoding is not None
-        self.width, self.reads, self.column = found.width, found.reads, encoding.name
+        self.width = found.width
+        self.reads = found.reads
+        self.column = encoding.name
         self.count = encoding.columns()[0].shape[0]
 
     def columns(self, batch: GraphBatch) -> list[Tensor]:
@@ -253,7 +259,8 @@ class StablePosition(_Columns):
     def forward(self, batch: GraphBatch) -> GraphBatch:
         """The batch, its edges with their distances."""
         (vectors,) = self.columns(batch)
-        position, edges = self.linear(vectors.nan_to_num()), batch.edges
+        position = self.linear(vectors.nan_to_num())
+        edges = batch.edges
         apart = edges.at_source(position) - edges.at_target(position)
         return replace(batch, edges=replace(edges, distance=apart.square().sum(-1, keepdim=True)))
 
@@ -281,7 +288,8 @@ class WithPositional(nn.Module):
 
     def __init__(self, features: nn.Module, position: nn.Module) -> None:
         super().__init__()
-        self.features, self.position = features, position
+        self.features = features
+        self.position = position
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim)."""

@@ -77,14 +77,18 @@ class GPSLayer(nn.Module):
         super().__init__()
         if conv is None and attention is None:
             raise UsageError("a GPS layer has neither conv nor attention")
-        self.local, self.attention = conv, attention
+        self.local = conv
+        self.attention = attention
         self.norm_local = None if conv is None else NORMS[norm](dim)
         self.norm_global = None if attention is None else NORMS[norm](dim)
-        self.feed_forward, self.add_local_input = feed_forward, add_local_input
+        self.feed_forward = feed_forward
+        self.add_local_input = add_local_input
         if feed_forward:
             self.norm_out = NORMS[norm](dim)
-            self.linear_in, self.linear_out = Linear(dim, 2 * dim), Linear(2 * dim, dim)
-        self.dropout, self.activation = nn.Dropout(dropout), ACTIVATIONS[activation]
+            self.linear_in = Linear(dim, 2 * dim)
+            self.linear_out = Linear(2 * dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
         """Nodes (N, d), edge features and what attention carries to the same.
@@ -156,15 +160,15 @@ class NodeHead(nn.Module):
         super().__init__()
         self.hidden = nn.ModuleList(Linear(dim, dim) for _ in range(layers - 1))
         self.out = Linear(dim, classes)
-        self.dropout, self.activation = nn.Dropout(dropout), ACTIVATIONS[activation]
-        self.l2norm, self.pooling = l2norm, pooling
+        self.dropout = nn.Dropout(dropout)
+        self.activation = ACTIVATIONS[activation]
+        self.l2norm = l2norm
+        self.pooling = pooling
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (N, classes)."""
-        p, rows = (
-            self.dropout.p if self.training else 0.0,
-            ALL if batch is None else batch.node_rows,
-        )
+        p = self.dropout.p if self.training else 0.0
+        rows = ALL if batch is None else batch.node_rows
         for linear in self.hidden:
             x = self.activation(linear(dropout_rows(x, p, rows)))
             if self.l2norm:
@@ -234,8 +238,10 @@ class GPSNetwork(nn.Module):
         edge_channels: int | None = None,
     ) -> None:
         super().__init__()
-        dim, name = config.hidden_dim, config.positional
-        width, parts = positional(name).width, (config.local, config.attention)
+        dim = config.hidden_dim
+        name = config.positional
+        width = positional(name).width
+        parts = (config.local, config.attention)
         encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim - width)
         position = positional_encoder(name, dim) if width else None
         self.node_encoder = WithPositional(encoder, position) if position else encoder
@@ -351,11 +357,14 @@ def fit_hidden_dim(
         with torch.device("meta"):
             return count_parameters(GPSNetwork(candidate(dim), **sizes))
 
-    best, low, high = NARROWEST, NARROWEST, WIDEST
+    best = NARROWEST
+    low = NARROWEST
+    high = WIDEST
     while low <= high:
         middle = (low + high) // 2
         if count(middle) <= budget:
-            best, low = middle, middle + 1
+            best = middle
+            low = middle + 1
         else:
             high = middle - 1
     if best == NARROWEST and (least := count(best)) > budget:

@@ -316,12 +316,11 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        faults, unknown = [], False
+        faults = []
+        unknown = False
         for fault in error.errors():
-            field, why = (
-                ".".join(map(str, fault["loc"])),
-                fault["msg"].removeprefix("Value error, "),
-            )
+            field = ".".join(map(str, fault["loc"]))
+            why = fault["msg"].removeprefix("Value error, ")
             if fault["type"] == "extra_forbidden":
                 close = nearest(field, model.model_fields)
                 faults.append(

@@ -108,7 +108,8 @@ def build_dataset(
 
 def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     """Build from raw files that are on disk: folder, lock, engine."""
-    folder, options = plan.folder, plan.options
+    folder = plan.folder
+    options = plan.options
     given = options.output is not None and folder.exists()
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
         journal.check_folder(folder, plan.key)  # only now: another process may have built there
@@ -137,7 +138,8 @@ def ensure_split(
     For a dataset of your own the rule of its default split is the default. The card of ``build`` in memory
     gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs raw files.
     """
-    card, given = build.card, dict(split_parameters or {})
+    card = build.card
+    given = dict(split_parameters or {})
     pipeline = pipeline_of(card)
     own = pipeline is None or pipeline.manifest.recipe
     if own and not given:
@@ -297,7 +299,8 @@ def build_own(
 
 def _discard_build(plan: BuildPlan) -> str:
     """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
-    folder, left = plan.folder, [left_in(plan.raw.path)]
+    folder = plan.folder
+    left = [left_in(plan.raw.path)]
     if (
         folder.exists() and plan.pipeline.one_unit
     ):  # all work is done: another split resumes from it

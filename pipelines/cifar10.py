@@ -50,7 +50,8 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
         doc = "exp(-(distance of the centres / width)²): near superpixels have large values"
         similarity = feature_column("edge/attr", ("similarity",), doc)
         label = class_column("graph/y", NUM_CLASSES, "class of the picture")
-        columns, most = (features, similarity, label), self.manifest.max_nodes
+        columns = (features, similarity, label)
+        most = self.manifest.max_nodes
         pos = View(attribute="pos", source="node/x", start=3, stop=5)
         return Schema(columns=columns, views=(pos,), edges="index", max_nodes=most, key_length=16)
 
@@ -61,7 +62,8 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
             PARTS
         ):
             raise DamagedInput(f"{FILE} is not three lists of graphs: the parts of CIFAR10.")
-        sizes, most = {}, self.manifest.max_nodes
+        sizes = {}
+        most = self.manifest.max_nodes
         for part, graphs in zip(PARTS, lists, strict=True):
             names = (f"{FILE}, {part} {i}" for i in range(len(graphs)))
             checked = [

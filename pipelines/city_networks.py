@@ -97,7 +97,8 @@ def read_city_archive(folder: Path) -> CityTensors:
 
 def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
-    n, expected = len(tensors.features), manifest.expected
+    n = len(tensors.features)
+    expected = manifest.expected
     labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels
     chunk = n // CLASSES + 1
     counts = {
@@ -131,7 +132,8 @@ def _published_labels(
     labels = read_tensor(folder / names[0], "int64", (n,))
     order = np.lexsort((eccentricity, labels))
     in_order = (np.diff(eccentricity[order]) >= 0).all()  # False where one is not a number, too
-    low, high = labels.min(initial=0), labels.max(initial=0)
+    low = labels.min(initial=0)
+    high = labels.max(initial=0)
     if low < 0 or high >= CLASSES or not in_order:
         found = f"labels {low} to {high}{'' if in_order else ', in another order'}"
         raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {found}.")

@@ -121,22 +121,24 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
         """Return the arrays of a graph as they are stored; raise ``DamagedInput`` for another layout."""
-        task, found = self.task, dict[str, NDArray[Any]]()
+        task = self.task
+        found = dict[str, NDArray[Any]]()
         for name in ("x", "y", "edge_index", *(["edge_attr"] if task.molecules else [])):
-            array, kinds = graph.get(name), "iu" if name == "edge_index" else "fiu"
+            array = graph.get(name)
+            kinds = "iu" if name == "edge_index" else "fiu"
             if (
                 not isinstance(array, np.ndarray)
                 or array.ndim != 2
                 or array.dtype.kind not in kinds
             ):
-                kind, shape = (
-                    getattr(array, "dtype", type(array).__name__),
-                    getattr(array, "shape", ""),
-                )
+                kind = getattr(array, "dtype", type(array).__name__)
+                shape = getattr(array, "shape", "")
                 shown = f"{kind} {shape}".strip()
                 raise DamagedInput(f"{where}: {name} is {shown}, not numbers with two axes.")
             found[name] = array
-        x, y, edges = found["x"], found["y"], found["edge_index"]
+        x = found["x"]
+        y = found["y"]
+        edges = found["edge_index"]
         rows = 1 if task.of_graph and task.molecules else len(x)
         shapes = {name: array.shape for name, array in found.items()}
         fits = (
@@ -177,11 +179,13 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""
-        part, task = unit.items["part"], self.task
+        part = unit.items["part"]
+        task = self.task
         ends = np.load(prepared.path / f"{part}.npy", allow_pickle=False)
 
         def read(name: str, first: int, last: int, width: int) -> NDArray[Any]:
-            dtype, count = np.dtype(_DTYPES[name]), (last - first) * width
+            dtype = np.dtype(_DTYPES[name])
+            count = (last - first) * width
             at = first * width * dtype.itemsize
             return np.fromfile(prepared.path / f"{part}.{name}", dtype, count, offset=at).reshape(
                 -1, width

@@ -67,7 +67,8 @@ def obtain(
     false. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`. Raises ``UsageError``
     where a name or value is wrong, several builds match, or none does and ``build`` is false.
     """
-    name, home = os.fspath(target), Home.locate(home)
+    name = os.fspath(target)
+    home = Home.locate(home)
     chosen = BuildOptions.of(name, options)
     if name not in dataset_names():
         found = find(target, parameters, home=home, sample=sample, dataset=dataset)

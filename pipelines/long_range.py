@@ -75,7 +75,8 @@ def caterpillar(nodes: int, rng: Rng) -> NDArray[np.int64]:
 
 def lobster(nodes: int, rng: Rng) -> NDArray[np.int64]:
     """Return the edges of a caterpillar of two thirds of the nodes, whose legs the others hang on."""
-    spine, legs = nodes // 3, 2 * nodes // 3
+    spine = nodes // 3
+    legs = 2 * nodes // 3
     return _hang(_hang(line(spine, rng), spine, 0, legs, rng), legs, spine, nodes, rng)
 
 
@@ -186,7 +187,8 @@ def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDA
     if task == "retrieval":  # deal the nodes to pairs; each has a key of its own, each node a value
         order = rng.permutation(nodes)
         partner = np.empty(nodes, np.int64)
-        partner[order[0::2]], partner[order[1::2]] = order[1::2], order[0::2]
+        partner[order[0::2]] = order[1::2]
+        partner[order[1::2]] = order[0::2]
         code = np.empty(nodes, np.int64)
         code[order] = np.repeat(rng.choice(2**KEY_BITS, nodes // 2, replace=False), 2)
         value = rng.integers(0, VALUES, nodes)

@@ -61,7 +61,8 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
-        smiles, targets = [], []
+        smiles = []
+        targets = []
         table = read_columns(
             raw.path / self.table, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES
         )
@@ -161,7 +162,8 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
             if (
                 len(targets) == self.manifest.expected.graphs
             ):  # others would pass for the published targets
-                mean, deviation = targets.mean(axis=0), targets.std(axis=0, ddof=1)
+                mean = targets.mean(axis=0)
+                deviation = targets.std(axis=0, ddof=1)
                 if np.abs([mean, deviation - 1]).max() > 1e-6:
                     raise DamagedInput(
                         f"The targets are not standardised, as the published ones are: means up to "
@@ -175,7 +177,8 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
                 f"{self.table}: the targets of {len(train)} train rows cannot be standardised: one row, or "
                 "one value in all."
             )
-        mean, deviation = train.mean(axis=0), train.std(axis=0, ddof=1)
+        mean = train.mean(axis=0)
+        deviation = train.std(axis=0, ddof=1)
         scaled = ((targets - mean) / deviation).astype(np.float32)
         return scaled, {"target_scaling": {"mean": mean.tolist(), "deviation": deviation.tolist()}}
 

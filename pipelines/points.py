@@ -126,7 +126,8 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def schema(self, params: OwnPointParams) -> Schema:
         """Position, features, in blocks also the position in the room, and the class."""
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
-        doc, most = "position from the lowest corner of the cloud", self.manifest.max_nodes
+        doc = "position from the lowest corner of the cloud"
+        most = self.manifest.max_nodes
         if params.block is not None:
             fields += tuple(f"{axis} / room extent" for axis in "xyz")
             doc = "position centred on the block's floor, features, position in the room"
@@ -177,7 +178,9 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def _graphs(
         self, key: str, cloud: Cloud, params: OwnPointParams
     ) -> Iterator[GraphRecord | Skipped]:
-        count, most, size = len(cloud.xyz), self.manifest.max_nodes, params.block
+        count = len(cloud.xyz)
+        most = self.manifest.max_nodes
+        size = params.block
         if size is None:
             if count > most:
                 what = f"{key} has {count:,} points; {most:,} at most are allowed."

@@ -214,7 +214,8 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
                 raise DamagedInput(
                     f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {found}."
                 )
-        data, label = file["data"], file["label"]
+        data = file["data"]
+        label = file["label"]
         if data.shape[2] != len(FIELDS) or label.shape != data.shape[:2]:
             raise DamagedInput(
                 f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not fit, or "

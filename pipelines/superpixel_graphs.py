@@ -88,10 +88,8 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             raise DamagedInput(
                 f"Of train, val and test there are {there}, not all as .pickle or all as .pt."
             )
-        index, most = (
-            index_pickle if ending == ".pickle" else index_torch_file,
-            self.manifest.max_nodes,
-        )
+        index = index_pickle if ending == ".pickle" else index_torch_file
+        most = self.manifest.max_nodes
         sizes = {part: index(raw.path / name, workdir, most) for part, name in names.items()}
         # Relative, so that an unfinished build resumes where its home was moved to.
         folder = os.path.relpath(raw.path, workdir)
@@ -103,7 +101,9 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""
-        part, rows, ending = unit.items["part"], unit.items["rows"], prepared.plan["ending"]
+        part = unit.items["part"]
+        rows = unit.items["rows"]
+        ending = prepared.plan["ending"]
         path = prepared.path / prepared.plan["raw"] / f"{part}{ending}"
         table = label_table(
             len(self.manifest.class_names), coco_ids=self.is_coco and ending == ".pickle"

@@ -97,10 +97,8 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             feature_column("edge/attr", fields, "of the pair of superpixels"),
             class_column("node/y", params.classes, "class at the rounded centroid"),
         )
-        pos, most = (
-            View(attribute="pos", source="node/x", start=12, stop=14),
-            self.manifest.max_nodes,
-        )
+        pos = View(attribute="pos", source="node/x", start=12, stop=14)
+        most = self.manifest.max_nodes
         return Schema(columns=columns, views=(pos,), edges="index", max_nodes=most, key_length=160)
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
@@ -148,7 +146,8 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             raise DamagedInput(f"{picture} has {max(size)} pixels on a side; float16 holds 65,504.")
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
-        x, y = graph.features(pixels, segments), graph.labels(classes, segments)
+        x = graph.features(pixels, segments)
+        y = graph.labels(classes, segments)
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),

@@ -59,7 +59,8 @@ def find(target: str, home: Home) -> Belonging:
     """
     known = belongings(home)
     full = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
-    path, parts = Path(target), Path(target).parts
+    path = Path(target)
+    parts = Path(target).parts
     matches = [
         each
         for each in known

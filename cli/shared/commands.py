@@ -54,7 +54,8 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            name, option = ctx.command_path.partition(" ")[2], error.option_name
+            name = ctx.command_path.partition(" ")[2]
+            option = error.option_name
             old = read_table("spellings")
             if instead := old.get(f"{name} {option}", old.get(option)):
                 raise UsageError(f"{name} has no {option} any more.", next=instead) from None
@@ -144,10 +145,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
-        text, home = (
-            str(value),
-            _home(ctx, value=ctx.params.get("home") if ctx is not None else None),
-        )
+        text = str(value)
+        home = _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
         if {"dataset", "build"} & {*self.kinds}:
             seek_names(text)
         known = self._known(home)
@@ -177,8 +176,12 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         raise unknown_name(title, text, known, command=f"kmip-data {_LISTS[self.kinds[-1]]}")
 
 
-DATASET, TARGET, SWEEP, RUN = Name("dataset"), Name("build"), Name("sweep"), Name("run")
-RUN_OR_TARGET, SWEEP_OR_RUN = Name("run", "build"), Name("sweep", "run")
+DATASET = Name("dataset")
+TARGET = Name("build")
+SWEEP = Name("sweep")
+RUN = Name("run")
+RUN_OR_TARGET = Name("run", "build")
+SWEEP_OR_RUN = Name("sweep", "run")
 
 
 def several(*options: Callable[[F], F]) -> Callable[[F], F]:

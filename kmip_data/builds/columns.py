@@ -98,7 +98,8 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
             path, ColumnsCard, "cannot be read as the card of an added column", next=again
         )
     except FileNotFoundError as error:
-        known, command = added_names(build.path), "kmip-data encode TARGET --help"
+        known = added_names(build.path)
+        command = "kmip-data encode TARGET --help"
         raise unknown_name("added column", name, known, command=command) from error
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         found = f"{card.name} of build {card.build_key}"
@@ -134,7 +135,8 @@ def _is_remnant(path: Path) -> bool:
 
 def files_of_build(build: Build) -> list[str]:
     """Names of the files that are proven to be of a build and its columns; the card is last."""
-    card, folder = build.card, build.path
+    card = build.card
+    folder = build.path
     names = []
     for column in added_names(folder):
         with contextlib.suppress(DamagedInput):  # of somebody else, then

@@ -145,11 +145,13 @@ def named_build(
     ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` follows the
     command in it that builds the dataset.
     """
-    usual, given = defaults or {}, parameters or {}
+    usual = defaults or {}
+    given = parameters or {}
     found = find_build(home, dataset, {**usual, **given}, sample=sample)
     if found is not None:
         return found
-    builds, names = list_builds(home), dataset_names()
+    builds = list_builds(home)
+    names = dataset_names()
     known = {*names, *(build.card.dataset for build in builds)}
     if dataset not in known:
         raise unknown_name("dataset or build folder", dataset, sorted(known))
@@ -159,10 +161,8 @@ def named_build(
     words = " ".join(filter(None, [dataset, as_options(unusual), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
-    what, found_there = (
-        f"There is no finished build of {words} under {home.built}.",
-        ", ".join(others),
-    )
+    what = f"There is no finished build of {words} under {home.built}."
+    found_there = ", ".join(others)
     step = words.replace(dataset, again, 1) + otherwise
     if others:  # often meant, and building the one that was named may be a download of gigabytes
         step = f"the same command with {' or '.join(others[:3])} instead of the name; or {step}"

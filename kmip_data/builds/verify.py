@@ -53,7 +53,8 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
             continue
         try:
             with (path / name).open("rb") as file:
-                digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size = file.tell()
         except OSError as error:
             check_resources(path / name, error)
             yield Problem(name, "cannot be read", found=error.strerror or str(error))
@@ -331,7 +332,8 @@ def _encoding(name: str) -> Encoding | None:
 
 
 def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
-    file, encoding = f"{folder}/{CARD_NAME}", _encoding(card.name)
+    file = f"{folder}/{CARD_NAME}"
+    encoding = _encoding(card.name)
     yield from _changed(build.path, file, card.to_json())
     if encoding is None:
         return

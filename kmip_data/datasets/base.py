@@ -99,7 +99,8 @@ class BuiltDataset(ShardedDataset):
         """
         for key in arguments:
             if key not in self._known:
-                title, known = type(self).__name__, sorted(inspect.signature(type(self)).parameters)
+                title = type(self).__name__
+                known = sorted(inspect.signature(type(self)).parameters)
                 raise unknown_name(
                     f"argument of {title}", key, known, command=f"help(kmip_data.{title})"
                 )

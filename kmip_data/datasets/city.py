@@ -85,7 +85,8 @@ class CityNetwork(BuiltDataset):
         **arguments: Unpack[Arguments],
     ) -> None:
         if coordinates not in get_args(Coordinates):
-            ways, command = get_args(Coordinates), "help(kmip_data.CityNetwork), in Python"
+            ways = get_args(Coordinates)
+            command = "help(kmip_data.CityNetwork), in Python"
             raise unknown_name("way to feed coordinates", coordinates, ways, command=command)
         if name.lower() in dataset_names():
             name = name.lower()

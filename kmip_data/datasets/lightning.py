@@ -53,9 +53,12 @@ class GraphDataModule(LightningDataModule):
         **dataset_options: Any,
     ) -> None:
         super().__init__()
-        self._dataset, self._dataset_options = dataset, dataset_options
-        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size or batch_size
-        self.shuffle, self.seed = shuffle, seed
+        self._dataset = dataset
+        self._dataset_options = dataset_options
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
+        self.shuffle = shuffle
+        self.seed = seed
         self.loader_options = {"pin_memory": torch.cuda.is_available(), **(loader_options or {})}
         self.parts: dict[str, ShardedDataset] = {}
         self._train_loader: GraphLoader | None = None
@@ -95,7 +98,8 @@ class GraphDataModule(LightningDataModule):
         loader = GraphLoader(self._part("train"), self.batch_size, **order, **self.loader_options)
         if self._train_state is not None:
             loader.load_state_dict(self._train_state)
-        self._train_loader, self._train_state = loader, None
+        self._train_loader = loader
+        self._train_state = None
         return loader
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:

@@ -115,7 +115,8 @@ class PCQMContact(BuiltDataset):
             )
         touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
         if touching[:, data.num_nodes :].any():
-            what, nodes = "a contact leads out of its graph", f"nodes below {data.num_nodes}"
+            what = "a contact leads out of its graph"
+            nodes = f"nodes below {data.num_nodes}"
             raise self._store.damaged_record(record, what, nodes, "another node")
         del data.contact
         data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))

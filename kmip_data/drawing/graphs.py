@@ -108,7 +108,8 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     ``split`` is the one that the run learned from, if it is one of the build's. Raises as
     :func:`~kmip_data.drawing.maps.read_city_map` does.
     """
-    city, packer = read_city_map(build), Packer()
+    city = read_city_map(build)
+    packer = Packer()
     layers = city_layers(city)
     if classes is not None:
         drawn, *said = prediction_layers(city, run, classes, split)
@@ -149,12 +150,10 @@ def record_graph(
     if not 0 <= position < len(dataset):
         expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
         raise UsageError(f"There is no record {position}.", expected=expected)
-    drawing, data, packer, card = (
-        drawing_of(dataset, position),
-        dataset[position],
-        Packer(),
-        dataset.card,
-    )
+    drawing = drawing_of(dataset, position)
+    data = dataset[position]
+    packer = Packer()
+    card = dataset.card
     columns = _columns(dataset, data)
     names: tuple[str, ...] = ()
     own = own_colors(columns)
@@ -163,7 +162,8 @@ def record_graph(
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
         if predicted is not None:
-            code, named = (drawing.y != predicted).astype(np.uint8), ("right", "wrong")
+            code = (drawing.y != predicted).astype(np.uint8)
+            named = ("right", "wrong")
             note = f"{run}: {(drawing.y == predicted).mean():.1%} right"
             layers.append(Categories("right or wrong", code, named, lambda: right_wrong(2), note))
             layers.append(_classes("predicted class", predicted, names, f"by {run}"))
@@ -263,8 +263,10 @@ def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDA
     """
     if pos.shape[1] == 3 and up == "y":
         pos = pos[:, [0, 2, 1]] * (1, -1, 1)
-    low, high = pos.min(axis=0), pos.max(axis=0)
-    scale, middle = EXTENT / max(float((high - low).max()), 1e-9), (low + high) / 2
+    low = pos.min(axis=0)
+    high = pos.max(axis=0)
+    scale = EXTENT / max(float((high - low).max()), 1e-9)
+    middle = (low + high) / 2
     return (pos - middle) * scale, scale, middle
 
 

@@ -101,9 +101,12 @@ def layout(edge_index: I64, nodes: int) -> F64:
         place = _springs(joined[members][:, members])
         size = np.ptp(place, axis=0)
         if left + size[0] > max(width, 3.0):  # the row is full
-            left, bottom, tallest = 0.0, bottom + tallest + GAP, 0.0
+            left = 0.0
+            bottom = bottom + tallest + GAP
+            tallest = 0.0
         pos[members] = place - place.min(axis=0) + (left, bottom)
-        left, tallest = left + size[0] + GAP, max(tallest, size[1])
+        left = left + size[0] + GAP
+        tallest = max(tallest, size[1])
         width = max(width, left - GAP)
     return pos
 
@@ -142,17 +145,22 @@ def _forces(
     neighbours of node i.
     """
     for i in range(first, last):
-        x, y = pos[i, 0], pos[i, 1]
-        fx, fy = np.float32(0.0), np.float32(0.0)
+        x = pos[i, 0]
+        y = pos[i, 1]
+        fx = np.float32(0.0)
+        fy = np.float32(0.0)
         for j in range(pos.shape[0]):
-            dx, dy = x - pos[j, 0], y - pos[j, 1]
+            dx = x - pos[j, 0]
+            dy = y - pos[j, 1]
             push = np.float32(1.0) / (dx * dx + dy * dy + np.float32(1e-4))
             fx += dx * push
             fy += dy * push
         for at in range(start[i], start[i + 1]):
             j = others[at]
-            dx, dy = pos[j, 0] - x, pos[j, 1] - y
+            dx = pos[j, 0] - x
+            dy = pos[j, 1] - y
             pull = np.sqrt(dx * dx + dy * dy)
             fx += dx * pull
             fy += dy * pull
-        out[i, 0], out[i, 1] = fx, fy
+        out[i, 0] = fx
+        out[i, 1] = fy

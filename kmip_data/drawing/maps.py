@@ -231,8 +231,10 @@ def prediction_layers(
     note = f"{run}: {right.mean():.1%} right"
     labels: tuple[str, ...] = ("right", "wrong")
     if split is not None:
-        labels, codes = RIGHT_WRONG, city.splits[split]
-        test, none = PART_NAMES.index("test"), PART_NAMES.index("no part")
+        labels = RIGHT_WRONG
+        codes = city.splits[split]
+        test = PART_NAMES.index("test")
+        none = PART_NAMES.index("no part")
         code[codes < test] += 2
         if (codes == none).any():
             code[codes == none] = len(labels)
@@ -299,7 +301,8 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     columns = _columns(len(layers), width + legend, height)
     rows = -(-len(layers) // columns)
     size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
-    title, step = f"{city.title}\n{city.options}", -(-len(city.position) // MOST_POINTS)
+    title = f"{city.title}\n{city.options}"
+    step = -(-len(city.position) // MOST_POINTS)
     footer = (
         f"{ATTRIBUTION}{f'; one of {step} intersections and streets is drawn' if step > 1 else ''}"
     )
@@ -347,7 +350,8 @@ def nice_length(longest: float) -> float:
 
 def _frame(position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Corners of the map, with a margin; below it there is room for the scale bar."""
-    low, high = position.min(axis=0), position.max(axis=0)
+    low = position.min(axis=0)
+    high = position.max(axis=0)
     longest = max(float((high - low).max()), 1.0)
     # A street village along one line is still a map, not a line.
     lacking = np.maximum(0.25 * longest - (high - low), 0) / 2
@@ -381,9 +385,11 @@ def _legend(axes: Any, layer: Categories) -> None:
 
 
 def _scale_bar(axes: Any, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
-    across, longest = float(high[0] - low[0]), float((high - low).max())
+    across = float(high[0] - low[0])
+    longest = float((high - low).max())
     length = nice_length(across / 3)
-    x, y = low[0] + 0.03 * across, low[1] + 0.02 * longest
+    x = low[0] + 0.03 * across
+    y = low[1] + 0.02 * longest
     axes.plot(
         [x, x + length], [y, y], color=look().ink, linewidth=2.5, solid_capstyle="butt", zorder=3
     )

@@ -132,7 +132,8 @@ def page_style() -> str:
         variables = {**colors, "link": style.palette[0], "font": f'"{style.font}"', **hues}
         return f":root {{ {' '.join(f'--{name}: {value};' for name, value in variables.items())} }}"
 
-    light, dark = root(STYLES["light"]), root(STYLES["dark"])
+    light = root(STYLES["light"])
+    dark = root(STYLES["dark"])
     return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset('page.css')}"
 
 
@@ -140,7 +141,8 @@ def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:
     found: dict[str, Any] = {"run": answer.run, "words": answer.words, "split": answer.split}
     if answer.classes is not None and graph.truth is not None:
         measured = graph.test
-        truth, predicted = graph.truth[measured], answer.classes[measured]
+        truth = graph.truth[measured]
+        predicted = answer.classes[measured]
         found |= {"names": graph.names, "measured": "all" if measured.all() else "test"}
         found["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
     if answer.layers:
@@ -158,7 +160,8 @@ def _compared(runs: Sequence[Any]) -> Sequence[Any]:
 
 def _add_attention(graph: Graph, answer: Answer) -> None:
     """Add the weights that each node receives as a key, by which the page can be coloured."""
-    count, received = len(graph.test), np.zeros(len(graph.test))
+    count = len(graph.test)
+    received = np.zeros(len(graph.test))
     for layer in answer.layers:
         there = layer.indices >= 0
         received += np.bincount(layer.indices[there], layer.weights[there], count)

@@ -62,13 +62,17 @@ class Drawing:
 
 def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     """Return a record as arrays; nodes without a position get one: from RDKit's drawing, or by springs."""
-    data, schema = dataset[position], dataset.schema
+    data = dataset[position]
+    schema = dataset.schema
     nodes = int(data.num_nodes)
     values = {
         name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")
     }
     edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
-    labels, y, label, target = schema.labels, None, "", None
+    labels = schema.labels
+    y = None
+    label = ""
+    target = None
     if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
         y = values[labels.attribute].astype(np.int64)
     elif labels is not None and labels.level == "node" and labels.shape in {(), (1,)}:
@@ -161,7 +165,8 @@ def broken_line(pos: NDArray[Any], edges: I64) -> NDArray[Any]:
 
 def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
     place = f" ({drawing.place})" if drawing.place else ""
-    key, most = drawing.key, int(44 * _scale(axes) ** 0.5)
+    key = drawing.key
+    most = int(44 * _scale(axes) ** 0.5)
     if len(key) > most:  # wider than its panel
         key = f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
     axes.set_title(f"{key}\n{counted(len(drawing.pos), 'node')}{place}")
@@ -199,7 +204,8 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
     if drawing.picture is not None and drawing.y is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
     width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
-    segments, line = drawing.pos[shown.T], {**_LINE, "linewidths": width * _scale(axes)}
+    segments = drawing.pos[shown.T]
+    line = {**_LINE, "linewidths": width * _scale(axes)}
     collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
     sources, targets = np.zeros_like(shown) if drawing.y is None else drawing.y[shown]
     crossing = sources != targets
@@ -252,7 +258,8 @@ def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
 def _zoom(extent: NDArray[np.floating[Any]], up: str) -> float:
     """Zoom at which a box of this extent, seen from the usual side, just fills its panel."""
     across, deep, high = extent if up == "z" else extent[[2, 0, 1]]
-    turn, tilt = np.radians(AZIMUTH), np.radians(ELEVATION)
+    turn = np.radians(AZIMUTH)
+    tilt = np.radians(ELEVATION)
     width = across * abs(np.sin(turn)) + deep * abs(np.cos(turn))
     depth = across * abs(np.cos(turn)) + deep * abs(np.sin(turn))
     height = high * np.cos(tilt) + depth * np.sin(tilt)

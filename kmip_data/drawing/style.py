@@ -127,7 +127,8 @@ def save(figure: Any, path: Path, *, named: bool = True, **options: Any) -> None
 
     ``named`` is that of :func:`~kmip_data.files.changes.write_output`.
     """
-    kind, picture = check_kind(path), io.BytesIO()
+    kind = check_kind(path)
+    picture = io.BytesIO()
     figure.savefig(picture, format=kind[1:], metadata=KINDS[kind], **options)
     write_output(path, picture.getvalue(), named=named)
 

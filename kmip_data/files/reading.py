@@ -44,7 +44,9 @@ class RandomAccess(io.RawIOBase):
     """A file of ``size`` bytes, of which ``fetch(start, stop)`` returns those asked for."""
 
     def __init__(self, size: int, fetch: Callable[[int, int], Any]) -> None:
-        self._size, self._fetch, self._at = size, fetch, 0
+        self._size = size
+        self._fetch = fetch
+        self._at = 0
 
     def tell(self) -> int:
         """Return the position."""
@@ -57,7 +59,8 @@ class RandomAccess(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         """Fill ``buffer`` from there."""
-        view, start = memoryview(buffer).cast("B"), self._at
+        view = memoryview(buffer).cast("B")
+        start = self._at
         stop = max(start, min(start + len(view), self._size))
         view[: stop - start] = self._fetch(start, stop)
         self._at = stop

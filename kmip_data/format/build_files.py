@@ -150,7 +150,8 @@ def _classes(card: Card) -> str:
         else list(map(str, range(len(total))))
     )
     parts = counts.get("splits", {}).get(card.default_split, {})
-    order, every = in_order(parts), sum(total) or 1
+    order = in_order(parts)
+    every = sum(total) or 1
     rows = []
     for i, name in enumerate(names):
         counts_by_part = (f"{parts[part][i]:,}" for part in order)
@@ -205,7 +206,8 @@ def _origin(card: Card) -> str:
 def _reading(card: Card) -> str:
     schema = card.schema_
     node = next((column.key for column in schema.columns if column.level == "node"), None)
-    first, how = card.shards[0], ""
+    first = card.shards[0]
+    how = ""
     if first.members:
         how = f', driver="family", memb_size={first.members[0].bytes}'
     file = json.dumps(
@@ -227,7 +229,8 @@ def _reading(card: Card) -> str:
 
 def _license(card: Card) -> str:
     terms = card.license
-    named, url = _text(terms.get("name", "")), str(terms.get("url", ""))
+    named = _text(terms.get("name", ""))
+    url = str(terms.get("url", ""))
     if _WEB.fullmatch(url):
         named = f"[{named}]({url})"
     citation = code_block("bibtex", card.citation.strip()) if card.citation.strip() else ""

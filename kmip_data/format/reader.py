@@ -171,7 +171,8 @@ class Shard:
         """
         if key in self._views:
             return self._views[key]
-        entry, offset = self._entry(key), self._offsets[key]
+        entry = self._entry(key)
+        offset = self._offsets[key]
         view = None
         if offset is not None:
             shape = entry.shape(self.graphs, self.nodes, self.edges)
@@ -278,7 +279,8 @@ def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview:
     anonymous range. All but the last must end with a page, else the kernel refuses (``OSError``). The map
     ends with the last array over it.
     """
-    library, total = _library(), sum(sizes)
+    library = _library()
+    total = sum(sizes)
     address = _checked(
         library.mmap(None, total, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1, 0)
     )
@@ -360,7 +362,9 @@ def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
         "node": shard.node_ptr,
         "edge": shard.edge_ptr,
     }
-    row_ptr, low, high = pointers[column.level], column.low, column.most
+    row_ptr = pointers[column.level]
+    low = column.low
+    high = column.most
     if column.finite and np.dtype(column.stored).kind == "f":
         yield from _faults(
             shard, column.key, row_ptr, lambda block, _: ~np.isfinite(block), "finite values"
@@ -383,7 +387,8 @@ def _faults(
     expected: str,
 ) -> Iterator[Fault]:
     """Yield a fault if ``wrong(rows, first row)`` is true of any value of a dataset."""
-    count, first = 0, -1
+    count = 0
+    first = -1
     for start, block in _blocks(shard, key, int(row_ptr[-1])):
         bad = wrong(block, start)
         if bad.any():

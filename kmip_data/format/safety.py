@@ -111,7 +111,8 @@ class _Inspection:
 
     def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
         """Check a group or dataset for a single name and for few and small attributes."""
-        address, at = int(h5o.get_info(target).addr), f"at {name[:80]!r}"
+        address = int(h5o.get_info(target).addr)
+        at = f"at {name[:80]!r}"
         _require(address not in self.seen, "holds an object twice", f"a second hard link {at}")
         self.seen.add(address)
         _require(
@@ -152,7 +153,8 @@ class _Inspection:
 
     def sizes(self, stored: StoredDataset, layout: int, chunk: int, kept: int, at: str) -> None:
         """Check the declared size of a dataset against the bytes that are kept of it."""
-        what, declared = "declares absurd sizes", stored.nbytes
+        what = "declares absurd sizes"
+        declared = stored.nbytes
         # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is converted.
         self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
         most = f"{self.declared:,} bytes in all, of at most {self.max_declared:,}"
@@ -255,7 +257,8 @@ def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
     opened = open_regular(path) if source is None else contextlib.nullcontext(source)
     try:
         with opened as file:
-            head, size = file.read(16) or b"", file.seek(0, os.SEEK_END)
+            head = file.read(16) or b""
+            size = file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
         found = getattr(error, "strerror", None) or str(error)
         refuse(path, "cannot be opened", found, error, then=_AGAIN)
@@ -274,7 +277,8 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
 
     Raises ``ValueError``, or an error of h5py, if the storage violates the format or a chunk is damaged.
     """
-    shape, chunks = dataset.shape, dataset.chunks
+    shape = dataset.shape
+    chunks = dataset.chunks
     if chunks is None or any(chunks[i] != shape[i] for i in range(len(shape)) if i != axis):
         raise ValueError(f"chunks {chunks} of {shape}, which are not whole rows")
     properties = dataset.id.get_create_plist()

@@ -211,7 +211,8 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     except ValidationError as error:
         raise ValueError(first_fault(error)) from error
     _check(schema)
-    pointer, index = np.dtype("<i8"), np.dtype(schema.index_dtype).newbyteorder("<")
+    pointer = np.dtype("<i8")
+    index = np.dtype(schema.index_dtype).newbyteorder("<")
     columns = [
         Expected(column.key, np.dtype(column.stored).newbyteorder("<"), column.level, column.shape)
         for column in schema.columns

@@ -164,13 +164,15 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     """
     from kmip_data.format.safety import open_untrusted
 
-    path, most = Path(path), max_split_bytes(records)
+    path = Path(path)
+    most = max_split_bytes(records)
     with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
         if (size := path.stat().st_size) > most:
             refuse(path, "is too large for a split", f"{size:,} bytes, of at most {most:,}")
     with open_untrusted(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
-        parts, code = None, None
+        parts = None
+        code = None
         if set(stored) == {NODE_CODE}:
             _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
             code = file[NODE_CODE][:]

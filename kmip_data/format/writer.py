@@ -160,17 +160,20 @@ def write_shard(
     from kmip_data.files.changes import remove_file, write_file
 
     parts = Parts.of(records, schema, dataset, build_key, compression)
-    size, stream = int(np.dot(names.bytes_per(schema), parts.totals)), _pieces(parts)
+    size = int(np.dot(names.bytes_per(schema), parts.totals))
+    stream = _pieces(parts)
     if parts.compression is not None or size <= STREAMED_BYTES:
         data = encode(parts)
-        size, stream = len(data), iter([data])
+        size = len(data)
+        stream = iter([data])
         if size <= MEMBER_BYTES:
             write_file(path, data, root=root)
             return parts.facts(hashlib.sha256(data).hexdigest(), size)
     if size <= MEMBER_BYTES:
         file = _write_pieces(path, stream, root)
         return parts.facts(file["sha256"], file["bytes"])
-    whole, members = hashlib.sha256(), []
+    whole = hashlib.sha256()
+    members = []
     for number, pieces in groupby(_cut(stream), itemgetter(0)):
         member = path.with_name(names.member_file(path.name, number))
         members.append(_write_pieces(member, (piece for _, piece in pieces), root, whole))
@@ -189,7 +192,8 @@ def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
         while rest:
             part = rest[: MEMBER_BYTES - done % MEMBER_BYTES]
             yield done // MEMBER_BYTES, part
-            done, rest = done + len(part), rest[len(part) :]
+            done = done + len(part)
+            rest = rest[len(part) :]
 
 
 def _write_pieces(
@@ -198,7 +202,8 @@ def _write_pieces(
     """Write a file in pieces and return its SHA-256 and size; other digests get its bytes, too."""
     from kmip_data.files.changes import write_file
 
-    digests, size = (hashlib.sha256(), *others), 0
+    digests = (hashlib.sha256(), *others)
+    size = 0
 
     def counted() -> Iterator[bytes | memoryview]:
         nonlocal size
@@ -371,7 +376,8 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
             again = "report it with the key of the record; its raw file may be damaged"
             raise DamagedInput(what, expected=str(expected), found=str(found), next=again)
 
-    key, nodes = record.key, record.num_nodes
+    key = record.key
+    nodes = record.num_nodes
     require(
         key and key.isascii() and key.isprintable(),
         "its key",
@@ -405,7 +411,8 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
         )
     for column in schema.columns:
         array = record.columns[column.key]
-        dtype, shape = getattr(array, "dtype", type(array).__name__), getattr(array, "shape", ())
+        dtype = getattr(array, "dtype", type(array).__name__)
+        shape = getattr(array, "shape", ())
         count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (record.num_edges,)}[
             column.level
         ]

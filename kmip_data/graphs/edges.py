@@ -157,7 +157,8 @@ def radius_graph(
         ):  # more may follow the last one
             k = min(2 * k, most)
             near = _nearest(points[start:stop], k)
-        inside, table = near.square < square, near.table + start
+        inside = near.square < square
+        table = near.table + start
         own = np.arange(start, stop)
         if loop and r > 0:
             table = np.concatenate([own[:, None], table], 1)
@@ -232,7 +233,8 @@ def _in_order(points: NDArray[np.float64], k: int) -> Near:
     that were not given; for the others the search is asked for twice as many.
     """
     n, width = points.shape
-    asked, todo = k + 9, np.arange(n)
+    asked = k + 9
+    todo = np.arange(n)
     near = Near(np.empty((n, k), np.int64), np.empty((n, k)))
     # Of points that coincide, only the first k + 1 can be anyone's neighbours; a search among all of them
     # would be asked for all of them (100,000 points, half of them in one place: hours).
@@ -242,7 +244,8 @@ def _in_order(points: NDArray[np.float64], k: int) -> Near:
     kept = np.sort(order[rank <= k])
     query = _by_tree(points[kept]) if width <= WIDE else _by_products(points[kept])
     while len(todo):
-        asked, left = min(asked, len(kept)), []
+        asked = min(asked, len(kept))
+        left = []
         rows = max(1, ROOM // max(asked * width, len(kept)))
         for part in (todo[i : i + rows] for i in range(0, len(todo), rows)):
             index, bound = query(points[part], asked)
@@ -255,7 +258,8 @@ def _in_order(points: NDArray[np.float64], k: int) -> Near:
             near.table[part] = np.take_along_axis(index, best, 1)
             near.square[part] = np.take_along_axis(square, best, 1)
             left.append(part[(near.square[part, -1] >= bound) & (asked < len(kept))])
-        todo, asked = np.concatenate(left), asked * 2
+        todo = np.concatenate(left)
+        asked = asked * 2
     return near
 
 

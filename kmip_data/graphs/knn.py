@@ -82,14 +82,17 @@ def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32
 def _searched(points: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     from kmip_data.graphs.kernels.knn_search import Tree, build_tree, search
 
-    n, leaves = len(points), 1
+    n = len(points)
+    leaves = 1
     table = np.empty((n, k), np.int32)
     if table.size == 0:
         return table
     while leaves * LEAF_SIZE < n:
         leaves *= 2
-    order, lowest = np.arange(n, dtype=np.int32), np.empty(2 * leaves, np.int32)
-    low, high = np.empty((2 * leaves, 3), np.float32), np.empty((2 * leaves, 3), np.float32)
+    order = np.arange(n, dtype=np.int32)
+    lowest = np.empty(2 * leaves, np.int32)
+    low = np.empty((2 * leaves, 3), np.float32)
+    high = np.empty((2 * leaves, 3), np.float32)
     tree = Tree(points=points.T.copy(), order=order, low=low, high=high, lowest=lowest)
     build_tree(tree)
     for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=GRAIN)

@@ -106,7 +106,9 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
 
     def __init__(self, data: Data, fanouts: list[int], replace: bool, name: str) -> None:
         self._graph = Neighborhoods(data.edge_index.cpu().numpy(), int(data.num_nodes or 0))
-        self._fanouts, self._replace, self._name = fanouts, replace, name
+        self._fanouts = fanouts
+        self._replace = replace
+        self._name = name
         self.epoch = 0  #: number drawn at the start of the epoch
         self.persistent = (
             False  #: True if workers outlive the epoch and never hear of the next one's number
@@ -117,7 +119,8 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         seeds = inputs.node.cpu().numpy()
         key = [self.epoch, zlib.crc32(seeds.tobytes())]
         key += [int(torch.randint(2**62, ()))] if self.persistent else []
-        rng, induced = np.random.Generator(np.random.PCG64(key)), self._name == "induced"
+        rng = np.random.Generator(np.random.PCG64(key))
+        induced = self._name == "induced"
         found = self._graph.around(
             seeds, self._fanouts, rng, replace=self._replace, induced=induced
         )

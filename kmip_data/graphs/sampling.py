@@ -45,10 +45,13 @@ class Neighborhoods:
     def most(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
         """Return upper bounds of the nodes and the edges of a draw around so many seeds."""
         degree = np.sort(np.diff(self._start))[::-1]
-        nodes, edges, reached = seeds, 0, seeds
+        nodes = seeds
+        edges = 0
+        reached = seeds
         for fanout in fanouts:
             reached = int(np.minimum(degree[:reached], fanout).sum())
-            nodes, edges = nodes + reached, edges + reached
+            nodes = nodes + reached
+            edges = edges + reached
         return min(nodes, self._nodes), min(edges, len(self._edges))
 
     def around(
@@ -68,8 +71,11 @@ class Neighborhoods:
         # Used again: filling one for 10⁷ nodes takes longer than a draw around a thousand of them.
         place = self._places.pop() if self._places else np.full(self._nodes, -1, np.int64)
         place[seeds] = np.arange(len(seeds))
-        nodes, frontier, count = [seeds], seeds, len(seeds)
-        edges, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        nodes = [seeds]
+        frontier = seeds
+        count = len(seeds)
+        edges = [np.empty(0, np.int64)]
+        targets = [np.empty(0, np.int64)]
         for fanout in fanouts:
             sampled, owner = self._drawn(frontier, fanout, generator, replace)
             edges.append(sampled)
@@ -77,11 +83,14 @@ class Neighborhoods:
             frontier = _met(self._source[sampled].astype(np.int64, copy=False), place, count)
             count += len(frontier)
             nodes.append(frontier)
-        met, hops = np.concatenate(nodes), [len(each) for each in edges[1:]]
+        met = np.concatenate(nodes)
+        hops = [len(each) for each in edges[1:]]
         if induced:
             found, owner = self._drawn(met, -1, generator, replace=False)
             inside = place[self._source[found]] >= 0
-            edges, targets, hops = [found[inside]], [owner[inside]], []
+            edges = [found[inside]]
+            targets = [owner[inside]]
+            hops = []
         taken = np.concatenate(edges)
         ends = place[self._source[taken]], np.concatenate(targets)
         place[met] = -1
@@ -108,7 +117,8 @@ class Neighborhoods:
 @njit_nogil()
 def _lowest(start: I64, degree: I64, most: int, rank: F64) -> tuple[I64, I64]:
     """Positions from ``start`` of at most so many edges of each node, by ``rank``; and the node of each."""
-    taken, owner = np.empty_like(rank, np.int64), np.empty_like(rank, np.int64)
+    taken = np.empty_like(rank, np.int64)
+    owner = np.empty_like(rank, np.int64)
     order = np.empty(SMALL, np.int64)
     first = count = 0
     for i in range(len(start)):
@@ -124,7 +134,8 @@ def _lowest(start: I64, degree: I64, most: int, rank: F64) -> tuple[I64, I64]:
                     at -= 1
                 order[at] = j
         for j in range(min(most, len(own))):
-            taken[count], owner[count] = start[i] + order[j], i
+            taken[count] = start[i] + order[j]
+            owner[count] = i
             count += 1
     return taken[:count], owner[:count]
 
@@ -136,6 +147,7 @@ def _met(sources: I64, place: I64, count: int) -> I64:
     found = 0
     for node in sources:
         if place[node] < 0:
-            place[node], met[found] = count + found, node
+            place[node] = count + found
+            met[found] = node
             found += 1
     return met[:found]

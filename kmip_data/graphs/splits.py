@@ -35,7 +35,8 @@ def shuffled_split(pool: Sequence[int], test: Sequence[int], *, val: int, seed: 
     train list, then of the test list; the first ``val`` of the train list validate.
     """
     generator = random.Random(seed)  # noqa: S311 -- the recipe to reproduce, nothing secret
-    train, tested = list(pool), list(test)
+    train = list(pool)
+    tested = list(test)
     generator.shuffle(train)
     generator.shuffle(tested)
     return {"train": train[val:], "val": train[:val], "test": tested}
@@ -141,13 +142,15 @@ def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
 
 def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: int = 0) -> Parts:
     """Deal all positions to parts of given sizes: the first against the others, then among these likewise."""
-    rows, parts = np.arange(len(labels)), {}
+    rows = np.arange(len(labels))
+    parts = {}
     names = list(sizes)
     for i, name in enumerate(names[:-1]):
         taken, others = stratified_draw(
             labels[rows], sum(sizes[rest] for rest in names[i + 1 :]), seed=seed
         )
-        parts[name], rows = rows[taken].tolist(), rows[others]
+        parts[name] = rows[taken].tolist()
+        rows = rows[others]
     return {**parts, names[-1]: rows.tolist()}
 
 

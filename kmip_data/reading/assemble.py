@@ -77,7 +77,8 @@ def _of_column(column: Column) -> Field:
 
 
 def _of_view(source: Field, view: View) -> Field:
-    component, count = source.stored.itemsize * math.prod(source.shape[1:]), view.stop - view.start
+    component = source.stored.itemsize * math.prod(source.shape[1:])
+    count = view.stop - view.start
     part = replace(
         source, shape=(count, *source.shape[1:]), width=count * component, num_classes=None
     )
@@ -88,7 +89,8 @@ _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thr
 #: Rows read between two releases of the map. Each maps up to 16 pages: of a city of 10⁷ nodes 2.0 GB then
 #: count as memory of the process, without a release 3.1 GB; one costs 60 ms.
 _TOUCHED: Final = 2**16
-_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
+_INT64 = np.dtype(np.int64)
+_FLOAT32 = np.dtype(np.float32)
 _NO_EDGES: Final = np.empty((2, 0), _INT64)
 
 #: Attribute, level, shape of a row, presented dtype, stored dtype where it is another.
@@ -106,7 +108,10 @@ class Assembler:
     def __init__(
         self, store: ShardStore, fields: Sequence[Field], *, edges: bool, lengths: bool
     ) -> None:
-        self.store, self.fields, self.edges, self.lengths = store, tuple(fields), edges, lengths
+        self.store = store
+        self.fields = tuple(fields)
+        self.edges = edges
+        self.lengths = lengths
         names = [field.attribute for field in fields]
         names += [name for name, given in (("edge_index", edges), ("edge_attr", lengths)) if given]
         self.names = sorted(names, key=_rank)
@@ -124,7 +129,8 @@ class Assembler:
             rows.append((NEIGHBOR, self._k * index.itemsize, gather.NODE, 0))
         elif edges or lengths:
             rows += [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
-        self._rows, self._like = tuple(rows), np.empty(0, index)
+        self._rows = tuple(rows)
+        self._like = np.empty(0, index)
         self._outputs: list[_Output] = [
             (
                 f.attribute,
@@ -227,7 +233,8 @@ class Assembler:
             return values, int(pointers[gather.NODE, 1])
         totals = self.store.count[:, graph].tolist()
         values, target, converted = _allocate(self._outputs, totals)
-        width, index = -1, _NO_EDGES
+        width = -1
+        index = _NO_EDGES
         if self.edges or self.lengths:
             width = self._k or 0
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64)
@@ -253,7 +260,8 @@ class Assembler:
         only = np.array([graph])
         edges = table[len(self._outputs) :].take(only, axis=1)
         self._check_edges(edges, self.store.count.take(only, axis=1), only)
-        first, count = self.store.start[gather.EDGE, graph], self.store.count[gather.EDGE, graph]
+        first = self.store.start[gather.EDGE, graph]
+        count = self.store.count[gather.EDGE, graph]
         view = self.store.shards[self.store.shard[graph]].mapped(EDGE_INDEX)
         return None if view is None else view[:, first : first + count]
 
@@ -299,10 +307,8 @@ class Assembler:
     def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
         """Refuse edges that lead out of their graph: compiled code follows edges without checking."""
         if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
-            what, nodes = (
-                "an edge leads out of its graph",
-                f"nodes below {counts[gather.NODE, b]:,}",
-            )
+            what = "an edge leads out of its graph"
+            nodes = f"nodes below {counts[gather.NODE, b]:,}"
             raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:
@@ -322,7 +328,8 @@ def _allocate(
 ) -> tuple[dict[str, torch.Tensor], I64, list[tuple[NDArray[Any], NDArray[Any]]]]:
     """Return a tensor for each output, the addresses to copy to, and pairs to convert afterwards."""
     values: dict[str, torch.Tensor] = {}
-    addresses, converted = [], []
+    addresses = []
+    converted = []
     for attribute, level, shape, presented, stored in outputs:
         array, tensor = empty((totals[level], *shape), presented, pin=pin)
         values[attribute] = tensor
@@ -352,7 +359,8 @@ def _bounds(field: Field) -> tuple[Field, float, float] | None:
         return None
     stored = np.iinfo(field.stored)
     low, most = (0, 1) if field.presented.kind == "b" else (field.low, field.most)
-    low, most = stored.min if low is None else low, stored.max if most is None else most
+    low = stored.min if low is None else low
+    most = stored.max if most is None else most
     return (field, low, most) if low > stored.min or most < stored.max else None
 
 

@@ -81,7 +81,8 @@ def make_batch(
     slice_dict: dict[str, torch.Tensor] = {}
     inc_dict: dict[str, torch.Tensor | None] = {}
     for attribute in assembler.names:
-        name, field = attribute, fields.get(attribute)
+        name = attribute
+        field = fields.get(attribute)
         if field is not None and field.level == "graph":
             if name == "num_nodes":
                 _count_nodes(store, pointers)
@@ -90,13 +91,15 @@ def make_batch(
                 field, values[name], slices, none
             )
         elif field is not None:
-            slice_dict[name], inc_dict[name] = slices[field.level], none
+            slice_dict[name] = slices[field.level]
+            inc_dict[name] = none
         elif name == "edge_index":
             name = "neighbor" if compact else name
             slice_dict[name] = slices["node" if compact else "edge"]
             inc_dict[name] = none if compact else slices["node"][:-1]
         else:  # lengths of the edges
-            slice_dict[name], inc_dict[name] = slices["edge"], none
+            slice_dict[name] = slices["edge"]
+            inc_dict[name] = none
         mapping[name] = values[name]
         if name in follow:
             mapping[f"{name}_batch"] = torch.arange(size).repeat_interleave(slice_dict[name].diff())
@@ -116,7 +119,8 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
 
     A ``batch`` that is not a sorted vector of ``rows`` graph numbers is a ``UsageError``.
     """
-    ptr, graph = getattr(batch, "ptr", None), getattr(batch, "batch", None)
+    ptr = getattr(batch, "ptr", None)
+    graph = getattr(batch, "batch", None)
     if ptr is not None or graph is None:
         return ptr
     return pointers_from_numbers(graph, rows)

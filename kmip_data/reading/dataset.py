@@ -105,7 +105,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     def _choose(self, part: str | None) -> None:
         """Read the split: which records are in the part, or the masks of a single graph."""
-        names, info = list(self.card.splits), f"kmip-data info {self.build.path}"
+        names = list(self.card.splits)
+        info = f"kmip-data info {self.build.path}"
         if part is None and (len(self._store) != 1 or self.split_name not in names):
             return
         if self.split_name is None:
@@ -342,7 +343,8 @@ def _divide_names(
     if names is None:
         return None, []
     names = [names] if isinstance(names, str) else names
-    there, schema = added_names(build.path), build.card.schema_
+    there = added_names(build.path)
+    schema = build.card.schema_
     own = {column.attribute for column in schema.columns} | {
         view.attribute for view in schema.views
     }

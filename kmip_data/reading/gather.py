@@ -79,7 +79,8 @@ def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, 
     for b in range(start, stop):
         for f in range(target.size):
             level, stride, offset, part, widened = layout[:, f]
-            first, rows = pointers[level, b], pointers[level, b + 1] - pointers[level, b]
+            first = pointers[level, b]
+            rows = pointers[level, b + 1] - pointers[level, b]
             if widened == 8:
                 _widen(target[f] + first * part * 8, source[f, b], rows * part, np.int64)
             elif widened == 4:
@@ -94,10 +95,8 @@ def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, 
 def _widen(to: int, start: int, count: int, dtype: Any) -> None:
     """Write ``uint8`` numbers as ``dtype``."""
     if count > 0:
-        out, stored = (
-            carray(_pointer(to), (count,), dtype),
-            carray(_pointer(start), (count,), np.uint8),
-        )
+        out = carray(_pointer(to), (count,), dtype)
+        stored = carray(_pointer(start), (count,), np.uint8)
         for i in range(count):
             out[i] = stored[i]
 
@@ -108,7 +107,8 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
     # 32,768 rows of three of nine columns: word by word 98 µs, in overlapping 16-byte copies 14 µs.
     if part >= 16:
         for i in range(rows):
-            target, source = to + i * part, start + i * stride
+            target = to + i * part
+            source = start + i * stride
             for j in range(0, part - 15, 16):
                 _copy16(target + j, source + j)
             _copy16(target + part - 16, source + part - 16)  # overlaps the previous copy
@@ -135,8 +135,10 @@ def write_edges(
     ``out`` receives (2, ΣE) sources and targets; edges of a table are grouped by target.
     """
     for b in range(start, stop):
-        node, nodes = pointers[NODE, b], pointers[NODE, b + 1] - pointers[NODE, b]
-        first, edges = pointers[EDGE, b], pointers[EDGE, b + 1] - pointers[EDGE, b]
+        node = pointers[NODE, b]
+        nodes = pointers[NODE, b + 1] - pointers[NODE, b]
+        first = pointers[EDGE, b]
+        edges = pointers[EDGE, b + 1] - pointers[EDGE, b]
         if edges > 0:
             for row in range(source.shape[0]):
                 stored = carray(_pointer(source[row, b]), (edges,), like.dtype)
@@ -206,14 +208,14 @@ def edge_lengths(pos: F32, sources: NDArray[Any], targets: NDArray[Any], out: F3
     The edges must have been checked by :func:`first_outside`.
     """
     for e in range(sources.size):
-        i, j = (
-            np.uint64(sources[e]),
-            np.uint64(targets[e]),
-        )  # unsigned: no test for negative indices
+        # unsigned: no test for negative indices
+        i = np.uint64(sources[e])
+        j = np.uint64(targets[e])
         difference = pos[i, 0] - pos[j, 0]
         total = difference * difference
         if pos.shape[1] == 3:  # without a loop, 1.5 times as fast
-            y, z = pos[i, 1] - pos[j, 1], pos[i, 2] - pos[j, 2]
+            y = pos[i, 1] - pos[j, 1]
+            z = pos[i, 2] - pos[j, 2]
             total = (total + y * y) + z * z
         else:
             for axis in range(1, pos.shape[1]):

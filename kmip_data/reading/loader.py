@@ -240,10 +240,14 @@ class GraphLoader(DataLoader[Any]):
         state from between two epochs fits a loader of any order, for example on more GPUs. One from the
         middle of an epoch in another order (other data, batch size, seed, ranks …) is a UsageError.
         """
-        wanted, found = self._fingerprint(), state.get("depends_on")
-        epoch, position, batches = state["epoch"], state["position"], state["batches"]
+        wanted = self._fingerprint()
+        found = state.get("depends_on")
+        epoch = state["epoch"]
+        position = state["position"]
+        batches = state["batches"]
         if found != wanted and position not in {0, batches}:
-            what, again = "The loader's state does not fit this loader.", f"set_epoch({epoch + 1})"
+            what = "The loader's state does not fit this loader."
+            again = f"set_epoch({epoch + 1})"
             raise UsageError(what, expected=str(wanted), found=str(found), next=again)
         self._order.epoch = epoch
         self._order.running = None
@@ -409,7 +413,8 @@ def _refuse_contradictions(
     ordered = rule.shuffle or rule.bucket is not None
     cut = rule.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
     distributed = rank is not None or world_size is not None or rule.even or rule.divide
-    sampled, batched = sampler is not None, batch_sampler is not None
+    sampled = sampler is not None
+    batched = batch_sampler is not None
     clashes = {
         "batch_size or divide with max_nodes": rule.max_nodes
         and (rule.batch_size != 1 or rule.divide),

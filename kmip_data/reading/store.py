@@ -66,7 +66,8 @@ class ShardStore:
 
     def _join(self, card: ColumnsCard) -> None:
         """Open the files of an added column, each with the graphs of its shard."""
-        schema, folder = card.schema_, f"{COLUMNS}/{card.name}"
+        schema = card.schema_
+        folder = f"{COLUMNS}/{card.name}"
         files = [
             self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema)
             for entry in card.files
@@ -119,7 +120,8 @@ class ShardStore:
 
     def read_split(self, entry: SplitEntry) -> SplitFile:
         """Read a split; ``DamagedInput`` if it is not the file that the card names, or of other records."""
-        path, nodes = self.build.path / entry.file, int(self.count[NODE].sum())
+        path = self.build.path / entry.file
+        nodes = int(self.count[NODE].sum())
         records = nodes if len(self) == 1 else len(self)
         try:
             data = read_small(path, max_split_bytes(records))
@@ -130,9 +132,11 @@ class ShardStore:
             what = f"{path} is not the split file that the card names."
             raise self._damaged(what, f"SHA-256 {entry.sha256}", digest)
         split = read_split(path, records=records)
-        expected, found = "each record in one part at most", split.fault(len(self), nodes)
+        expected = "each record in one part at most"
+        found = split.fault(len(self), nodes)
         if found is None and not split.digests.keys() <= entry.parts.keys():
-            expected, found = f"parts {', '.join(entry.parts)}", ", ".join(split.digests)
+            expected = f"parts {', '.join(entry.parts)}"
+            found = ", ".join(split.digests)
         if found is not None:
             raise self._damaged(f"{path} does not fit the shards.", expected, found)
         return split
@@ -158,7 +162,8 @@ class ShardStore:
         parts = []
         for f, b in places:
             (key, _, level, _), graph = wanted[f], graphs[b]
-            start, count = int(self.start[level, graph]), int(self.count[level, graph])
+            start = int(self.start[level, graph])
+            count = int(self.count[level, graph])
             parts.append(
                 (self._added.get(key, self.shards)[self.shard[graph]], key, start, start + count)
             )

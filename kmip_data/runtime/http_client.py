@@ -52,7 +52,9 @@ class MirrorFailed(Exception):
     ) -> None:
         super().__init__(reason)
         self.reason = without_controls(without_secrets(reason))
-        self.again, self.stalled, self.wait = again, stalled, wait
+        self.again = again
+        self.stalled = stalled
+        self.wait = wait
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,8 @@ def _follow(ask: Callable[[str], requests.Response], url: str) -> requests.Respo
         if not response.is_redirect:
             return response
         response.close()
-        secure, new = url.lower().startswith("https:"), ""
+        secure = url.lower().startswith("https:")
+        new = ""
         with contextlib.suppress(ValueError):
             url = urllib.parse.urljoin(url, response.headers["Location"])
             new = urllib.parse.urlsplit(url).scheme
@@ -251,7 +254,8 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
     connection was cut, or too little comes.
     """
     reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
-    received, waited = 0, 0.0
+    received = 0
+    waited = 0.0
     while True:
         before = time.monotonic()
         limit: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -278,7 +282,8 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
         received += len(piece)
         waited += time.monotonic() - before
         if received >= patience.rate * patience.stall:
-            received, waited = 0, 0.0
+            received = 0
+            waited = 0.0
         elif waited > patience.stall:
             raise MirrorFailed(reason, again=True, stalled=True)
         yield piece
@@ -327,7 +332,8 @@ def retry_after(value: str | None) -> float | None:
 
 def from_exception(error: requests.RequestException) -> MirrorFailed:
     """Return the failure that an exception of ``requests`` means."""
-    text, kinds = _innermost(error), requests.exceptions
+    text = _innermost(error)
+    kinds = requests.exceptions
     if isinstance(error, kinds.SSLError):
         return MirrorFailed(
             f"has no TLS certificate that is trusted here ({text}); TLS is never switched off "

@@ -34,7 +34,10 @@ class Progress:
         quiet: bool = False,
     ) -> None:
         self.description = without_controls(description)
-        self.total, self.unit, self.done, self.quiet = total, unit, initial, quiet
+        self.total = total
+        self.unit = unit
+        self.done = initial
+        self.quiet = quiet
         self._bar: Any = None
         self._last = time.monotonic()
         if not quiet and sys.stderr.isatty():

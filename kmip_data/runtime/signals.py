@@ -80,7 +80,8 @@ def terminable() -> Iterator[None]:
         came.append(number)
         (end if number in ENDING else signal.default_int_handler)(number, frame)
 
-    hook, sys.unraisablehook = sys.unraisablehook, repeating(sys.unraisablehook)
+    hook = sys.unraisablehook
+    sys.unraisablehook = repeating(sys.unraisablehook)
     for number in mine:
         signal.signal(number, stop)
     try:

@@ -201,13 +201,15 @@ def ahead(items: Iterable[T], make: Callable[[T], R], *, threads: int, depth: in
         item, future = waiting.popleft()
         return future.result() if os.getpid() == owner else make(item)
 
-    executor, owner = start(), os.getpid()
+    executor = start()
+    owner = os.getpid()
     waiting: deque[tuple[T, Future[R]]] = deque()
     try:
         for item in items:
             if os.getpid() != owner:
                 _abandoned.append(executor)
-                executor, owner = start(), os.getpid()
+                executor = start()
+                owner = os.getpid()
                 waiting = deque((old, executor.submit(make, old)) for old, _ in waiting)
             waiting.append((item, executor.submit(make, item)))
             if len(waiting) > depth:

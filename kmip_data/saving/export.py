@@ -30,7 +30,8 @@ from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.push import PARQUET, dataset_page
 
 _GROUP_BYTES: Final = 2**26  #: arrays in memory at a time: a row group, or one larger graph
-_KEY, _SPLIT = "key", "split"
+_KEY = "key"
+_SPLIT = "split"
 
 
 def parts_of(build: Build) -> dict[str, I64]:
@@ -39,7 +40,8 @@ def parts_of(build: Build) -> dict[str, I64]:
     Records of no part are ``unassigned``. Without a split of records all are ``graphs``: a single graph has
     masks of its nodes instead.
     """
-    store, name = open_store(build), build.card.default_split
+    store = open_store(build)
+    name = build.card.default_split
     split = store.read_split(build.card.splits[name]) if name else None
     parts = dict(split.parts or {}) if split is not None else {}
     rest = "unassigned" if parts else "graphs"
@@ -56,11 +58,13 @@ class _Tables:
     def __init__(self, build: Build) -> None:
         import pyarrow as pa
 
-        self._arrow, self._store = pa, open_store(build)
+        self._arrow = pa
+        self._store = open_store(build)
         fields, edges = item_fields(self._store.schema)
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=False)
         self._fields = {field.attribute: field for field in fields}
-        self._keys, self._masks = self._store.keys(), {}
+        self._keys = self._store.keys()
+        self._masks = {}
         if name := build.card.default_split:
             code = self._store.read_split(build.card.splits[name]).node_code
             if code is not None:
@@ -74,7 +78,8 @@ class _Tables:
         self.schema = pa.schema(types | dict.fromkeys(self._masks, pa.list_(pa.bool_())))
 
     def _type(self, name: str) -> Any:
-        pa, field = self._arrow, self._fields.get(name)
+        pa = self._arrow
+        field = self._fields.get(name)
         if field is None:
             return pa.list_(pa.list_(pa.int64()))
         if field.form == "text":
@@ -111,7 +116,8 @@ class _Tables:
         return self._arrow.table({**own, **arrays}, schema=self.schema)
 
     def _column(self, name: str, values: NDArray[Any], pointers: I64) -> Any:
-        pa, field = self._arrow, self._fields.get(name)
+        pa = self._arrow
+        field = self._fields.get(name)
         if field is None:
             return self._edges(values, pointers)
         if field.form == "text":
@@ -130,7 +136,8 @@ class _Tables:
 
     def _edges(self, index: NDArray[Any], pointers: I64) -> Any:
         """Two lists a graph, of nodes numbered within it."""
-        edges, counts = pointers[gather.EDGE], np.diff(pointers[gather.EDGE])
+        edges = pointers[gather.EDGE]
+        counts = np.diff(pointers[gather.EDGE])
         index = index - np.repeat(pointers[gather.NODE, :-1], counts)
         pairs = [index[:, start:stop].reshape(-1) for start, stop in itertools.pairwise(edges)]
         inner = np.concatenate([[0], np.cumsum(np.repeat(counts, 2))])
@@ -152,7 +159,8 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
     import pyarrow as pa
     from pyarrow import parquet
 
-    found, parts = {}, parts_of(build)
+    found = {}
+    parts = parts_of(build)
     with Progress(
         f"parquet {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
@@ -199,10 +207,8 @@ def _with_records(
 ) -> dict[str, Any]:
     """Return the Croissant of a build with its Parquet files, and a record set for each."""
     found = build_croissant(build.card)
-    schema, fields = (
-        _Tables(build).schema,
-        {f.attribute: f for f in item_fields(build.card.schema_)[0]},
-    )
+    schema = _Tables(build).schema
+    fields = {f.attribute: f for f in item_fields(build.card.schema_)[0]}
     meaning = {column.attribute: column.doc for column in build.card.schema_.columns}
     kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-parquet"}
     found["distribution"] += [

@@ -131,7 +131,8 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
     """Look at every graph once, and return all again: their schema is known after the last."""
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data) else dataset
-    survey, kept = Survey(), []
+    survey = Survey()
+    kept = []
     for number, data in enumerate(dataset):
         graph = plain_graph(data, f"{number:08d}" if names is None else names[number])
         survey.add(graph)
@@ -217,7 +218,8 @@ def _write_build(
     per_graph, per_node, per_edge = bytes_per(schema)
     shards: list[ShardEntry] = []
     waiting: list[GraphRecord] = []
-    counted, used = UnitStatistics(schema), 0
+    counted = UnitStatistics(schema)
+    used = 0
 
     def write() -> None:
         file = f"shards/{len(shards):05d}.h5"

@@ -40,7 +40,8 @@ class PlainGraph:
 
 def plain_graph(data: Any, name: str) -> PlainGraph:
     """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays; refuse all else."""
-    unfit, kind = f"Graph {name} cannot be saved", type(data).__name__
+    unfit = f"Graph {name} cannot be saved"
+    kind = type(data).__name__
     if not isinstance(data, Data) or isinstance(data, Batch):
         what = f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data)."
         raise UsageError(
@@ -125,7 +126,8 @@ class _Attribute:
             )
         self.levels &= fits
         if value.size and self.dtype.kind in "iub":
-            low, high = int(value.min()), int(value.max())
+            low = int(value.min())
+            high = int(value.max())
             self.low = low if self.low is None else min(self.low, low)
             self.high = high if self.high is None else max(self.high, high)
         elif value.size and self.finite:
@@ -203,7 +205,8 @@ class Survey:
         self.sizes.append((graph.num_nodes, graph.num_edges or 0))
         self._digest.update(f"{graph.name} {graph.num_nodes}\n".encode())
         for name, value in graph.values.items():
-            attribute, kind = self._attributes[name], graph.kinds[name]
+            attribute = self._attributes[name]
+            kind = graph.kinds[name]
             if kind != attribute.kind:
                 what = f"Attribute {name!r} of graph {graph.name} has another type than before"
                 raise UsageError(f"{what}: {kind}, not {attribute.kind}.")

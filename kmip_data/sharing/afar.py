@@ -54,7 +54,10 @@ class Copies:
     def __init__(
         self, remote: Remote, share: Share, digests: BlockDigests, folder: Path, root: Path
     ) -> None:
-        self.remote, self.folder, self._digests, self._root = remote, folder, digests, root
+        self.remote = remote
+        self.folder = folder
+        self._digests = digests
+        self._root = root
         self.sizes = {entry.file: entry.bytes for entry in share.files}
         self._works: dict[int, _Work] = {}
 
@@ -67,7 +70,8 @@ class Copies:
         Raises what :meth:`Remote.range` does, and ``DamagedInput`` where a block is not what was pushed.
         """
         self.bring(blocks_between(file, start, stop))
-        data, path = np.empty(0, np.uint8), self.folder / file
+        data = np.empty(0, np.uint8)
+        path = self.folder / file
         with contextlib.suppress(OSError), open_regular(path) as copy:
             data = np.fromfile(copy, np.uint8, stop - start, offset=start)
         if len(data) != stop - start:
@@ -78,7 +82,8 @@ class Copies:
 
     def bring(self, wanted: Iterable[Key]) -> None:
         """Copy the blocks that are not there yet, neighbours together."""
-        work, keys = self._work(), set(wanted)
+        work = self._work()
+        keys = set(wanted)
         with work.lock:
             for run in _runs(sorted(keys - work.blocks.keys())):
                 work.blocks.update(dict.fromkeys(run, work.pool.submit(self._copy, work, run)))
@@ -107,7 +112,8 @@ class Copies:
             raise
 
     def _is_there(self, file: str, block: int) -> bool:
-        start, size = block * BLOCK, self.sizes[file]
+        start = block * BLOCK
+        size = self.sizes[file]
         with contextlib.suppress(OSError), open_regular(self.folder / file) as copy:
             if os.fstat(copy.fileno()).st_size == size:
                 copy.seek(start)
@@ -117,8 +123,10 @@ class Copies:
 
     def _fetch(self, file: str, first: int, count: int) -> None:
         """Fetch ``count`` blocks of a file in one request, and write them once they are verified."""
-        size, path = self.sizes[file], self.folder / file
-        start, stop = first * BLOCK, min(size, (first + count) * BLOCK)
+        size = self.sizes[file]
+        path = self.folder / file
+        start = first * BLOCK
+        stop = min(size, (first + count) * BLOCK)
         data = self.remote.range(file, start, stop)
         if data is None or len(data) != stop - start:
             found = "no such file" if data is None else f"one of {start + len(data):,}"
@@ -204,7 +212,8 @@ class ShardAfar(Shard):
     """A remote shard: read by block instead of mapped, otherwise checked and read like any other."""
 
     def __init__(self, build: BuildAfar, file: str) -> None:
-        self.file, self._copies = file, build.copies
+        self.file = file
+        self._copies = build.copies
         # HDF5 holds h5py's lock while it reads. A thread that fetches could collect garbage with objects of
         # h5py in it and wait for that lock, so missing blocks are fetched between two tries to open.
         while True:
@@ -243,7 +252,8 @@ class ShardAfar(Shard):
 
     def places(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges of bytes in the file that rows ``start:stop`` of a dataset lie in."""
-        entry, offset = self._entry(key), self._offsets[key] or 0
+        entry = self._entry(key)
+        offset = self._offsets[key] or 0
         size = entry.dtype.itemsize if entry.axis else entry.row_bytes
         for plane in range(entry.row[0] if entry.axis else 1):
             first = offset + plane * size * self.edges
@@ -255,7 +265,8 @@ class _Opened(RandomAccess):
 
     def __init__(self, copies: Copies, file: str) -> None:
         super().__init__(copies.sizes[file], self._read)
-        self._copies, self._file = copies, file
+        self._copies = copies
+        self._file = file
         self.missing: list[Key] = []
 
     def _read(self, start: int, stop: int) -> memoryview:

@@ -94,7 +94,8 @@ def pull(
 def _pull_build(
     received: Received, folder: Path, columns: Sequence[str] | None, *, quiet: bool
 ) -> Pulled:
-    card, entries = _card(received), received.entries
+    card = _card(received)
+    entries = received.entries
     added = {
         name: [entry for entry in entries.values() if entry.file.startswith(f"{COLUMNS}/{name}/")]
         for name in sorted(
@@ -181,7 +182,8 @@ def _end(folder: Path, card: Card) -> bool:
 
 def _card(received: Received) -> Card:
     """Return the card of a push, once the files it names are those that were pushed."""
-    where, data = f"{received.remote.address}/{CARD_NAME}", received.read(CARD_NAME)
+    where = f"{received.remote.address}/{CARD_NAME}"
+    data = received.read(CARD_NAME)
     try:
         card = Card.model_validate_json(data)
     except (ValueError, RecursionError) as error:

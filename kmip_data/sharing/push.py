@@ -56,11 +56,13 @@ def push_build(
     Raises ``LicenseNotAccepted`` where its licence does not let it be passed on; ``DamagedInput`` where a
     file is not what the card says; else as :func:`push`.
     """
-    card, path = build.card, build.path
+    card = build.card
+    path = build.path
     _refuse_license(card)
     known = card.digests
     for name in added_names(path):
-        folder, columns = f"{COLUMNS}/{name}", read_columns(build, name)
+        folder = f"{COLUMNS}/{name}"
+        columns = read_columns(build, name)
         known |= {f"{folder}/{file}": digest for file, digest in columns.digests.items()}
         known[f"{folder}/{CARD_NAME}"] = hashlib.sha256(columns.to_json().encode()).hexdigest()
     content: dict[str, Path | bytes] = {file: path / file for file in known}
@@ -139,7 +141,8 @@ def push(
 
 def _checked_address(address: str, kind: str, source: Path) -> Remote:
     """Return the address, unless the folder ``source`` cannot be pushed there."""
-    name, remote = source.name, Remote(address)
+    name = source.name
+    remote = Remote(address)
     if not is_name(name):
         raise UsageError(
             f"The folder {name!r} cannot be pushed under its name.", expected=NAME_WORDS
@@ -249,11 +252,13 @@ def _described(
     """Read every file once: the manifest and the bytes of its side file."""
     if len(content) > MAX_FILES:
         raise UsageError(f"{name} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
-    files, blocks = [], bytearray()
+    files = []
+    blocks = bytearray()
     for file, source in content.items():
         if file == PAGE_NAME:
             continue
-        whole, size = hashlib.sha256(), 0
+        whole = hashlib.sha256()
+        size = 0
         try:
             for block in blocks_of(source):
                 whole.update(block)
@@ -279,7 +284,8 @@ def header(fields: Mapping[str, Any]) -> str:
 
 def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields of the hub for a licence as a card has it."""
-    name, link = str(terms.get("name", "")), str(terms.get("url", ""))
+    name = str(terms.get("name", ""))
+    link = str(terms.get("url", ""))
     if name in _LICENSES or not name:
         return {"license": _LICENSES.get(name, "unknown")}
     return {"license": "other", "license_name": name, **({"license_link": link} if link else {})}

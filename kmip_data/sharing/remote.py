@@ -79,11 +79,9 @@ class Remote:
     """
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
-        self._patient, self._target, self.address = (
-            patient,
-            address,
-            shown_address(address).rstrip("/"),
-        )
+        self._patient = patient
+        self._target = address
+        self.address = shown_address(address).rstrip("/")
         self._patience = http.Patience.from_environment()
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
@@ -91,10 +89,8 @@ class Remote:
         if self.writable:
             system, root = file_system(address)
             names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
-            self.folder, self._is_hub = (
-                Path(root or "/") if "local" in names else None,
-                "hf" in names,
-            )
+            self.folder = Path(root or "/") if "local" in names else None
+            self._is_hub = "hf" in names
         self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
@@ -249,7 +245,8 @@ class Remote:
         base, mark, query = self._target.partition("#")[0].partition("?")
         url = f"{base.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}"
         # An answer that is compressed on the way would be bytes of something else.
-        headers, partial = {"Accept-Encoding": "identity"}, bool(start) or stop is not None
+        headers = {"Accept-Encoding": "identity"}
+        partial = bool(start) or stop is not None
         if partial:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
         with http.open_response(url, headers, self._patience, _session()) as response:
@@ -304,7 +301,9 @@ class _Body:
     """The body of an answer, of at least ``size`` bytes, as a file."""
 
     def __init__(self, pieces: Iterator[bytes], size: int) -> None:
-        self._pieces, self._rest, self._size = pieces, b"", size
+        self._pieces = pieces
+        self._rest = b""
+        self._size = size
 
     def read(self, count: int) -> bytes:
         """Return at most ``count`` bytes, none at the end."""
@@ -338,7 +337,8 @@ def _session() -> http.Session:
     if (
         getattr(_own, "owner", None) != os.getpid()
     ):  # a forked child shares no connection with its parent
-        _own.owner, _own.session = os.getpid(), http.Session()
+        _own.owner = os.getpid()
+        _own.session = http.Session()
     session: http.Session = _own.session
     return session
 

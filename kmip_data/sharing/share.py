@@ -92,7 +92,8 @@ class BlockDigests:
             raise damaged(f"{address}/{BLOCKS_NAME}", expected, f"{len(data):,} bytes")
         starts = itertools.accumulate((entry.blocks for entry in share.files), initial=0)
         self._first = dict(zip((entry.file for entry in share.files), starts, strict=False))
-        self._data, self._address = data, address
+        self._data = data
+        self._address = address
 
     def digest(self, file: str, block: int) -> str:
         """SHA-256 (hex) of a block."""
@@ -124,6 +125,7 @@ def parse_share(data: bytes, address: str) -> Share:
 
 def damaged(what: str, expected: str, found: str) -> DamagedInput:
     """Return the error for what lies at an address and is not what was pushed."""
-    left, again = "nothing that was not verified", "ask whoever pushed it to push it again"
+    left = "nothing that was not verified"
+    again = "ask whoever pushed it to push it again"
     what = f"{what} is not what was pushed."
     return DamagedInput(what, expected=expected, found=found, left=left, next=again)

@@ -69,7 +69,9 @@ def ask(
     with opened.applied("exploring") as module, recording(module.model) as recorder:
         logits = module(batch.to(opened.device.kind))[0].float().cpu()
     nodes, layers = chosen_keys(recorder, int(batch.num_nodes), pairs)
-    task, card, words = data.task, data.build.card, ""
+    task = data.task
+    card = data.build.card
+    words = ""
     if task.level == "graph" and (column := target_column(card.schema_)) is not None:
         words = label_words(column, prediction_of(task, logits[0]), card.class_names)
     named = task.level == "node" and task.kind == "single-label"
@@ -149,13 +151,15 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     """
     kept = min(count, pairs // max(1, sum(layer.heads * layer.k for layer in recorder.layers)))
     draw = np.random.Generator(np.random.PCG64(0)).choice(count, kept, replace=False)
-    nodes, found = torch.from_numpy(np.sort(draw)), list[ChosenKeys]()
+    nodes = torch.from_numpy(np.sort(draw))
+    found = list[ChosenKeys]()
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
         queries, keys, values = (tensor.float() for tensor in recorded)
         chosen = attend_to_best(
             queries, keys, values, layer.k, repeat_first_key=layer.legacy_padding
         )
-        indices, weights = chosen.indices[:, nodes], chosen.weights[:, nodes]
+        indices = chosen.indices[:, nodes]
+        weights = chosen.weights[:, nodes]
         found.append(ChosenKeys(indices.numpy(), weights.masked_fill(indices < 0, 0).numpy()))
     return nodes, found
 
@@ -174,10 +178,8 @@ def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
         measured = measure_parts(module, opened.data, opened.data.parts, device)
         #: Part -> (C, C), true class by predicted class.
         found = {part: counted.rows.compute().long() for part, counted in measured.items()}
-    build, rows = (
-        opened.data.build,
-        {part: confusion.sum(1).tolist() for part, confusion in found.items()},
-    )
+    build = opened.data.build
+    rows = {part: confusion.sum(1).tolist() for part, confusion in found.items()}
     names = (
         read_city_map(build).class_ranges() if is_city(build.card) else list(build.card.class_names)
     )
@@ -236,7 +238,8 @@ def by_distance(
 
 
 def _name(number: int) -> str:
-    first, last = STARTS[number], (*STARTS[1:], None)[number]
+    first = STARTS[number]
+    last = (*STARTS[1:], None)[number]
     return (
         f"{first}+" if last is None else str(first) if last == first + 1 else f"{first}–{last - 1}"
     )

@@ -38,8 +38,10 @@ def known_pairs() -> dict[str, Pair]:
     cayley = [
         ((a, b), ((a + i) % 4, (b + j) % 4)) for a, b in torus for i, j in ((0, 1), (1, 0), (1, 1))
     ]
-    rook, shrikhande = nx.line_graph(nx.complete_bipartite_graph(4, 4)), nx.Graph(cayley)
-    five, eight = rings(5), rings(8)
+    rook = nx.line_graph(nx.complete_bipartite_graph(4, 4))
+    shrikhande = nx.Graph(cayley)
+    five = rings(5)
+    eight = rings(8)
     for graph in (*five, *eight):
         graph.add_edge(
             0, len(graph) // 2
@@ -84,7 +86,8 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     """
     ptr = np.cumsum([0, *map(len, relations)])
     kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
-    colour, found = _numbered(start[:, None]), []
+    colour = _numbered(start[:, None])
+    found = []
     for _ in range(ptr[-1] + 1):
         found.append([colour[a:b] for a, b in pairwise(ptr)])
         seen = np.full((ptr[-1], int(np.diff(ptr).max())), -1)
@@ -115,7 +118,8 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
     graphs = as_graphs(matrices)
     columns = {} if encoding is None else encoded(graphs, encoding)
     columns.pop("node/lappe_vectors", None)
-    sizes, rows = np.diff(graphs.node_ptr), [np.zeros((graphs.node_ptr[-1], 1))]
+    sizes = np.diff(graphs.node_ptr)
+    rows = [np.zeros((graphs.node_ptr[-1], 1))]
     rows += [
         np.repeat(v, sizes, 0) if key.startswith("graph/") else v for key, v in columns.items()
     ]
@@ -186,7 +190,8 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
         for pair, both in zip(pairs.values(), orders, strict=True)
     ]
     graphs = as_graphs([matrix for four in fours for matrix in four])
-    edges, ptr = torch.from_numpy(graphs.joined()), torch.from_numpy(graphs.node_ptr)
+    edges = torch.from_numpy(graphs.joined())
+    ptr = torch.from_numpy(graphs.node_ptr)
     batch = Data(x=torch.ones(int(ptr[-1]), 1, dtype=torch.float64), edge_index=edges, ptr=ptr)
     # Pair by pair: of many graphs, different values of an encoding are near enough to be taken for one.
     columns = functools.cache(
@@ -295,11 +300,10 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
     begins with the blocks that are there and new ones that change nothing, so a larger class begins where the
     smaller one ended; it is trained for ``steps`` batches of points drawn from U.
     """
-    target, unseen = (
-        transformer(TARGET, None, 2, seed).requires_grad_(False),
-        _points(2000, seed + 1),
-    )
-    network, wanted = nn.Sequential(), target(unseen)
+    target = transformer(TARGET, None, 2, seed).requires_grad_(False)
+    unseen = _points(2000, seed + 1)
+    network = nn.Sequential()
+    wanted = target(unseen)
     for depth in depths:
         network.extend(transformer(FITTED, k, depth - len(network), seed + depth))
         optimiser = torch.optim.Adam(network.parameters())

@@ -80,7 +80,8 @@ class Recorder:
     def __init__(
         self, layers: list[KMIPAttention], sizes: tuple[int, int | None] = (1, None)
     ) -> None:
-        self.layers, self._range = layers, sizes
+        self.layers = layers
+        self._range = sizes
         self.calls: list[list[Layer]] = [[] for _ in layers]  #: of each layer, in order
         self.sizes: list[int] = []  #: nodes of each graph recorded
 
@@ -110,7 +111,8 @@ class Recorder:
             limits = "{:,} to {} nodes".format(self._range[0], self._range[1] or "any number of")
             step = "another --nodes A..B (with --queries 1000, a large graph takes less time)"
             raise UsageError(f"There is no graph to record of {limits}.", next=step)
-        sizes, layers = self.sizes[:graphs], list[Layer]()
+        sizes = self.sizes[:graphs]
+        layers = list[Layer]()
         for calls in self.calls:
             queries, keys, values = (
                 torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True)
@@ -220,10 +222,12 @@ def run_study(
     input has many equal rows, unless it is alone. ``ks`` rise; default: the paper's, up to the largest graph.
     ``queries``: so many random nodes of each graph, each against all keys.
     """
-    count, sizes = len(projections.layers), projections.sizes
+    count = len(projections.layers)
+    sizes = projections.sizes
     layers = range(min(1, count - 1), count)
     ks = tuple(ks) if ks is not None else paper_ks(max(sizes))
-    samples, found = [], []
+    samples = []
+    found = []
     generator = torch.Generator().manual_seed(0)
     with Progress(
         "layers of graphs", len(layers) * len(sizes), unit="layer", quiet=quiet
@@ -271,7 +275,8 @@ def approximation_error(
     """
     ks = check_ks(ks)
     generator = torch.Generator().manual_seed(seed)
-    error, random = torch.zeros(len(ks), dtype=torch.float64), 0.0
+    error = torch.zeros(len(ks), dtype=torch.float64)
+    random = 0.0
     for head, scores in _score_blocks(queries, keys, values.shape[2]):
         value = values[head].double()
         full = torch.softmax(scores, -1) @ value
@@ -308,7 +313,8 @@ def paper_ks(largest: int) -> tuple[int, ...]:
     >>> paper_ks(20)
     (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 18, 20)
     """
-    found, value = [], 1.0
+    found = []
+    value = 1.0
     while round(value) < largest:
         found.append(round(value))
         value *= 1.2

@@ -74,9 +74,12 @@ class BigBirdAttention(nn.Module):
         check_heads(dim, heads)
         self.pattern = Pattern(heads, block_size, random_blocks, seed, legacy_padding)
         self.query, self.key, self.value = (Linear(dim, dim, bias=False) for _ in range(3))
-        self.output, self.norm_attention = Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
-        self.feed_in, self.feed_out = Linear(dim, dim), Linear(dim, dim)
-        self.norm_out, self.dropout = nn.LayerNorm(dim, eps=norm_eps), nn.Dropout(dropout)
+        self.output = Linear(dim, dim)
+        self.norm_attention = nn.LayerNorm(dim, eps=norm_eps)
+        self.feed_in = Linear(dim, dim)
+        self.feed_out = Linear(dim, dim)
+        self.norm_out = nn.LayerNorm(dim, eps=norm_eps)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, d) to the same.
@@ -116,7 +119,8 @@ class _BlockAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
-        out, kept = torch.zeros_like(queries), []
+        out = torch.zeros_like(queries)
+        kept = []
         for group in plan.groups:
             scores = queries[:, group.queries] @ _gather(keys, group.keys).transpose(2, 3)
             empty = ~plan.filled[group.keys].flatten(2)[:, :, None]
@@ -157,8 +161,10 @@ def _gather(rows: Tensor, lists: Tensor) -> Tensor:
 
 def _add(rows: Tensor, lists: Tensor, values: Tensor) -> None:
     """Add ``values`` (H, M, S · R, d) to the rows that :func:`_gather` took them from."""
-    width, index = rows.shape[2] * rows.shape[3], _flat(rows, lists).flatten()
-    flat, values = rows.view(-1, width), values.reshape(-1, width)
+    width = rows.shape[2] * rows.shape[3]
+    index = _flat(rows, lists).flatten()
+    flat = rows.view(-1, width)
+    values = values.reshape(-1, width)
     if rows.device.type == "cpu":
         flat.index_add_(0, index, values)
     else:  # in one order
@@ -207,7 +213,8 @@ class BlockPlan(NamedTuple):
 def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPlan:
     """Lay out the graphs ``ptr`` (G + 1) on the CPU, for use on a device."""
     # 1. Blocks of all graphs in one row; each graph's last block may be short.
-    sizes, block = ptr.diff(), pattern.block_size
+    sizes = ptr.diff()
+    block = pattern.block_size
     held = (sizes + block - 1) // block  # blocks with nodes
     first = held.cumsum(0) - held
     total = int(held.sum())
@@ -227,7 +234,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         return torch.where(there, places + first[graph[blocks], None], total)
 
     # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is empty.
-    groups, power = [], held[graph].double().log2().ceil()
+    groups = []
+    power = held[graph].double().log2().ceil()
     for value in sorted(set(power[whole].tolist())):
         blocks = (whole & (power == value)).nonzero()[:, 0]
         places = torch.arange(int(held[graph[blocks]].max())).expand(len(blocks), -1)
@@ -236,7 +244,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     #    block), then the random ones of each head.
     blocks = (~whole).nonzero()[:, 0]
     if len(blocks):
-        at, end = place[blocks], length[blocks]
+        at = place[blocks]
+        end = length[blocks]
         window = [
             at * 0,
             torch.where(at > 1, at - 1, -1),
@@ -286,7 +295,8 @@ def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArra
                 # Repeated where there are too few: the published code does so with one, and else fails.
                 drawn[head, row, columns] = np.resize(generator.permutation(np.array(among)), width)
 
-    short, every = count + WINDOW, slice(None)
+    short = count + WINDOW
+    every = slice(None)
     if short < blocks <= short + count:
         half = count // 2
         for rows in (range(1, short), range(short, blocks)):

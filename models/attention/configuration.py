@@ -67,7 +67,9 @@ class KMIPPart(MultiHead):
 
     def check(self, layers: int, dim: int | None) -> None:
         """Every layer must have its k, and the heads fill the channels."""
-        heads, width, msg = self.heads, self.value_dim, ""
+        heads = self.heads
+        width = self.value_dim
+        msg = ""
         if not isinstance(self.k, int) and len(self.k) != layers:
             msg = f"k lists {len(self.k)} numbers, and there are {layers} layers"
         elif width is None:

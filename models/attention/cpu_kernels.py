@@ -58,7 +58,8 @@ def backward(
     factor = keys.dtype.type(scale)
     grad_scores = np.empty(indices.shape, keys.dtype)
     grad_queries = np.empty(queries.shape, keys.dtype)
-    grad_keys, grad_values = np.zeros(keys.shape, keys.dtype), np.zeros(values.shape, keys.dtype)
+    grad_keys = np.zeros(keys.shape, keys.dtype)
+    grad_values = np.zeros(values.shape, keys.dtype)
 
     def of_queries(start: int, stop: int) -> None:
         results = grad_scores, grad_queries

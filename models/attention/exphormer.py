@@ -58,8 +58,10 @@ class ExphormerEdges(nn.Module):
         real_edges: bool = True,
     ) -> None:
         super().__init__()
-        self.virtual_nodes, self.expander = virtual_nodes, expander
-        self.self_loops, self.real_edges = self_loops, real_edges
+        self.virtual_nodes = virtual_nodes
+        self.expander = expander
+        self.self_loops = self_loops
+        self.real_edges = real_edges
         self.expander_edge = nn.Embedding(1, dim)
         # Without a use it stays, for the parameter counts of upstream, but takes no gradient.
         self.expander_edge.requires_grad_(expander or virtual_nodes > 0)
@@ -124,7 +126,8 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
 
 def _complete(ptr: Tensor, chosen: Tensor) -> Tensor:
     """All pairs of different nodes of the chosen graphs: int64 (2, E), on the CPU."""
-    size, first = ptr.diff()[chosen], ptr[:-1][chosen]
+    size = ptr.diff()[chosen]
+    first = ptr[:-1][chosen]
     of = torch.arange(len(size)).repeat_interleave(size * size)
     begin = (size * size).cumsum(0) - size * size
     pair = torch.arange(len(of)) - begin[of]
@@ -175,7 +178,9 @@ class ExphormerAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
-        self.heads, self.clamp, self.dropout = heads, clamp, dropout
+        self.heads = heads
+        self.clamp = clamp
+        self.dropout = dropout
         self.query, self.key, self.value, self.edge = (
             Linear(dim, dim, bias=False) for _ in range(4)
         )
@@ -206,7 +211,8 @@ class ExphormerAttention(nn.Module):
             carried = carried._replace(virtual=self._divide(*totals))
         messages, weights = sums[0]
         for more, heavier in sums[1:]:
-            messages, weights = messages + more, weights + heavier
+            messages = messages + more
+            weights = weights + heavier
         return self._divide(messages, weights), carried
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -36,7 +36,8 @@ def backward(
     grad_keys, grad_values = (torch.zeros_like(rows).flatten(0, 1) for rows in (keys, values))
     used = weights if keep is None else weights * keep
     for part, chosen in _parts(indices, keys.shape[1], max(queries.shape[2], values.shape[2])):
-        weight, of_out = weights[:, part], grad[:, part, None]
+        weight = weights[:, part]
+        of_out = grad[:, part, None]
         grad_values.index_add_(0, chosen.flatten(), (used[:, part, :, None] * of_out).flatten(0, 2))
         grad_weight = (_gather(values, chosen) * of_out).sum(-1)
         if keep is not None:
@@ -61,7 +62,8 @@ def differentiable(
     The scores are computed from queries and keys. It holds the gathered rows, (H, N, k, d), all at once.
     """
     heads = torch.arange(len(indices), device=indices.device)[:, None, None]
-    missing, rows = indices < 0, indices.clamp_min(0).long()
+    missing = indices < 0
+    rows = indices.clamp_min(0).long()
     scores = (queries[:, :, None] * keys[heads, rows]).sum(-1) * scale
     # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
     silent = missing & ~missing.all(-1, keepdim=True)

@@ -158,7 +158,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
     def _check(self, *given: Tensor) -> None:
         """Raise UsageError where query, key and value do not fit each other or the weights."""
         (query, key, value), weight = given, self.out_proj.weight
-        widths, batch = (self.embed_dim, self.kdim, self.vdim), 0 if self.batch_first else 1
+        widths = (self.embed_dim, self.kdim, self.vdim)
+        batch = 0 if self.batch_first else 1
         fits = (
             query.ndim in (2, 3)
             and query.ndim == key.ndim == value.ndim

@@ -145,7 +145,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     queries, keys, values, _, indices, scale, keep, kept_scale = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(queries, keys, values, indices, output[1], keep)
-    ctx.scale, ctx.kept_scale = scale, kept_scale
+    ctx.scale = scale
+    ctx.kept_scale = kept_scale
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:

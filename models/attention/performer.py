@@ -79,7 +79,8 @@ class PerformerAttention(nn.Module):
         super().__init__()
         check_heads(dim, heads)
         inner = heads * head_dim
-        self.heads, self.legacy_mask = heads, legacy_mask
+        self.heads = heads
+        self.legacy_mask = legacy_mask
         features = features or max(1, int(head_dim * math.log(head_dim)))
         self.fast_attention: Any = nn.Module()  # named as published
         self.fast_attention.register_buffer(
@@ -110,7 +111,8 @@ class PerformerAttention(nn.Module):
         queries, keys, values, directions = (
             tensor.to(dtype) for tensor in (*projected, directions)
         )
-        starts, device = pointers(ptr, queries.shape[0]), queries.device
+        starts = pointers(ptr, queries.shape[0])
+        device = queries.device
         most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
         groups = context_of(ptr).kept(tiles_of(starts, most, values.shape[2] + 1, device))
         padding = None
@@ -170,7 +172,9 @@ def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -
 
     ``each`` graph counts for so many besides its own.
     """
-    sizes, groups, members = np.diff(ptr), list[Group](), list[int]()
+    sizes = np.diff(ptr)
+    groups = list[Group]()
+    members = list[int]()
     for graph in np.argsort(-sizes, kind="stable").tolist():
         largest = sizes[members[0]] if members else 0
         if members and (
@@ -186,7 +190,8 @@ def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -
 def _group(members: list[int], ptr: tuple[int, ...], most: int, device: torch.device) -> Group:
     starts = torch.tensor([[ptr[graph]] for graph in members])
     ends = torch.tensor([[ptr[graph + 1]] for graph in members])
-    rows, tiles = starts + torch.arange(int((ends - starts).max())), []
+    rows = starts + torch.arange(int((ends - starts).max()))
+    tiles = []
     for part in torch.split(rows, most, 1) if len(members) == 1 else (rows,):
         inside = None if bool((part < ends).all()) else (part < ends).to(device)
         tiles.append(Tile(torch.minimum(part, ends - 1).to(device), inside))
@@ -206,7 +211,8 @@ class _Favor(torch.autograd.Function):
         groups: tuple[Group, ...], padding: Tensor | None,
     ) -> Tensor:  # fmt: skip
         kernel = _Kernel(keys, values, projection, padding)
-        out, tops = torch.empty_like(values), []
+        out = torch.empty_like(values)
+        tops = []
         for group in groups:
             sums, top = kernel.sums(group)
             tops.append(top)
@@ -255,7 +261,9 @@ class _Kernel:
     def __init__(
         self, keys: Tensor, values: Tensor, projection: Tensor, padding: Tensor | None
     ) -> None:
-        self.keys, self.values, self.padding = keys, values, padding
+        self.keys = keys
+        self.values = values
+        self.padding = padding
         self.scale: float = keys.shape[2] ** -0.25
         self.directions = projection * self.scale  # (m, d)
 

@@ -73,7 +73,8 @@ class TransformerAttention(nn.Module):
     def __init__(self, dim: int, *, heads: int = 4, dropout: float = 0.0) -> None:
         super().__init__()
         check_heads(dim, heads)
-        self.heads, self.dropout = heads, dropout
+        self.heads = heads
+        self.dropout = dropout
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim))
         self.out_proj = Linear(dim, dim)
@@ -97,7 +98,8 @@ class TransformerAttention(nn.Module):
         plan = context_of(ptr).kept(
             equal_sizes(pointers(ptr, projected.shape[0]), projected.device)
         )
-        dropout, start = self.dropout if self.training else 0.0, 0
+        dropout = self.dropout if self.training else 0.0
+        start = 0
         done = [projected[:0, : projected.shape[1] // 3]]
         projected = projected if plan.order is None else projected.index_select(0, plan.order)
         for graphs, nodes in plan.groups:

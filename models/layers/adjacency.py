@@ -167,7 +167,8 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, edges: EdgeList, targets: bool) -> Tensor:
-        ctx.edges, ctx.targets = edges, targets
+        ctx.edges = edges
+        ctx.targets = targets
         return x.index_select(0, edges.target if targets else edges.source)
 
     @staticmethod
@@ -181,7 +182,8 @@ class _SumAtTargets(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, edges: EdgeList) -> Tensor:
-        ctx.target, ctx.dtype = edges.target, values.dtype
+        ctx.target = edges.target
+        ctx.dtype = values.dtype
         return edges.sum(values.to(torch.promote_types(values.dtype, torch.float32)), targets=True)
 
     @staticmethod
@@ -212,7 +214,8 @@ class _NeighborSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        edges, grad = ctx.edges, grad.contiguous()
+        edges = ctx.edges
+        grad = grad.contiguous()
         saved = ctx.saved_tensors  # read once: a recomputed layer gives them once
         if not saved:
             return edges.outgoing.sum(grad, None), None, None

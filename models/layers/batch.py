@@ -85,7 +85,8 @@ class NeighborTable:
             ]
             if sum(part.high - part.low for part in found) <= PARTS_OF_ONE_GRAPH * len(table):
                 break
-        low, high = min(part.low for part in found), max(part.high for part in found)
+        low = min(part.low for part in found)
+        high = max(part.high for part in found)
         if low < 0 or high > len(table):
             raise UsageError(
                 f"the neighbour table names nodes {low} to {high - 1} of 0 to {len(table) - 1}"
@@ -318,7 +319,8 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     Raises ``UsageError`` where ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they contradict
     each other. On a GPU, which nothing here waits for, the last two end in an assertion of its own.
     """
-    count, device = rows.shape[0], rows.device
+    count = rows.shape[0]
+    device = rows.device
     given = getattr(batch, "batch", None)
     kept = None if device.type == "cpu" else pointers_on_cpu(batch, count)
     usual = given is not None and given.dtype == torch.int64 and given.shape == (count,)

@@ -38,7 +38,9 @@ class Convolution(nn.Module):
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        self.dropout, self.stack, self.activation = dropout, stack, activation
+        self.dropout = dropout
+        self.stack = stack
+        self.activation = activation
         self.biased = stack != "graphgym"
         self.norm = BatchNorm(dim) if stack in NORMED else None
 
@@ -66,7 +68,8 @@ class Convolution(nn.Module):
     def _activated(self, x: Tensor, rows: Rows) -> Tensor:
         if self.activation == "relu":
             return relu_dropout(x, self.dropout, self.training, rows)  # in either order the same
-        act, p = ACTIVATIONS[self.activation], self.dropout if self.training else 0.0
+        act = ACTIVATIONS[self.activation]
+        p = self.dropout if self.training else 0.0
         if self.stack == "graphgym":
             return act(dropout(x, p, rows))
         return dropout(act(x), p, rows)
@@ -137,7 +140,8 @@ class GAT(Convolution):
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) to the same."""
-        adjacency, h = edges.adjacency, self.lin(x)
+        adjacency = edges.adjacency
+        h = self.lin(x)
         s, t = ((h * a).sum(1, keepdim=True) for a in (self.att_src, self.att_dst))
         own = nn.functional.leaky_relu(s + t, 0.2)
         scores = nn.functional.leaky_relu(edges.at_source(s) + edges.at_target(t), 0.2)
@@ -146,7 +150,8 @@ class GAT(Convolution):
         with torch.no_grad():  # any number would do; the largest keeps exp within bounds
             index = adjacency.target[:, None]
             top = own.scatter_reduce(0, index, scores.reshape(-1, 1), "amax")
-        weight, own = (scores - edges.at_target(top)).exp(), (own - top).exp()
+        weight = (scores - edges.at_target(top)).exp()
+        own = (own - top).exp()
         total = edges.sum_at_target(weight) + own
         out: Tensor = (neighbor_sum(adjacency, h, weight.reshape(-1)) + own * h) / total
         return out if self.bias is None else out + self.bias
@@ -194,7 +199,8 @@ class GINE(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin_in, self.lin_out = Linear(dim, dim), Linear(dim, dim)
+        self.lin_in = Linear(dim, dim)
+        self.lin_out = Linear(dim, dim)
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""

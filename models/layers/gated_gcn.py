@@ -68,8 +68,11 @@ class GatedGCN(nn.Module):
             self.closeness = nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
-        self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
-        self.activation, self.defer_edges = activation, defer_edges
+        self.dropout = dropout
+        self.residual = residual
+        self.update_edges = update_edges
+        self.activation = activation
+        self.defer_edges = defer_edges
         self.edge_residual = edge_residual
 
     def forward(
@@ -91,10 +94,8 @@ class GatedGCN(nn.Module):
                 table = isinstance(batch.edges, NeighborTable)
                 shared = e.ndim == 2 if table else len(e) == 1 < _count(batch.edges)
             at_target = self.D(x) + (self.C(e) if shared else self.C.bias)
-            weight, norm = (
-                None if shared else self.C.weight,
-                self.norm_e if self.update_edges else None,
-            )
+            weight = None if shared else self.C.weight
+            norm = self.norm_e if self.update_edges else None
             gathered, given = fused(
                 batch, at_target, self.E(x), self.B(x), e, weight, norm, dropout
             )
@@ -132,7 +133,9 @@ def _fused(
     batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
 ) -> Callable[..., Any] | None:
     """Return the function of compiled or fused passes for these, or None."""
-    edges, kind, weight = batch.edges, x.device.type, layer.C.weight
+    edges = batch.edges
+    kind = x.device.type
+    weight = layer.C.weight
     alone = batch.partition is None and not layer.norm_e.together
     if layer.closeness is not None or layer.activation != "relu" or not alone:
         return None

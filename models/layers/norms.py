@@ -119,7 +119,8 @@ class BatchNorm(nn.BatchNorm1d):
 @torch.no_grad()
 def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
     """Number of rows on all processes, and their mean and variance (d,) in float64; waits for a GPU."""
-    work, d = x.to(torch.promote_types(x.dtype, torch.float32)), x.shape[1]
+    work = x.to(torch.promote_types(x.dtype, torch.float32))
+    d = x.shape[1]
     mean = work.sum(0) / max(1, len(x))
     away = (work - mean).square_().sum(0).double()
     mean = mean.double()
@@ -128,7 +129,8 @@ def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
     sums[1 + d :] += away
     sums *= share
     distributed.all_reduce(sums)
-    rows, mean = int(sums[0]), sums[1 : 1 + d] / sums[0]
+    rows = int(sums[0])
+    mean = sums[1 : 1 + d] / sums[0]
     return rows, mean, (sums[1 + d :] / sums[0] - mean.square()).clamp_min(0)
 
 
@@ -154,9 +156,11 @@ class _Together(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, mean, deviation = ctx.saved_tensors
-        grad, kind = grad.to(scale.dtype), scale.dtype
+        grad = grad.to(scale.dtype)
+        kind = scale.dtype
         normal = (x - mean.to(kind)) * deviation.to(kind)
-        shift, product = grad.sum(0), (grad * normal).sum(0)
+        shift = grad.sum(0)
+        product = (grad * normal).sum(0)
         sums = torch.stack([shift, product])
         distributed.all_reduce(sums)
         through = grad - ctx.share * (sums[0] + normal * sums[1])
@@ -203,7 +207,8 @@ class GraphLayerNorm(LayerNorm):  # type: ignore[misc] # PyTorch Geometric has n
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
-        nodes, count = batch.members, batch.sizes * x.shape[1]
+        nodes = batch.members
+        count = batch.sizes * x.shape[1]
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         x = x - nodes.at_target(nodes.sum_at_target(x).sum(1, keepdim=True) / count)
         variance = nodes.sum_at_target(x * x).sum(1, keepdim=True) / count
@@ -216,7 +221,8 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
-        nodes, count = batch.members, batch.sizes
+        nodes = batch.members
+        count = batch.sizes
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         x = x - nodes.at_target(nodes.sum_at_target(x) / count) * self.mean_scale
         variance = nodes.sum_at_target(x.square()) / count

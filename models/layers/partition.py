@@ -206,7 +206,8 @@ class _Extended(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         part = ctx.part
-        own, halo = grad[: len(part.nodes.rows)].clone(), grad[len(part.nodes.rows) :].contiguous()
+        own = grad[: len(part.nodes.rows)].clone()
+        halo = grad[len(part.nodes.rows) :].contiguous()
         back = grad.new_empty(len(part.sent), *grad.shape[1:])
         distributed.all_to_all_single(back, halo, list(part.counts_sent), list(part.counts_read))
         return own.index_add_(0, part.sent, back), None
@@ -217,7 +218,8 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, part: Partition) -> Tensor:
-        ctx.part, width = part, max(part.sizes)
+        ctx.part = part
+        width = max(part.sizes)
         mine = x.new_zeros(width, *x.shape[1:])
         mine[: len(x)] = x
         found = x.new_empty(len(part.sizes) * width, *x.shape[1:])
@@ -227,7 +229,8 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        part, width = ctx.part, max(ctx.part.sizes)
+        part = ctx.part
+        width = max(ctx.part.sizes)
         sent = grad.new_zeros(len(part.sizes) * width, *grad.shape[1:]).index_copy_(
             0, part.place, grad
         )

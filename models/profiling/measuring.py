@@ -196,11 +196,15 @@ class Measurer:
     """Measure cells on one device."""
 
     def __init__(self, shape: Shape, protocol: Protocol) -> None:
-        self.shape, self.protocol, self.device = shape, protocol, torch.device(protocol.device)
+        self.shape = shape
+        self.protocol = protocol
+        self.device = torch.device(protocol.device)
 
     def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
         """Run ``method`` on n nodes; errors, also of memory, are left to the caller."""
-        protocol, training, peak = self.protocol, setting == "training", Peak(self.device)
+        protocol = self.protocol
+        training = setting == "training"
+        peak = Peak(self.device)
         first = sum(
             self._run(method, n, 0, training=training)
         )  # compiles, fills caches; not counted
@@ -256,7 +260,8 @@ class Measurer:
         self, method: Method, n: int, number: int, watch: Peak | None = None, *, training: bool
     ) -> tuple[float, float]:
         """Return the seconds of a forward pass and of a backward pass (0 in inference)."""
-        work, backward = self.inputs(method, n, number, training=training), 0.0
+        work = self.inputs(method, n, number, training=training)
+        backward = 0.0
         if watch is not None:
             watch.start(work.tensors)
         with torch.set_grad_enabled(training):
@@ -288,7 +293,8 @@ class Peak:
     """Peak memory between ``start`` and ``stop`` with the inputs; None if the system cannot measure it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._base = device, -1
+        self._device = device
+        self._base = -1
         self.bytes: int | None = None
 
     def start(self, inputs: Iterable[Tensor]) -> None:
@@ -366,7 +372,8 @@ class _Worker:
     """A process that measures cells; it is started again after it ended."""
 
     def __init__(self, shape: Shape, protocol: Protocol) -> None:
-        self._arguments, self._limit = (shape, protocol), protocol.time_limit
+        self._arguments = (shape, protocol)
+        self._limit = protocol.time_limit
         self._process: Any = None
         self._connection: Any = None
 
@@ -411,7 +418,8 @@ class _Worker:
         """End the process and return its exit code."""
         if self._process is None:
             return None
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         self._connection.close()
         process.join(patience)
         process.kill()

@@ -77,7 +77,8 @@ def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workloa
         torch.randn(shape.heads, n, shape.d, generator=generator) for _ in range(3)
     )
     if shape.data == "sphere":
-        queries, keys = functional.normalize(queries, dim=-1), functional.normalize(keys, dim=-1)
+        queries = functional.normalize(queries, dim=-1)
+        keys = functional.normalize(keys, dim=-1)
     ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
     return Workload(queries.to(device), keys.to(device), values.to(device), ptr, shape.k)
 

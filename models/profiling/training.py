@@ -49,7 +49,8 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
 
     Waiting for a batch counts. Steps on a GPU are timed by events, so that nothing waits for them.
     """
-    on_gpu, learn = loop.device.type == "cuda", loop.learn
+    on_gpu = loop.device.type == "cuda"
+    learn = loop.learn
 
     def now() -> Any:
         if not on_gpu:
@@ -64,7 +65,9 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
         graphs.append(BatchSize.of(batch).graphs)
         return learned
 
-    ends, graphs, loop.learn = [now()], list[int](), timed
+    ends = [now()]
+    graphs = list[int]()
+    loop.learn = timed
     loop.train_epoch(most)
     loop.learn = learn
     if on_gpu:
@@ -80,7 +83,9 @@ class Contestant:
     """One network in the training loop, each step launched kernel by kernel (no CUDA graphs)."""
 
     def __init__(self, name: str, config: RunConfig, data: RunData, device: Device) -> None:
-        self.config, self.data, self.device = data.pinned(config), data, torch.device(device.kind)
+        self.config = data.pinned(config)
+        self.data = data
+        self.device = torch.device(device.kind)
         recompute = plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
         self.module = TrainingModule(
@@ -99,7 +104,8 @@ class Contestant:
         with float32_products(self.config.training.precision):
             while loop.step < steps:
                 found += timed_epoch(loop, of_one * (steps - loop.step))
-                loop.epoch, loop.batch = loop.epoch + 1, 0
+                loop.epoch = loop.epoch + 1
+                loop.batch = 0
                 self.module.metrics.reset()
         self.epoch = loop.count
         return found[1:]
@@ -120,9 +126,11 @@ class Contestant:
     def summarise(self, first: list[float]) -> None:
         """Fill in the pace; ``first``: :meth:`medians` of the first network."""
         pace, (seconds, graphs) = self.pace, zip(*itertools.chain(*self.rounds), strict=True)
-        pace.seconds, pace.graphs = statistics.median(seconds), statistics.mean(graphs)
+        pace.seconds = statistics.median(seconds)
+        pace.graphs = statistics.mean(graphs)
         ratios = [own / other for own, other in zip(self.medians(), first, strict=True)]
-        pace.ratio, pace.spread = statistics.median(ratios), (min(ratios), max(ratios))
+        pace.ratio = statistics.median(ratios)
+        pace.spread = (min(ratios), max(ratios))
         pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600
 
 
@@ -140,7 +148,9 @@ def compare_training(
     uncounted round before the counted ``rounds`` compiles and warms up; a round has at most ``most`` batches,
     fewer if ``seconds`` for all rounds of one network do not suffice.
     """
-    paces, ready, before = list[Pace](), dict[Contestant, int](), random_state()
+    paces = list[Pace]()
+    ready = dict[Contestant, int]()
+    before = random_state()
     for name, make in makers.items():
         log(f"{name} …")
         try:

@@ -131,14 +131,14 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     """
     if summary.results[0].epochs < row.epochs:
         return _check_first_epochs(row, summary)
-    lines, seeds, alike = [], [], True
+    lines = []
+    seeds = []
+    alike = True
     far = 3 * (row.std or 0)
     before = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        now, machine = (
-            result.metrics["test"][row.metric],
-            (result.hardware, result.versions["torch"]),
-        )
+        now = result.metrics["test"][row.metric]
+        machine = (result.hardware, result.versions["torch"])
         found = now, sha256_file(folder / WEIGHTS)[0], json_digest(result.split.digests)[:12]
         then = before.get(result.seed)
         exact = then is not None and machine == (row.hardware, row.torch)

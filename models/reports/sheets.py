@@ -87,7 +87,8 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
 
     A page has room for one difference: to the model of ``--against``, else to the paper, else to the best.
     """
-    first, rows = table.rows[0], [_shown(row, table.reference) for row in table.rows]
+    first = table.rows[0]
+    rows = [_shown(row, table.reference) for row in table.rows]
     share = "" if first["share"] in {"", "all"} else f" ({first['share']})"
     split = (
         first["split"] if "," in first["split"] else f"{first['split']} ({first['split_digest']})"
@@ -119,9 +120,11 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
 
 
 def _shown(row: Row, reference: str) -> dict[str, str]:
-    changes, of = row["changes"].split("; "), row["paper_runs"] or 0
+    changes = row["changes"].split("; ")
+    of = row["paper_runs"] or 0
     more = [f"and {len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
-    few, spent = row["runs"] < of, row["paper_hours"]
+    few = row["runs"] < of
+    spent = row["paper_hours"]
     return {
         "model": row["model"] + (f" ({row['variant']})" if row["variant"] != "code" else ""),
         "changes": "; ".join(changes[:MOST_CHANGES] + more),

@@ -60,7 +60,8 @@ class Run:
 
 def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     """Return the finished runs in ``folders``, and a notice for each that was left out."""
-    runs, notices = [], []
+    runs = []
+    notices = []
     for folder in folders:
         try:
             runs.append(_read(folder))
@@ -75,12 +76,14 @@ def _read(folder: Path) -> Run:
     value = result.metrics.get("test", {}).get(result.metric)
     if value is None or abs(value) > MOST or abs(result.seconds.total) > MOST:
         raise DamagedInput(f"It has no {result.metric} on test.")
-    config, paper = config_from_mapping(result.config, RESULT_NAME), None
+    config = config_from_mapping(result.config, RESULT_NAME)
+    paper = None
     own = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
     base = config_from_mapping(own, "the defaults")
     with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
         dataset, _, model = config.preset.partition("/")
-        base, preset = load_preset(dataset, model, config.variant), read_preset(dataset, model)
+        base = load_preset(dataset, model, config.variant)
+        preset = read_preset(dataset, model)
         same = (dataset, model) == (
             result.dataset,
             result.model,
@@ -94,13 +97,15 @@ def _read(folder: Path) -> Run:
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield the differences from ``base``, except for keys that were filled in from the data."""
-    usual, found = dict(_flat(base.model_dump())), dict(_flat(config.model_dump()))
+    usual = dict(_flat(base.model_dump()))
+    found = dict(_flat(config.model_dump()))
     if config.plugins:
         found["plugins"] = ", ".join(
             f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins
         )
     if free := base.model.parameter_budget:
-        width, count = found.pop("model.hidden_dim"), result.num_parameters
+        width = found.pop("model.hidden_dim")
+        count = result.num_parameters
         found["model.parameter_budget"] = free
         # Parameters grow at most with the square of the width: one more step exceeds the budget.
         step = math.lcm(config.model.attention.multiple, config.model.local.multiple)
@@ -176,7 +181,8 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
 
 def _data(run: Run) -> str:
     """Return the digest of what the runs of a table have in common."""
-    result, split = run.result, run.result.split
+    result = run.result
+    split = run.result.split
     # If each seed draws its own split: how it is drawn.
     drawn = [split.rule, {**split.parameters, "split_seed": None}]
     own = drawn if run.config.data.split_seed_follows_run else split.digests
@@ -212,9 +218,12 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
 
 
 def _row(runs: Sequence[Run]) -> Row:
-    run, first = runs[0], runs[0].result
-    tests, scale = [run.test for run in runs], 0.01 if is_share(first.metric) else 1
-    paper, board = run.paper, entry_for(first.dataset, first.model, first.metric)
+    run = runs[0]
+    first = runs[0].result
+    tests = [run.test for run in runs]
+    scale = 0.01 if is_share(first.metric) else 1
+    paper = run.paper
+    board = entry_for(first.dataset, first.model, first.metric)
     std = None if paper is None or paper.std is None else scale * paper.std
 
     def each(of: Callable[[Run], str]) -> str:

@@ -125,18 +125,21 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and not read.
     ``keep`` and ``narrow`` are as in :class:`SearchProblem`.
     """
-    queries, keys = check_rows("queries", queries), check_rows("keys", keys)
+    queries = check_rows("queries", queries)
+    keys = check_rows("keys", keys)
     kinds = [(each.dtype, each.device, each.shape[0], each.shape[2]) for each in (queries, keys)]
     if kinds[0] != kinds[1]:
         found = " and ".join(map(_kind, (queries, keys)))
         raise UsageError(f"queries and keys differ in dtype, device, heads or row length: {found}")
     check_k(k)
-    rows, key_rows = queries.shape[1], keys.shape[1]
+    rows = queries.shape[1]
+    key_rows = keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
         key_ptr = query_ptr
     unread = None
     if trusted and isinstance(query_ptr, Tensor) and query_ptr.device.type == "cuda":
-        unread, graphs = query_ptr, len(query_ptr) - 1
+        unread = query_ptr
+        graphs = len(query_ptr) - 1
         query_ptr = key_ptr = [rows * graph // graphs for graph in range(graphs + 1)]
     starts = check_ptr("query_ptr", query_ptr, rows)
     shared = key_ptr is query_ptr and rows == key_rows
@@ -174,7 +177,8 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
 
 def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResources:
     """The error that says what a search needs and what lowers it."""
-    rows, keys = problem.queries.shape[1], problem.keys.shape[1]
+    rows = problem.queries.shape[1]
+    keys = problem.keys.shape[1]
     result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8) / 2**30
     return OutOfResources(
         f"Memory ran out in the k-MIP search of {problem.heads} heads, {rows:,} queries, {keys:,} keys, d ="

@@ -27,7 +27,8 @@ def score_block(queries: Tensor, keys: Tensor) -> Tensor:
     total = torch.zeros(
         (*queries.shape[:2], keys.shape[1]), dtype=torch.float64, device=queries.device
     )
-    wide_queries, wide_keys = queries.double(), keys.double()
+    wide_queries = queries.double()
+    wide_keys = keys.double()
     for c in range(queries.shape[2]):
         total.addcmul_(wide_queries[:, :, None, c], wide_keys[:, None, :, c])
     return total.to(queries.dtype).add_(0.0)  # + 0: no −0
@@ -158,7 +159,8 @@ def search_by_graph(
         if start == stop or low == high:
             continue
         keys = problem.keys[:, low:high].contiguous()
-        k, wanted = min(problem.k, high - low), problem.k + SPARE
+        k = min(problem.k, high - low)
+        wanted = problem.k + SPARE
         filtered = problem.dtype == torch.float32 and wanted < high - low
         at_once = ranked if filtered else pairs  # all pairs of a small graph are few
         step = (
@@ -168,13 +170,13 @@ def search_by_graph(
             rows = slice(first, min(first + step, stop))
             queries = problem.queries[:, rows].contiguous()
             if filtered:
-                candidates, bound = find(queries, keys, wanted), error(queries, keys)
+                candidates = find(queries, keys, wanted)
+                bound = error(queries, keys)
                 lost = (candidates < 0).any(-1)
-                candidates[lost], bound[lost] = (
-                    torch.arange(wanted, device=problem.device),
-                    torch.inf,
-                )
+                candidates[lost] = torch.arange(wanted, device=problem.device)
+                bound[lost] = torch.inf
                 best, places = settle(queries, keys, candidates, k, bound, pairs=pairs)
             else:
                 best, places = largest(score_block(queries, keys), k)
-            scores[:, rows, :k], indices[:, rows, :k] = best, places + low
+            scores[:, rows, :k] = best
+            indices[:, rows, :k] = places + low

@@ -309,7 +309,8 @@ def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
     run without any; of equal ones the first in the plan. Only results on disk decide, so that a sweep that
     was killed makes the same choice. If at most one axis gains, the combination exists already: no cells.
     """
-    found, means = list[Cell](), _means_on_val(cells)
+    found = list[Cell]()
+    means = _means_on_val(cells)
     for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
         changes = {change.name: change for change in plan.changes if change.applies(dataset, model)}
         if any((dataset, model, name) not in means for name in changes):
@@ -354,8 +355,10 @@ def _winner(means: dict[str, Mean]) -> str:
     """Return the name of the best mean; of equal ones the first."""
     from kmip_data.models.training.metrics import is_better
 
-    best, highest = next(iter(means)), None
+    best = next(iter(means))
+    highest = None
     for name, (metric, mean) in means.items():
         if is_better(metric, mean, highest):  # NaN, of a part without records, never is
-            best, highest = name, mean
+            best = name
+            highest = mean
     return best

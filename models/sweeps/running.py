@@ -61,7 +61,8 @@ class State(NamedTuple):
 
 def state_of(run: Path, home: Home) -> State:
     """Return the state of the run in a folder of ``home``, which a run that waits does not have yet."""
-    epochs, left = None, ""
+    epochs = None
+    left = ""
     with contextlib.suppress(*_WRONG):
         epochs = int(tomllib.loads(read_small(run / CONFIG_NAME).decode())["training"]["epochs"])
     seconds = [value for _, value in metrics_columns(run).get("seconds", [])]
@@ -147,7 +148,10 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
     ``resume``: the command that resumes it, unless it runs or is done.
     """
     run = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
-    state, metric, test, resume = state_of(folder, home), None, None, None
+    state = state_of(folder, home)
+    metric = None
+    test = None
+    resume = None
     if state.kind == "done":
         try:
             found: Any = read_json(folder / RESULT_NAME)
@@ -249,15 +253,14 @@ def with_data(
     faults: dict[str, str] = {}
     ready = []
     for cell in cells:
-        data, encodings = (
-            cell.config.data,
-            [encoding.name for encoding in cell.config.model.encodings],
-        )
+        data = cell.config.data
+        encodings = [encoding.name for encoding in cell.config.model.encodings]
         key = canonical_json([data.model_dump(mode="json"), encodings])
         if key not in faults:
             faults[key] = ""
             try:
-                target, sample = data.dataset, data.sample
+                target = data.dataset
+                sample = data.sample
                 build = obtain(
                     target, data.parameters, data.split, home=home, sample=sample, **options
                 )

@@ -53,7 +53,8 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     asked = config.model.checkpoint_layers
     if device.kind == "cuda":
         return StepMemory(bool(asked), None, int(torch.cuda.mem_get_info()[0]))
-    need, free = 0, free_host_memory()
+    need = 0
+    free = free_host_memory()
     for recompute in (False, True) if asked is None else (asked,):
         need = step_bytes(config, data, recompute=recompute)
         if config.system.devices * need <= free:
@@ -79,7 +80,8 @@ def plan_evaluation(
         or device.kind == "cuda"
     ):
         return config
-    counts, free = data.build.card.counts, free_host_memory()
+    counts = data.build.card.counts
+    free = free_host_memory()
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
     cut = _cut_of(config, data, whole)
     columns = (value.nbytes for value in cut.to_dict().values() if isinstance(value, Tensor))
@@ -155,7 +157,8 @@ def _cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
     named = (encoding.columns() for encoding in config.model.encodings if encoding.names_nodes)
     numbers = {column.attribute for columns in named for column in columns}
     n = min(CUT, max(1, size.nodes))
-    rows, values = torch.arange(n) % batch.num_nodes, dict[str, Any]()
+    rows = torch.arange(n) % batch.num_nodes
+    values = dict[str, Any]()
     neighbor = getattr(batch, "neighbor", None)
     if neighbor is not None:  # edge e of node i is row i K + e of the edge features
         columns = (rows[:, None] * neighbor.shape[1] + torch.arange(neighbor.shape[1])).flatten()
@@ -182,7 +185,9 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, nodes: int, given: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.nodes, self.now, self.most = nodes, [0, 0], [0, 0]
+        self.nodes = nodes
+        self.now = [0, 0]
+        self.most = [0, 0]
         self._known = WeakIdKeyDictionary()
         for tensor in given:  # there already: not counted
             self._known[tensor.untyped_storage()] = True
@@ -215,7 +220,8 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def ways_out(config: RunConfig, data: RunData) -> str:
     """Return the options that lower the memory of a step."""
-    training, tips = config.training, ["one or more of"]
+    training = config.training
+    tips = ["one or more of"]
     if data.unit != "nodes" and training.batch_size > 1:
         size = -(-training.batch_size // 2)
         tips.append(

@@ -75,7 +75,8 @@ def _average_precision(score: Tensor, target: Tensor) -> Tensor:
 
 def mean_absolute_error(sums: Tensor) -> Tensor:
     """Mean over targets of their mean absolute error, of the sums ``(7, T)`` of :func:`_regression_sums`."""
-    rows, errors = sums[0], sums[1]
+    rows = sums[0]
+    errors = sums[1]
     return (errors / rows)[rows > 0].mean()
 
 
@@ -85,7 +86,8 @@ def mean_error_of_batches(sums: Tensor) -> Tensor:
     What ECHO reports: unlike :func:`mean_absolute_error` it depends on the batch size, as batches of few
     nodes count as much as others. A batch that several processes share counts once for each.
     """
-    errors, batches = sums[5], sums[6]
+    errors = sums[5]
+    batches = sums[6]
     return (errors / batches)[batches > 0].mean()
 
 
@@ -109,8 +111,10 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     """
     graph, i, j = links_alone(target) if target.is_cpu else all_pairs(target)
     nan = scores[graph, i].isnan()
-    rows, kinds = scores[graph, i].masked_fill(nan, torch.inf), target[graph, i]
-    own, link = rows.gather(1, j), kinds.gather(1, j) == LINK
+    rows = scores[graph, i].masked_fill(nan, torch.inf)
+    kinds = target[graph, i]
+    own = rows.gather(1, j)
+    link = kinds.gather(1, j) == LINK
     # A score's rank follows from its places among all of its row, which one sort gives for every j.
     ordered, order = rows.sort(1)
     first, behind = (torch.searchsorted(ordered, own, right=right) for right in (False, True))
@@ -284,9 +288,11 @@ def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
     Then the mean absolute error of this batch, and 1, or 0 where no target is known. With ``log10`` of
     10 to the power of both arguments.
     """
-    values, target = logits.double(), target.double().view(logits.shape)
+    values = logits.double()
+    target = target.double().view(logits.shape)
     if log10:
-        values, target = 10**values, 10**target
+        values = 10**values
+        target = 10**target
     known = ~target.isnan()  # a prediction of NaN stays, and makes the metrics NaN
     error = (values - target).masked_fill(~known, 0.0)
     target = target.masked_fill(~known, 0.0)

@@ -126,7 +126,9 @@ def check(
 # ---- in a child process: the parts, each of which raises SystemExit with a reason --------------------------
 PRECISIONS = {torch.float32: 5e-5, torch.bfloat16: 2e-2}  #: tolerances by Euclidean norm
 #: Rows of a ragged batch, of keys that are ordered by norm, and of four heads whose warps share keys.
-RAGGED, ORDERED, STAGED = 1_500, 9_000, 25_000
+RAGGED = 1_500
+ORDERED = 9_000
+STAGED = 25_000
 NODES = 100  #: least number of a batch of networks
 
 
@@ -141,7 +143,9 @@ def search(device: torch.device, sizes: dict[str, int]) -> None:
     def run(rows: list[Tensor], k: int, ptr: list[int], backend: str, hint: Any = None) -> Any:
         return operators.search(*rows, k, torch.tensor(ptr), None, backend, hint)
 
-    dim, most = min(sizes["key_dim"], MOST_DIM), min(sizes["k"], MOST_K)  # else ``dense`` searches
+    # else ``dense`` searches
+    dim = min(sizes["key_dim"], MOST_DIM)
+    most = min(sizes["k"], MOST_K)
     ragged = [0, 0, 3, RAGGED // 2, RAGGED]  # an empty graph, and one of fewer keys than k
     scale = 10.0 ** (60 * torch.rand(RAGGED, 1) - 30)
     cases = {
@@ -156,7 +160,8 @@ def search(device: torch.device, sizes: dict[str, int]) -> None:
         expected = run(*case, "dense")
         for hint, again in (None, ""), (expected[1], ", hinted"), (None, ", again"):
             _same(f"search, {name}{again}", run(*case, "cuda", hint), expected)
-    case, recorder = cases["k = 10"], graphs.CudaGraphs(device)
+    case = cases["k = 10"]
+    recorder = graphs.CudaGraphs(device)
     recorder.run(lambda _: run(*case, "cuda"))
     replay, found = recorder.record(lambda _: run(*case, "cuda"))
     for tensor in case[0]:
@@ -181,10 +186,12 @@ def layers(part: str, device: torch.device, sizes: dict[str, int]) -> None:
         return [logits, *torch.autograd.grad(logits, weights, slopes)]
 
     for dropout, table in itertools.product((0.0, 0.5), (True, False)):
-        model, plain = _network(sizes, device, dropout), _batch(sizes["k"], device, table=table)
+        model = _network(sizes, device, dropout)
+        plain = _batch(sizes["k"], device, table=table)
         exact = run(plain, torch.float64)
         for dtype, batch in itertools.product(PRECISIONS, (plain, graphs.padded(plain))):
-            found, name = run(batch, dtype), f"{part}, {dtype}"
+            found = run(batch, dtype)
+            name = f"{part}, {dtype}"
             if dropout:  # of which PyTorch draws other chances
                 _same(f"{name}: a repetition", run(batch, dtype), found)
             else:
@@ -195,7 +202,8 @@ def capture(device: torch.device, sizes: dict[str, int]) -> None:
     """Check captured training steps of padded batches against plain ones without padding."""
 
     def train(captured: Any = lambda step, *given, **_: step(*given)) -> list[Tensor]:
-        model, losses = _network(sizes, device, search="auto"), []
+        model = _network(sizes, device, search="auto")
+        losses = []
         optimiser = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
 
         def step(batch: Any, *_: Any, keep: list[Any] | None = None, **__: Any) -> graphs.Learned:
@@ -228,7 +236,8 @@ def _network(
         "output_projection": True,
         "search": search,
     }
-    dim, attention["dropout"] = attention.pop("hidden_dim"), dropout
+    dim = attention.pop("hidden_dim")
+    attention["dropout"] = dropout
     if (
         search == "auto" and cuda.unusable(device.type) is not None
     ):  # another search waits for the GPU
@@ -249,7 +258,8 @@ def _network(
 def _batch(k: int, device: torch.device, *, table: bool, seed: int = 0) -> Any:
     """Graphs of at most k nodes, where rounding cannot change which keys are chosen."""
     torch.manual_seed(seed)
-    found, most = [], max(2, k)
+    found = []
+    most = max(2, k)
     for nodes in (most - seed % 2, 1, most // 2 + 1) * (1 + NODES // (2 * most)):
         sources, targets = torch.randint(0, nodes, (2, nodes, 4))
         pairs = torch.stack([sources.flatten(), targets.flatten()])

@@ -22,7 +22,9 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import LINKS
 from kmip_data.models.layers.batch import by_graph, pointers_of, read_graphs
 
-LINK, APART, NO_PAIR = 1, 0, -1
+LINK = 1
+APART = 0
+NO_PAIR = -1
 
 
 def link_targets(batch: Any) -> Tensor:
@@ -157,7 +159,9 @@ def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     draws have in the mean, 2 · links / pairs apart. That is the expectation of upstream's loss and of its
     gradient, and the same for every evaluation. Both arguments are (G, W, W); without any link the loss is 0.
     """
-    logits, link, weight = logits.float(), target == LINK, link_weights(target)
+    logits = logits.float()
+    link = target == LINK
+    weight = link_weights(target)
     return (weight * F.softplus(torch.where(link, -logits, logits))).sum() / weight.sum().clamp_min(
         1
     )
@@ -165,8 +169,10 @@ def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 def link_weights(target: Tensor) -> Tensor:
     """Weight of each pair in :func:`link_cross_entropy`, (G, W, W)."""
-    link, apart = target == LINK, target == APART
-    links, free = link.sum(-1, keepdim=True), apart.sum(-1, keepdim=True)
+    link = target == LINK
+    apart = target == APART
+    links = link.sum(-1, keepdim=True)
+    free = apart.sum(-1, keepdim=True)
     return torch.where(link, 1.0, apart * (NEGATIVES * links / free.clamp_min(1)))
 
 
@@ -230,7 +236,8 @@ class Loss:
         weight = self.weight(target, *counts).double()
         share = weight / _over_processes(weight).clamp_min(torch.finfo(torch.float32).tiny)
         own = self.compute(logits, target, *counts) * share.float()
-        learned, whole = own * distributed.get_world_size(), _over_processes(own)
+        learned = own * distributed.get_world_size()
+        whole = _over_processes(own)
         if self.of_mean is None:
             return learned, whole
         # The value of the whole with the gradient of this process: f'(whole) times that of ``learned``.

@@ -177,8 +177,10 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
 
 def check_tensors(tensors: CityTensors, where: str) -> None:
     """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
-    n, e = len(tensors.features), tensors.edge_index.shape[1]
-    features, lengths = tensors.features, tensors.edge_length
+    n = len(tensors.features)
+    e = tensors.edge_index.shape[1]
+    features = tensors.features
+    lengths = tensors.edge_length
     if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
         shapes = f"features {features.shape}, lengths {lengths.shape} of {e} edges"
         raise DamagedInput(f"{where}: the arrays do not fit together: {shapes}.")
@@ -305,7 +307,9 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
         paths = {name: _file(prepared.path, name) for name in _ARRAYS}
         city = CityTensors(**{k: np.load(path, "r") for k, path in paths.items() if path.is_file()})
-        n, eccentricity, labels = len(city.features), city.eccentricity, city.labels
+        n = len(city.features)
+        eccentricity = city.eccentricity
+        labels = city.labels
         as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
         if not as_published or eccentricity is None or labels is None:
             weights = street_weights(city, params.weight)
@@ -361,7 +365,8 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
     of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then of latitude.
     """
     for name in _ARRAYS:
-        values, path = getattr(tensors, name), _file(workdir, name)
+        values = getattr(tensors, name)
+        path = _file(workdir, name)
         if values is not None and not path.is_file():  # as :func:`store_features` has written one
             np.save(path, values, allow_pickle=False)
     rows = np.flatnonzero(split_codes(len(tensors.features)) == 0)
@@ -372,5 +377,6 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
     bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
     features = {"mean": train.mean(axis=0), "std": std, "coordinate_range": bounds}
     statistics = {name: values.tolist() for name, values in features.items()}
-    facts, warnings = dict(tensors.facts), list(tensors.warnings)
+    facts = dict(tensors.facts)
+    warnings = list(tensors.warnings)
     return Prepared(workdir, {"facts": facts, "warnings": warnings, "features": statistics})

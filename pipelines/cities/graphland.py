@@ -132,7 +132,8 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
                 raise DamagedInput(
                     f"The target of {len(train)} known train streets cannot be standardised."
                 )
-            mean, deviation = train.mean(), train.std()
+            mean = train.mean()
+            deviation = train.std()
             y = (y - np.float32(mean)) / np.float32(deviation)
             facts["target_scaling"] = {
                 "target": found.target,
@@ -254,10 +255,8 @@ def to_normal(values: F32) -> F32:
     marks = np.nanpercentile(values, 100 * shares)
     values = filled(values)
     # From below and from above: equal values get the middle of the shares that they take.
-    upwards, downwards = (
-        np.interp(values, marks, shares),
-        np.interp(-values, -marks[::-1], -shares[::-1]),
-    )
+    upwards = np.interp(values, marks, shares)
+    downwards = np.interp(-values, -marks[::-1], -shares[::-1])
     share = (0.5 * (upwards - downwards)).astype(np.float32)
     share[values + NEAR > marks[-1]] = 1
     share[values - NEAR < marks[0]] = 0
@@ -320,7 +319,8 @@ def read_edges(path: Path, nodes: int) -> I64:
     values = read_table(path, index=None).to_numpy()
     if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
         raise DamagedInput(f"{path.name} is not a list of edges: two columns of whole numbers.")
-    least, most = values.min(), values.max()
+    least = values.min()
+    most = values.max()
     if least < 0 or most >= nodes:
         raise DamagedInput(f"{path.name}: edges of streets {least:,} to {most:,}, of {nodes:,}.")
     return values.T.astype(np.int64)

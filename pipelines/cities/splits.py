@@ -143,14 +143,16 @@ def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
 
 def city_split(records: Records, params: CitySplitParams) -> Split:
     """Apply the rule that ``params`` asks for to a build of one city."""
-    n, seed = int(records.nodes[0]), params.split_seed
+    n = int(records.nodes[0])
+    seed = params.split_seed
     if params.split == "random":
         note = "10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe"
         return Split(f"random-seed{seed}", "random", {}, note=note, node_code=split_codes(n, seed))
     lon_lat = records.column("node/x")[:, :2]
     # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a tenth.
     fitting = (size for size in BLOCK_SIZES if _blocks(lon_lat, size)[1].max() <= max(1.0, n / 15))
-    size, hops = params.block_size or next(fitting, BLOCK_SIZES[-1]), params.buffer
+    size = params.block_size or next(fitting, BLOCK_SIZES[-1])
+    hops = params.buffer
     codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.column(EDGE_INDEX), hops)
     dropped = f"{np.count_nonzero(codes == DROPPED):,} of {n:,}"
     if empty := [part for code, part in enumerate(PARTS) if not (codes == code).any()]:
@@ -159,10 +161,8 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
             f"of {size:g} m, {dropped} are too near to another part.",
             next="a larger block_size, or a smaller buffer",
         )
-    note, buffer = (
-        f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow",
-        "",
-    )
+    note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"
+    buffer = ""
     if hops:
         note += f"; {dropped} intersections are in no part: within {counted(hops, 'hop')} of another part"
         buffer = f"-buffer{hops}"

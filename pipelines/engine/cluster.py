@@ -47,7 +47,8 @@ def own_versions() -> tuple[tuple[str, str], ...]:
 
 def check_view(view: SharedView) -> str:
     """Return the name of this machine, a worker's; an error where it does not see what ``view`` says."""
-    host, seen = socket.gethostname(), False
+    host = socket.gethostname()
+    seen = False
     with contextlib.suppress(OSError, UnicodeDecodeError):
         seen = Path(view.token).read_text(encoding="ascii") == view.secret
     there = all(Path(folder).is_dir() for folder in view.folders)
@@ -92,7 +93,10 @@ class DaskWorkers(Executor):
     ) -> None:
         super().__init__(work / "stop")
         self._token = work / "token"
-        self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, tuple(needs), quiet
+        self._scheduler = scheduler
+        self._jobs = jobs
+        self._needs = tuple(needs)
+        self._quiet = quiet
         self._client: Any = None
         self._running: dict[Any, str] = {}  #: future -> name of its unit
 
@@ -176,7 +180,8 @@ class DaskWorkers(Executor):
         if self._scheduler is None:
             # A free port for the dashboard, and no port that another machine can reach.
             ports = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-            jobs, quiet = self._jobs, logging.CRITICAL
+            jobs = self._jobs
+            quiet = logging.CRITICAL
             local = LocalCluster(n_workers=jobs, threads_per_worker=1, silence_logs=quiet, **ports)
             where = {"address": stack.enter_context(local).scheduler_address}
         else:

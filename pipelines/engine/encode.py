@@ -107,7 +107,8 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     """Compute the files, then write the cards; the caller holds the lock."""
     from kmip_data.runtime.memory import require_memory  # not with every build
 
-    jobs, counts = count_jobs(options.jobs), build.card.counts
+    jobs = count_jobs(options.jobs)
+    counts = build.card.counts
     for encoding in missing if counts["graphs"] == 1 else ():  # before any work
         what = f"{encoding.name} of {counts['nodes']:,} nodes"
         require_memory(
@@ -240,7 +241,8 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 
         def records() -> Iterator[GraphRecord]:
             for g, key in enumerate(shard.keys):
-                a, b = shard.node_ptr[g], shard.node_ptr[g + 1]
+                a = shard.node_ptr[g]
+                b = shard.node_ptr[g + 1]
                 rows = {
                     n: array[g] if levels[n] == "graph" else array[a:b]
                     for n, array in arrays.items()
@@ -267,13 +269,15 @@ def repair_build(
     are others; ``DamagedInput`` where the card cannot be read, or has parameters that no build can have;
     ``UsageError`` where the build was not made by this version of a pipeline.
     """
-    path, chosen = Path(path).absolute(), BuildOptions.of("", options)
+    path = Path(path).absolute()
+    chosen = BuildOptions.of("", options)
     broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
     if any(not file.startswith(f"{COLUMNS}/") for file in broken):
         _build_again(path, home or Home.locate(), chosen)
     if columns:  # they need no raw files: they are computed from the shards, which are sound by now
-        build, encodings = Build(path, read_card(path)), [parse_encoding(name) for name in columns]
+        build = Build(path, read_card(path))
+        encodings = [parse_encoding(name) for name in columns]
         encode_build(build, encodings, jobs=chosen.jobs, quiet=chosen.quiet, again=True)
     return broken
 

@@ -117,7 +117,9 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     """
     label = schema.labels
     keys: list[str] = []
-    nodes, edges, classes = [], [], []
+    nodes = []
+    edges = []
+    classes = []
     labels: NDArray[Any] = np.empty(0)
     paths = [folder / file for file in files]
     for path in paths:
@@ -170,7 +172,9 @@ def write_split(
         return entry, {
             name: records.classes[rows].sum(axis=0).tolist() for name, rows in parts.items()
         }
-    codes, nodes, labels = split.node_code, int(records.nodes.sum()), records.node_labels
+    codes = split.node_code
+    nodes = int(records.nodes.sum())
+    labels = records.node_labels
     if len(codes) != nodes:
         raise DamagedInput(
             f"The split {split.name!r} has {len(codes):,} codes for {nodes:,} nodes."
@@ -189,7 +193,10 @@ def finish_build(
 
     Raises ``DamagedInput`` where two records have the same key, or a split has a record twice.
     """
-    pipeline, params, raw, folder = plan.pipeline, plan.params, plan.raw, plan.folder
+    pipeline = plan.pipeline
+    params = plan.params
+    raw = plan.raw
+    folder = plan.folder
     manifest = pipeline.manifest
     schema = pipeline.schema(params)
     records = read_records(folder, [unit.file for unit in units], schema)
@@ -206,7 +213,8 @@ def finish_build(
             folder, split, records, asked.asked()
         )
     usual = params.model_dump() == type(params)().model_dump()
-    known, differing = manifest.expected.graphs is not None, list[str]()
+    known = manifest.expected.graphs is not None
+    differing = list[str]()
     if known and not raw.sample:
         differing = list(
             differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual)

@@ -151,7 +151,8 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     """Return the entry in a line; ``None`` where it is torn, or its values are of other types."""
     try:
         entry: dict[str, Any] = json.loads(line)
-        units, prepared = entry.get("units", 0), entry.get("prepared", {})
+        units = entry.get("units", 0)
+        prepared = entry.get("prepared", {})
         texts = [
             prepared.get("folder", ""),
             prepared.get("inside") or "",
@@ -245,7 +246,8 @@ def _own_shards(folder: Path, key: str, entries: Iterable[Mapping[str, Any]]) ->
     A journal that was begun here proves its numbers, for the folder was empty. Next to one that was brought, a
     shard says itself of which build it is.
     """
-    units, begun_here = _units(entries) or 0, _begun_here(folder)
+    units = _units(entries) or 0
+    begun_here = _begun_here(folder)
     names = []
     for path in sorted((folder / "shards").glob("*")):
         number = _SHARD.fullmatch(f"shards/{path.name}")

@@ -103,7 +103,10 @@ class _Location:
     """Position of the work inside a unit, for messages."""
 
     def __init__(self, unit: Unit) -> None:
-        self.unit, self.count, self.last, self.encoding = unit, 0, "", False
+        self.unit = unit
+        self.count = 0
+        self.last = ""
+        self.encoding = False
 
     def __str__(self) -> str:
         if self.encoding:

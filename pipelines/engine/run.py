@@ -101,13 +101,16 @@ class _Run:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Make the folders, open journal and executor, and leave nothing half-written in the end."""
-        folder, work = self.plan.folder, self.plan.folder / WORK
+        folder = self.plan.folder
+        work = self.plan.folder / WORK
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             for place in (work, folder / "shards", folder / "splits"):
                 files.make_folder(place, root=folder)
             remove_half_done(folder, self.plan.key)
-        options, pipeline, raw = self.plan.options, self.plan.pipeline, self.plan.raw
+        options = self.plan.options
+        pipeline = self.plan.pipeline
+        raw = self.plan.raw
         here = options.memory is None and pipeline.is_small(
             raw
         )  # only a worker's memory can be bounded
@@ -126,7 +129,9 @@ class _Run:
 
     def prepare(self) -> Prepared:
         """Run the pipeline's ``prepare``, once for all runs, in a worker."""
-        folder, raw, pipeline = self.plan.folder, self.plan.raw, self.plan.pipeline
+        folder = self.plan.folder
+        raw = self.plan.raw
+        pipeline = self.plan.pipeline
         work = folder / WORK
         for done in (entry["prepared"] for entry in self.journal.entries if "prepared" in entry):
             inside = done["inside"]
@@ -212,7 +217,8 @@ def run_units(
 
     An error of a task says what is on disk; a task that takes its worker down twice is an error, too.
     """
-    results, total = _finished_units(journal, folder, tasks), len(tasks)
+    results = _finished_units(journal, folder, tasks)
+    total = len(tasks)
     with Progress(name, total, unit="shards", initial=len(results), quiet=quiet) as progress:
         if results:
             progress.message(f"resumed: {len(results)} of {total} shards are there already")

@@ -109,7 +109,8 @@ class _Global:
     __slots__ = ("call", "name")
 
     def __init__(self, name: str, call: Callable[..., Any]) -> None:
-        self.name, self.call = name, call
+        self.name = name
+        self.call = call
 
 
 def read_pickle(data: bytes, allowed: Allowed, *, name: str, persistent: Persistent = None) -> Any:
@@ -160,7 +161,9 @@ class _Machine:
     def __init__(
         self, data: bytes | mmap.mmap, allowed: Allowed, persistent: Persistent, *, streamed: bool
     ) -> None:
-        self._data, self._streamed, self._persistent = data, streamed, persistent
+        self._data = data
+        self._streamed = streamed
+        self._persistent = persistent
         self._file = io.BytesIO(data) if isinstance(data, bytes) else data
         self._globals = {name: _Global(name, call) for name, call in allowed.items()}
         self._stack: list[Any] = []
@@ -175,8 +178,13 @@ class _Machine:
     # Long: one branch per opcode, without a call for each.
     def run(self) -> Iterator[tuple[list[Any], int]]:  # noqa: C901, PLR0912 -- a branch each
         """Yield items that are appended to the outermost list, where it is streamed, and at last none."""
-        data, view, stack, end = self._data, memoryview(self._data), self._stack, len(self._data)
-        memo, streamed, position = self._memo, self._streamed, 0
+        data = self._data
+        view = memoryview(self._data)
+        stack = self._stack
+        end = len(self._data)
+        memo = self._memo
+        streamed = self._streamed
+        position = 0
         while position < end:
             code = data[position]
             position += 1
@@ -273,7 +281,8 @@ class _Machine:
             elif opcode != "POP_MARK":
                 stack.append(items if opcode == "LIST" else _pairs(items))
         elif opcode == "SETITEM":
-            value, key = stack.pop(), stack.pop()
+            value = stack.pop()
+            key = stack.pop()
             _of_type(stack[-1], dict).update(_pairs([key, value]))
         elif opcode == "POP":
             stack.pop()
@@ -282,7 +291,8 @@ class _Machine:
         elif opcode == "GLOBAL":
             self._name(*argument.split(" ", 1))
         elif opcode == "STACK_GLOBAL":
-            attribute, module = stack.pop(), stack.pop()
+            attribute = stack.pop()
+            module = stack.pop()
             self._name(module, attribute)
         elif opcode == "NEWOBJ":
             self._call()
@@ -298,7 +308,8 @@ class _Machine:
             raise RefusedError(f"the opcode {opcode}")
 
     def _call(self) -> None:
-        arguments, called = self._stack.pop(), self._stack.pop()
+        arguments = self._stack.pop()
+        called = self._stack.pop()
         if type(called) is not _Global or type(arguments) is not tuple:
             raise RefusedError("a call of something that is not a global")
         self._stack.append(called.call(*arguments))

@@ -164,6 +164,7 @@ class Rows:
         self._file = (folder / "rows.txt").open("rb")
 
     def __getitem__(self, row: int) -> str:
-        start, stop = int(self._ends[row]), int(self._ends[row + 1])
+        start = int(self._ends[row])
+        stop = int(self._ends[row + 1])
         self._file.seek(start)
         return self._file.read(stop - start).decode("ascii")

@@ -156,7 +156,8 @@ def superpixels(picture: U8, most: int) -> I64:
     shape = (1, *picture.shape[:2])
     grid = None
     for asked in range(most + EXTRA, 0, -1):
-        before, grid = grid, regular_grid(shape, asked)  # type: ignore[no-untyped-call]
+        before = grid
+        grid = regular_grid(shape, asked)  # type: ignore[no-untyped-call]
         if grid == before:
             continue
         found = slic(
@@ -185,7 +186,8 @@ def features(picture: U8, segments: I64) -> F64:
     Mean, standard deviation (of all pixels, not of a draw), largest and smallest value of each channel in 0
     to 1, and the centroid. Sums of 8-bit values are exact, so the order of pixels plays no part.
     """
-    flat, count = segments.ravel(), np.bincount(segments.ravel())
+    flat = segments.ravel()
+    count = np.bincount(segments.ravel())
     starts = np.concatenate([[0], np.cumsum(count)[:-1]])
     by_segment = picture.reshape(-1, 3)[np.argsort(flat, kind="stable")].astype(np.int64)
     mean = np.add.reduceat(by_segment, starts) / count[:, None]
@@ -201,7 +203,8 @@ def features(picture: U8, segments: I64) -> F64:
 
 def centroids(segments: I64) -> F64:
     """Return mean row and column of each superpixel, (N, 2)."""
-    flat, count = segments.ravel(), np.bincount(segments.ravel())
+    flat = segments.ravel()
+    count = np.bincount(segments.ravel())
     rows, columns = np.divmod(np.arange(flat.size), segments.shape[1])
     return np.column_stack([np.bincount(flat, axis) / count for axis in (rows, columns)])
 
@@ -214,7 +217,8 @@ def labels(mask: U8, segments: I64) -> U8:
     has none, the class of most pixels of the superpixel, the smaller of two.
     """
     known = mask != VOID
-    count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=known)) + 1
+    count = int(segments.max()) + 1
+    classes = int(mask.max(initial=0, where=known)) + 1
     code = segments[known] * classes + mask[known]
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
     row, column = np.rint(centroids(segments)).astype(np.int64).T
@@ -251,7 +255,8 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
     smallest, largest = (
         extreme(segments, 3, mode="nearest") for extreme in (minimum_filter, maximum_filter)
     )
-    below, above = smallest != segments, largest != segments
+    below = smallest != segments
+    above = largest != segments
     small = np.concatenate([smallest[below], segments[above]])
     large = np.concatenate([segments[below], largest[above]])
     values = np.concatenate([strength[below], strength[above]])

@@ -123,7 +123,10 @@ class _Index:
     """The index of one file that is being written."""
 
     def __init__(self, path: Path, folder: Path, max_nodes: int) -> None:
-        self.path, self.folder, self.max_nodes, self.count = path, folder, max_nodes, 0
+        self.path = path
+        self.folder = folder
+        self.max_nodes = max_nodes
+        self.count = 0
         if not path.stat().st_size:
             raise self.wrong("the file is empty")
         self.mapping: Any = _map(path)
@@ -167,7 +170,8 @@ class _Index:
                 )
                 kind = "floats" if kinds == "f" else "whole numbers"
                 raise self.wrong(f"{name} is {found}, not {kind} with {axes} axes")
-        nodes, edges = len(x), edge_index.shape[1]
+        nodes = len(x)
+        edges = edge_index.shape[1]
         shapes = [array.shape for array in (x, edge_attr, edge_index, y)]
         expected = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
         if shapes != expected or not 1 <= nodes <= self.max_nodes:

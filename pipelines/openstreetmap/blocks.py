@@ -22,7 +22,9 @@ FORMAT: Final = "pbf,pbf_compression=none,add_metadata=false"  #: as libosmium c
 # Numbers of the format's fields.
 _DATA_SIZE: Final = 3  # of a blob's header
 _RAW: Final = 1  # of a blob
-_STRINGS, _GROUP = 1, 2  # of a block
+# of a block
+_STRINGS = 1
+_GROUP = 2
 _WAYS: Final = 3  # of a group
 
 
@@ -115,7 +117,8 @@ def _decode(data: U8, ways: I64, column: I32, keys: int) -> tuple[I64, I64, I64,
                 continue
             end = at + value
             if field >> 3 == 2:
-                key_at, key_stop = at, end
+                key_at = at
+                key_stop = end
             elif field >> 3 == 3:
                 value_at = at
             elif field >> 3 == 8:  # signed differences, the sign in the last bit
@@ -140,7 +143,8 @@ def positions(number: I64, wanted: I64) -> I32:
     """Return the position of each wanted number in ``number``, ascending; -1 if it is not there."""
     found = np.full(len(wanted), -1, np.int32)
     for i in range(len(wanted)):
-        low, high = 0, len(number)
+        low = 0
+        high = len(number)
         while low < high:
             middle = (low + high) // 2
             if number[middle] < wanted[i]:

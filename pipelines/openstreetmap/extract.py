@@ -141,7 +141,10 @@ class _Map:
     """Streets and areas of a file."""
 
     def __init__(self, path: Path, network_type: str, folder: Path, name: str) -> None:
-        self.path, self.network_type, self.folder, self.name = path, network_type, folder, name
+        self.path = path
+        self.network_type = network_type
+        self.folder = folder
+        self.name = name
         self.keys = sorted(
             {*VALUES, "oneway", "junction", "landuse", "area", *LEFT_OUT[network_type]}
         )
@@ -183,11 +186,15 @@ class _Map:
                 f"{self.name} has {size:,} nodes.", next="give an extract of a part of it"
             )
         # Each row: a number of 8 bytes, longitude, latitude.
-        number, x, y = table.view(np.int64)[:, 0], table[:, 2], table[:, 3]
+        number = table.view(np.int64)[:, 0]
+        x = table[:, 2]
+        y = table[:, 3]
         if not (number[1:] > number[:-1]).all() or (x == _UNDEFINED).any():
             order = np.argsort(number, kind="stable")
             order = order[x[order] != _UNDEFINED]
-            number, x, y = number[order], x[order], y[order]
+            number = number[order]
+            x = x[order]
+            y = y[order]
             self.repeated = bool((number[1:] == number[:-1]).any())
         return number, x, y
 
@@ -211,7 +218,8 @@ class _Map:
         used = np.zeros(len(self.node_id), np.bool_)
         rows: list[tuple[NDArray[Any], ...]] = [tuple(np.empty(0, code) for code in "qqii")]
         for block in read_blocks(self.copy, self.keys):
-            several, kind = block.size > 1, self._kinds(block)
+            several = block.size > 1
+            kind = self._kinds(block)
             owner = np.repeat(np.arange(len(several)), block.size)
             self._refuse(
                 block.number[several].min(initial=1), block.ref[several[owner]].min(initial=1)
@@ -230,7 +238,9 @@ class _Map:
         if not (number[1:] > number[:-1]).all():
             order = np.argsort(number, kind="stable")
             self.repeated |= bool((np.diff(number[order]) == 0).any())
-            size, kind, first = size[order], kind[order], start[order]
+            size = size[order]
+            kind = kind[order]
+            first = start[order]
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
         node = np.where(node < 0, -1, np.cumsum(used, dtype=np.int32)[node] - 1).astype(
@@ -280,7 +290,8 @@ class _Map:
         outside = (x < -lon) | (x > lon) | (y < -lat) | (y > lat)
         if outside.any():
             at = int(outside.argmax())
-            lon, lat = x[at] / UNITS_A_DEGREE, y[at] / UNITS_A_DEGREE
+            lon = x[at] / UNITS_A_DEGREE
+            lat = y[at] / UNITS_A_DEGREE
             what = f"{self.name}: node {node_id[at]} is not on the map, at {lon}, {lat} degrees."
             raise DamagedInput(what, next="give an undamaged extract")
 
@@ -291,11 +302,13 @@ class _Map:
         use = {number: tags for number, tags in use.items() if "landuse" in tags}
         area = np.isin(kind, [*use]) & (block.size > 1)
         ref = block.ref[area[owner]]
-        lines, first = self._lines(ref), 0
+        lines = self._lines(ref)
+        first = 0
         for number, size, way in zip(
             block.number[area].tolist(), block.size[area], kind[area], strict=True
         ):
-            last, tags = first + size - 1, use[way]
+            last = first + size - 1
+            tags = use[way]
             if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
                 self.open_areas += 1
             else:

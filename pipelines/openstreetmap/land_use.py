@@ -85,12 +85,14 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     """
     import shapely
 
-    tree, missing = shapely.STRtree(land_use.area), len(land_use.value)
+    tree = shapely.STRtree(land_use.area)
+    missing = len(land_use.value)
     nearest = np.full(len(lon), missing, np.int64)
 
     def search(start: int, stop: int) -> None:
         # Inside an area the distance is 0: a test takes 0.3 µs, a search for the nearest area 10 µs.
-        points, found = shapely.points(lon[start:stop], lat[start:stop]), nearest[start:stop]
+        points = shapely.points(lon[start:stop], lat[start:stop])
+        found = nearest[start:stop]
         point, area = tree.query(points)
         at = shapely.distance(points[point], land_use.area[area]) == 0
         np.minimum.at(found, point[at], area[at])

@@ -157,7 +157,8 @@ def components(graph: Ways | StreetGraph) -> I32:
 def _unite(least: I32, source: I32, target: I32) -> None:
     """Join sets of nodes, each a tree whose root is its least node."""
     for i in range(len(source)):
-        a, b = source[i], target[i]
+        a = source[i]
+        b = target[i]
         while least[a] != a:
             least[a] = a = least[least[a]]
         while least[b] != b:
@@ -189,7 +190,8 @@ def count_streets(graph: StreetGraph) -> I64:
 
     Between two nodes there are as many streets as parallel edges in the direction that has more.
     """
-    low, high = np.minimum(graph.source, graph.target), np.maximum(graph.source, graph.target)
+    low = np.minimum(graph.source, graph.target)
+    high = np.maximum(graph.source, graph.target)
     # Pairs of nodes, each direction of one next to the other.
     pair = 2 * (low.astype(np.int64) * graph.num_nodes + high) + (graph.source > graph.target)
     pair, streets = np.unique(pair, return_counts=True)
@@ -251,7 +253,8 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     )
     simple = simple if lasting.all() else simple.edges(np.flatnonzero(lasting))
     # 5. Of a component at least one node is an endpoint, else it is a ring.
-    component, crossing = components(simple), np.zeros(simple.num_nodes, np.bool_)
+    component = components(simple)
+    crossing = np.zeros(simple.num_nodes, np.bool_)
     crossing[component[neighbours(simple)[2]]] = True
     return simple if crossing[component].all() else simple.nodes(crossing[component])
 
@@ -318,7 +321,8 @@ def _join(
     known: dict[str, dict[Values, int]],
 ) -> dict[str, NDArray[Any]]:
     """Return one edge a street: lengths added up, values collected; new ones are added to ``known``."""
-    street, starts = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), ptr[:-1]
+    street = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    starts = ptr[:-1]
     return {
         "source": steps["source"][starts],
         "target": steps["target"][ptr[1:] - 1],
@@ -330,7 +334,8 @@ def _join(
 
 
 def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
-    low, high = np.minimum.reduceat(flags, starts), np.maximum.reduceat(flags, starts)
+    low = np.minimum.reduceat(flags, starts)
+    high = np.maximum.reduceat(flags, starts)
     return np.where(low == high, low, np.int8(BOTH))
 
 
@@ -347,7 +352,8 @@ def _collected(
     of, code = np.divmod(pair, max(len(values), 1))
     bounds = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(pair)]
     found: dict[Values, int] = {}
-    several, codes_of = of[bounds[:-1]].tolist(), code.tolist()
+    several = of[bounds[:-1]].tolist()
+    codes_of = code.tolist()
     for number, first, stop in zip(several, bounds, bounds[1:], strict=False):
         these = tuple(codes_of[first:stop])
         if these not in found:
@@ -376,11 +382,15 @@ def follow_streets(
     steps = np.empty((3, 4 * len(source) + 1), np.int32)
     size = 0
     for street in range(len(source)):
-        before, here, part = source[street], target[street], edge[street]
+        before = source[street]
+        here = target[street]
+        part = edge[street]
         while True:
             if size == steps.shape[1]:
                 steps = np.concatenate((steps, np.empty_like(steps)), axis=1)
-            steps[0, size], steps[1, size], steps[2, size] = before, here, part
+            steps[0, size] = before
+            steps[1, size] = here
+            steps[2, size] = part
             size += 1
             if endpoint[here]:
                 break
@@ -390,6 +400,7 @@ def follow_streets(
             if part < 0:
                 break  # one-way streets that meet head-on
             passed[here] = True
-            before, here = here, near[here, slot]
+            before = here
+            here = near[here, slot]
         ptr[street + 1] = size
     return ptr, steps[:, :size].copy()

@@ -129,7 +129,8 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     uses = land_uses(graph, land_use)
     del land_use  # of a country 0.3 GB
     vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
-    cut, ways = facts.get("ways_cut"), facts.get("ways", 0)
+    cut = facts.get("ways_cut")
+    ways = facts.get("ways", 0)
     warnings = (
         (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
     )
@@ -142,7 +143,8 @@ def _from_extract(
     """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
     name = raw.receipts[0].origin
     ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
-    count, cut = len(ways), ways.cut
+    count = len(ways)
+    cut = ways.cut
     everything = ways if area is not None and ways.num_nodes else None
     if everything is not None and area is not None:
         land_use = land_use.inside(area)
@@ -170,7 +172,8 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) ->
     """Return the largest component of the part inside the area."""
     part = largest_component(inside(graph, area))
     if not part.num_edges:
-        lon, lat = everything.lon, everything.lat
+        lon = everything.lon
+        lat = everything.lat
         asked, there = (
             ",".join(f"{degrees:.4f}" for degrees in bounds)
             for bounds in (area.bounds, (lon.min(), lat.min(), lon.max(), lat.max()))

@@ -40,10 +40,8 @@ def obtain_city(
     quiet: bool,
 ) -> tuple[RawCopy, bool]:
     """Return the raw copy of a city, brought in where it is missing, and whether it is new."""
-    folder, origin = (
-        home.raw / manifest.name,
-        f"OpenStreetMap by OSMnx: {source.place} ({network_type})",
-    )
+    folder = home.raw / manifest.name
+    origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
     words = None if source.vocabulary is None else _vocabulary(source.vocabulary, home)
     if source.place is not None and source.polygon is None and words is None:
         for copy in list_copies(folder):  # downloaded before
@@ -170,7 +168,8 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     def look(response: Any, **_: Any) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and asks again
-        data, fault = response.content, ""
+        data = response.content
+        fault = ""
         if not response.ok:
             fault = f"answers {response.status_code}"
         elif data.lstrip()[:1] not in (b"{", b"["):

@@ -49,7 +49,8 @@ def by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
     (upstream: as they come).
     """
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
-    kept, rest = ranked[: WIDTH - 1], ranked[WIDTH - 1 :]
+    kept = ranked[: WIDTH - 1]
+    rest = ranked[WIDTH - 1 :]
     totals = {name: counts[name] for name in kept}
     if rest:
         totals[OTHERS] = totals.get(OTHERS, 0) + sum(counts[name] for name in rest)
@@ -103,7 +104,8 @@ def city_tensors(
     another build's; by default the city's own, by frequency. The features are written into ``workdir``.
     Raises ``OutOfResources`` where memory is forecast not to be enough.
     """
-    n, needed = graph.num_nodes, graph.num_edges * EDGE_BYTES
+    n = graph.num_nodes
+    needed = graph.num_edges * EDGE_BYTES
     if needed > 2**28:
         from kmip_data.runtime.memory import require_memory
 

@@ -231,7 +231,9 @@ class TarArchive(Archive):
                 limited.room = _EXTENDED_BYTES
                 tar.members.clear()  # type: ignore[attr-defined] # which tarfile keeps for a second look
                 cast(dict[str, str], tar.pax_headers).clear()  # what global headers say is remarks
-                count, total, names = count + 1, total + info.size, names + len(info.name)
+                count = count + 1
+                total = total + info.size
+                names = names + len(info.name)
                 if count > most:
                     self.damaged(f"it has more than the {most} members that are allowed")
                 if info.size < 0:
@@ -281,8 +283,11 @@ class _Limited:
     """A file of which at most ``room`` more bytes are read: headers claim any size, and are read at once."""
 
     def __init__(self, file: BinaryIO, room: float) -> None:
-        self._file, self.room, self.last = file, room, b""
-        self.seek, self.tell = file.seek, file.tell
+        self._file = file
+        self.room = room
+        self.last = b""
+        self.seek = file.seek
+        self.tell = file.tell
 
     def seekable(self) -> bool:
         return True
@@ -342,7 +347,8 @@ def open_archive(path: Path) -> Archive:
             first = file.read(HEAD)
     except OSError as error:
         raise unreadable(path, error) from error
-    kind, compression = kind_of(first), None
+    kind = kind_of(first)
+    compression = None
     if kind == "zip":
         return ZipArchive(path)
     if kind in _OPENERS:

@@ -121,10 +121,8 @@ class _Download:
             except MirrorFailed as failure:
                 failures.append(f"\n    {mirror.address}: {failure.reason}")
                 self._say(mirror, failure.reason)
-        what, found = (
-            f"No mirror gave {self.source.name}.",
-            "".join(failures) or "no mirror is known",
-        )
+        what = f"No mirror gave {self.source.name}."
+        found = "".join(failures) or "no mirror is known"
         raise SourceUnavailable(what, found=found, left=self._left, next=hint)
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:
@@ -185,7 +183,9 @@ class _Download:
 
     def _continues(self, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
-        span, state, etag = http.content_range(response), self.state, response.headers.get("ETag")
+        span = http.content_range(response)
+        state = self.state
+        etag = response.headers.get("ETag")
         if span is None or state is None or span[0] != self.size:
             return False
         same_total = None in {span[2], state.total} or span[2] == state.total
@@ -195,7 +195,8 @@ class _Download:
         self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
     ) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
-        total, kind = http.declared_length(response), http.kind_of(response)
+        total = http.declared_length(response)
+        kind = http.kind_of(response)
         if total is not None and mirror.bytes not in {None, total}:
             raise MirrorFailed(f"has {total} bytes{kind}, expected {mirror.bytes}")
         if total is not None and self.max_bytes is not None and total > self.max_bytes:
@@ -306,7 +307,8 @@ class _Download:
         with writing(self.path):
             files.remove_file(self.path)
             files.remove_file(self.state_path)
-        self.size, self.state = 0, None
+        self.size = 0
+        self.state = None
 
     @property
     def _left(self) -> str | None:

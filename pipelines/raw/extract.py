@@ -71,7 +71,8 @@ def recognise(archive: Archive, content: Content) -> Selection:
     unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
     entries = archive.files(max(_MAX_ENTRIES, 4 * wanted), unpacked)
     roots = _roots(entries, content.anchor)
-    complete, faults = [], []
+    complete = []
+    faults = []
     for root in roots[:_MAX_ROOTS]:
         chosen = Selection(archive, root, _select(archive, entries, root, content))
         wrong = _check_members(chosen, content)
@@ -210,7 +211,8 @@ def _write_member(
     archive: Archive, entry: Entry, pieces: Iterable[bytes], path: Path, progress: Progress
 ) -> str:
     """Write one member to the new file ``path`` and return its SHA-256."""
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:  # mode bits of the archive are never taken over

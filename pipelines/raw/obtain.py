@@ -150,7 +150,10 @@ class _Import:
     """Raw data of one dataset that ``command`` wants."""
 
     def __init__(self, manifest: Manifest, home: Home, options: BuildOptions, command: str) -> None:
-        self.manifest, self.home, self.options, self.command = manifest, home, options, command
+        self.manifest = manifest
+        self.home = home
+        self.options = options
+        self.command = command
         self.folder = home.raw / manifest.name
         self.archives = [Path(path) for path in options.archives]
         #: Those of the manifest; where it has none, a single one that no mirror holds.
@@ -285,7 +288,8 @@ class _Import:
 
     def _download(self, source: Source, missing: Sequence[Source]) -> Found:
         """Return a source from ``raw/<dataset>/`` or a package; download it where it is missing."""
-        target, content = self.folder / source.name, self._content(source)
+        target = self.folder / source.name
+        content = self._content(source)
         if target.is_file() and copies.read_receipt(target) is None:
             self._say(f"{target} has no receipt: it is taken as a local archive")
             return _local(source, self._select(open_archive(target), source, known=True))

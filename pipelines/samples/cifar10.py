@@ -41,7 +41,8 @@ def _graph(label: int, rng: Generator) -> dict[str, NDArray[Any]]:
     ) / side
     pos = np.clip(grid + rng.normal(0, 0.15 / side, grid.shape), 0, 1)
     pos = rng.permutation(pos[rng.random(len(pos)) < 0.9])
-    centre, size = 0.5 + rng.normal(0, 0.06, 2), 0.28 + 0.02 * (label % 5)
+    centre = 0.5 + rng.normal(0, 0.06, 2)
+    size = 0.28 + 0.02 * (label % 5)
     offset = np.abs(pos - centre)
     inside = (offset.max(axis=1) if label % 2 else np.hypot(*offset.T)) < size
     hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / NUM_CLASSES

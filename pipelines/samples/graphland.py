@@ -30,7 +30,8 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     both = rng.random(streets.shape[1]) < 0.3
     edges = np.concatenate([streets, streets[::-1, both]], axis=1)
     length = rng.lognormal(4, 0.7, n)
-    allowed, surface = rng.choice([20, 30, 50, 80], n), rng.integers(1, 5, n)
+    allowed = rng.choice([20, 30, 50, 80], n)
+    surface = rng.integers(1, 5, n)
     around = np.bincount(edges[0], length[edges[1]], n) / np.maximum(
         np.bincount(edges[0], minlength=n), 1
     )

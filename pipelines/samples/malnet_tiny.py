@@ -61,7 +61,8 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     source = np.concatenate([source, near])
     target = np.concatenate([target, near - 1 - rng.integers(0, np.minimum(near, 8))])
     alone = rng.permutation(functions)[: 1 + functions // 200]  # recursive functions
-    source, target = np.concatenate([source, alone]), np.concatenate([target, alone])
+    source = np.concatenate([source, alone])
+    target = np.concatenate([target, alone])
     lonely = functions + functions // 12 + 1  # calls itself and nothing else
     pairs = np.unique(np.stack([numbers[source], numbers[target]]), axis=1)
     return np.concatenate([pairs, [[lonely], [lonely]]], axis=1) if rng.random() < 0.3 else pairs

@@ -38,7 +38,8 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
     with osmium.SimpleWriter(str(path), overwrite=True) as writer:
 
         def add_way(corners: Iterable[Any], tags: dict[str, str]) -> int:
-            number, nodes = next(numbers), [int(corner) for corner in corners]
+            number = next(numbers)
+            nodes = [int(corner) for corner in corners]
             writer.add_way(make.Way(id=number, version=1, nodes=nodes, tags=tags))
             return number
 

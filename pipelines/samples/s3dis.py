@@ -77,7 +77,8 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], N
     for area, size in enumerate(area_sizes(total), 1):
         # At least four rooms an area (if it has as many blocks), so that whole rooms can be held out.
         most = max(1, -(-size // 4))
-        number, wanted = 0, size
+        number = 0
+        wanted = size
         while wanted > 0:
             number += 1
             rng = Generator(PCG64([seed, area, number]))
@@ -120,7 +121,8 @@ def _cut(
     """Cut windows out of a room cloud (P, 6) and normalise them: (4096, 9), (4096,)."""
     top = cloud[:, :3].max(axis=0)
     by_x = np.argsort(cloud[:, 0], kind="stable")
-    cloud, label = cloud[by_x], label[by_x]
+    cloud = cloud[by_x]
+    label = label[by_x]
     for left, front in corners:
         first, last = np.searchsorted(cloud[:, 0], [left, left + WIDTH])
         strip = cloud[first:last, 1]
@@ -145,7 +147,9 @@ class _Scene:
     def box(self, label: int, low: Vector, size: Vector) -> None:
         """Add the faces of a box; a size of 0 on one axis gives one face."""
         (x, y, z), (dx, dy, dz) = low, size
-        ex, ey, ez = (dx, 0.0, 0.0), (0.0, dy, 0.0), (0.0, 0.0, dz)
+        ex = (dx, 0.0, 0.0)
+        ey = (0.0, dy, 0.0)
+        ez = (0.0, 0.0, dz)
         for u, v, (nx, ny, nz) in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
             if max(u) > 0 and max(v) > 0:
                 for shift in (0.0, 1.0) if max(nx, ny, nz) > 0 else (0.0,):
@@ -158,7 +162,8 @@ def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], N
     """Make one room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), its extent."""
     extent = np.array([rng.uniform(3.5, 7.0), rng.uniform(3.5, 7.0), rng.uniform(2.5, 3.2)])
     scene = _furnish(extent, rng)
-    corner, label = np.array(scene.corner), np.array(scene.label, np.uint8)
+    corner = np.array(scene.corner)
+    label = np.array(scene.label, np.uint8)
     u, v = (np.array([edge[i] for edge in scene.edges]) for i in (0, 1))
     areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
     # Points a square metre: some blocks have more than 4,096 points, some fewer.
@@ -201,7 +206,8 @@ def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
         scene.box(SOFA, low, (1.7, 0.85, 0.42))
         scene.box(SOFA, (low[0], low[1], 0.42), (1.7, 0.2, 0.4))
     for _ in range(int(rng.integers(1, 4))):
-        left, front = along(x, 1.5), along(y, 0.8)
+        left = along(x, 1.5)
+        front = along(y, 0.8)
         scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
         for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
             scene.box(TABLE, (left + dx, front + dy, 0), (0.05, 0.05, 0.7))

@@ -47,7 +47,8 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     (folder / "train_test_split").mkdir(exist_ok=True)
     lines = [f"{category.name}\t{category.synset}\n" for category in CATEGORIES]
     (folder / "synsetoffset2category.txt").write_bytes("".join(lines).encode())
-    pieces, paths = shapes(), []
+    pieces = shapes()
+    paths = []
     for number in range(total):
         category = CATEGORIES[number % len(CATEGORIES)]
         rng = Generator(PCG64([seed, number]))

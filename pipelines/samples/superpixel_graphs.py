@@ -33,7 +33,8 @@ def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: in
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
     made = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
     held = 2 * count // 5
-    train, pool = made[: count - held], made[count - held :]
+    train = made[: count - held]
+    pool = made[count - held :]
     if coco:
         halves = np.arange(held - held // 2), np.arange(held - held // 2, held)
     else:

@@ -128,29 +128,28 @@ class _Name:
     """A function or class that is pickled by its name alone; calling it is never needed."""
 
     def __init__(self, module: str, name: str) -> None:
-        self.module, self.name = module, name
+        self.module = module
+        self.name = name
 
     def __call__(self) -> None:
         raise NotImplementedError
 
 
 _NUMPY = "numpy"  #: one object, which the pickler recalls
-_TENSOR, _STORAGE = (
-    _Name("torch._utils", "_rebuild_tensor_v2"),
-    _Name("torch.storage", "_load_from_bytes"),
-)
-_HOOKS, _RECONSTRUCT = (
-    _Name("collections", "OrderedDict"),
-    _Name("numpy.core.multiarray", "_reconstruct"),
-)
-_NDARRAY, _DTYPE = _Name(_NUMPY, "ndarray"), _Name(_NUMPY, "dtype")
+_TENSOR = _Name("torch._utils", "_rebuild_tensor_v2")
+_STORAGE = _Name("torch.storage", "_load_from_bytes")
+_HOOKS = _Name("collections", "OrderedDict")
+_RECONSTRUCT = _Name("numpy.core.multiarray", "_reconstruct")
+_NDARRAY = _Name(_NUMPY, "ndarray")
+_DTYPE = _Name(_NUMPY, "dtype")
 
 
 class _Reduced:
     """An object by what makes it, and with which arguments."""
 
     def __init__(self, made_by: _Name, *arguments: Any) -> None:
-        self.made_by, self.arguments = made_by, arguments
+        self.made_by = made_by
+        self.arguments = arguments
 
 
 def _tensor(array: NDArray[Any], key: str) -> _Reduced:

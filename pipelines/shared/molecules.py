@@ -107,7 +107,8 @@ def featurise(mol: Mol) -> Molecule:
         Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetTotalDegree, Atom.GetFormalCharge, Atom.GetTotalNumHs,
         Atom.GetNumRadicalElectrons, Atom.GetHybridization, Atom.GetIsAromatic, Atom.IsInRing,
     )  # fmt: skip
-    element, charge = atoms[:, 0], atoms[:, 3]
+    element = atoms[:, 0]
+    charge = atoms[:, 3]
     element[:] = np.where((element >= 1) & (element <= 118), element - 1, 118)
     charge[:] = np.where(np.abs(charge) <= 5, charge + 5, 11)
     atoms[:, 6] = _HYBRIDISATIONS[atoms[:, 6]]
@@ -189,9 +190,11 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
-        texts, read = Rows(prepared.path), self.reader(prepared)
+        texts = Rows(prepared.path)
+        read = self.reader(prepared)
         for row in unit.items["rows"]:
-            key, smiles = f"{row:06d}", texts[row]
+            key = f"{row:06d}"
+            smiles = texts[row]
             try:
                 yield read(row, key, smiles)
             except RefusedSmilesError as error:

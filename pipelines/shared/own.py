@@ -211,7 +211,8 @@ def copy_in(
 
 def _copy(path: Path, target: Path) -> tuple[str, int]:
     """Copy one file and return digest and size of what was written."""
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     with path.open("rb") as source, target.open("xb") as copy:
         while piece := source.read(_CHUNK):
             digest.update(piece)

@@ -175,7 +175,8 @@ def _stratified_split(
 
 def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.int64], str]:
     """Return the label that each graph is stratified by, (G,), and its description."""
-    column, classes = records.label, records.classes
+    column = records.label
+    classes = records.classes
     if column is None or not classes.shape[1]:
         return np.zeros(len(records.keys), np.int64), "chance alone: there are no classes"
     if column.level == "node":

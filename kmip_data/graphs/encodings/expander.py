@@ -38,13 +38,15 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
     if num_nodes <= COMPLETE:
         return targets
     bound = max(0.0, 2 * degree - 2 * math.sqrt(2 * degree - 1) - 0.1)
-    drawn, best = targets[:, : num_nodes - 1], -1.0
+    drawn = targets[:, : num_nodes - 1]
+    best = -1.0
     for _ in range(DRAWS):
         candidate = np.stack([rng.permutation(num_nodes) for _ in range(drawn.shape[1])], axis=1)
         # A disconnected graph has 0, which rounding must not take below the bound of d = 1.
         found = max(0.0, second_eigenvalue(candidate))
         if found > best:
-            best, drawn[:] = found, candidate
+            best = found
+            drawn[:] = candidate
         if found >= bound:
             break
     return targets
@@ -60,9 +62,11 @@ def second_eigenvalue(targets: NDArray[np.integer]) -> float:
     from scipy.sparse.linalg import eigsh
 
     nodes, degree = targets.shape
-    source, target = np.repeat(np.arange(nodes), degree), targets.ravel()
+    source = np.repeat(np.arange(nodes), degree)
+    target = targets.ravel()
     proper = source != target
-    source, target = source[proper], target[proper]
+    source = source[proper]
+    target = target[proper]
     both = np.concatenate([source, target]), np.concatenate([target, source])
     adjacency = csr_array((np.ones(len(both[0])), both), shape=(nodes, nodes))
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)

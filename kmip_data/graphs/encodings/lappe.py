@@ -116,7 +116,8 @@ def _simple_graph(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> csr_a
 
     source, target = (np.asarray(row, np.int64) for row in edge_index)
     proper = source != target
-    source, target = source[proper], target[proper]
+    source = source[proper]
+    target = target[proper]
     both = np.concatenate([source, target]), np.concatenate([target, source])
     adjacency = csr_array((np.ones(2 * len(source)), both), shape=(num_nodes, num_nodes))
     adjacency.sum_duplicates()
@@ -141,10 +142,8 @@ def _dense(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArr
     """Return the smallest nontrivial pairs of a connected graph, by LAPACK."""
     from scipy.linalg import eigh
 
-    matrix, options = (
-        -adjacency.toarray(),
-        {"overwrite_a": True, "check_finite": False, "driver": "evr"},
-    )
+    matrix = -adjacency.toarray()
+    options = {"overwrite_a": True, "check_finite": False, "driver": "evr"}
     np.fill_diagonal(matrix, adjacency.sum(axis=1))
     values, modes = eigh(matrix, subset_by_index=[1, count], **options)
     return values, modes

@@ -32,7 +32,8 @@ class RandomWalk(Encoding):
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """Compute all graphs at once, as components of one graph."""
         check()
-        edges, nodes = graphs.joined(), int(graphs.node_ptr[-1])
+        edges = graphs.joined()
+        nodes = int(graphs.node_ptr[-1])
         return {
             "node/rwse": random_walk_encoding(
                 edges, nodes, self.parameter, node_ptr=graphs.node_ptr
@@ -66,8 +67,10 @@ def random_walk_encoding(
     bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
     source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
     # (1) Sort the edges, so that no sum depends on their order.
-    edges, back = np.sort(source * num_nodes + target), np.sort(target * num_nodes + source)
-    first, targets = np.searchsorted(edges, np.arange(num_nodes + 1) * num_nodes), edges % num_nodes
+    edges = np.sort(source * num_nodes + target)
+    back = np.sort(target * num_nodes + source)
+    first = np.searchsorted(edges, np.arange(num_nodes + 1) * num_nodes)
+    targets = edges % num_nodes
     # (2) A graph is reversible if its sorted edges equal its sorted reversed edges. The graphs are sorted
     # alike, so positions that differ belong to the same graph in both. Such a graph needs half the steps.
     differing = edges[edges != back] // num_nodes

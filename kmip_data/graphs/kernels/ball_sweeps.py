@@ -41,9 +41,12 @@ def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, 
     Returns the number of groups G, with ``starts[:G + 1]`` filled.
     """
     n = len(pointer) - 1
-    taken, listed = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    taken = np.zeros(n, np.bool_)
+    listed = np.zeros(n, np.bool_)
     met_by = np.full(n, -1, np.int32)
-    queue, begin_at, left_over = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
+    queue = np.empty(n, np.int32)
+    begin_at = np.empty(n, np.int32)
+    left_over = np.empty(n, np.int32)
     done = groups = searches = head = tail = left = 0
     for node in range(n):
         if not listed[node]:
@@ -56,7 +59,10 @@ def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, 
             if taken[seed]:
                 continue
             first = done
-            queue[0], met_by[seed], met, seen = seed, searches, 1, 0
+            queue[0] = seed
+            met_by[seed] = searches
+            met = 1
+            seen = 0
             while seen < met and seen < reach and done < first + size:
                 u = queue[seen]
                 seen += 1
@@ -133,11 +139,15 @@ def search_groups(
     of each group of at most ``lanes`` nodes.
     """
     n = len(pointer) - 1
-    nodes, place = np.empty(n, np.int32), np.full(n, -1, np.int32)
+    nodes = np.empty(n, np.int32)
+    place = np.full(n, -1, np.int32)
     part = _room(0, 0, lanes)
-    best, width, most = np.empty(lanes), np.uint64(lanes), np.float32(hops)
+    best = np.empty(lanes)
+    width = np.uint64(lanes)
+    most = np.float32(hops)
     for group in range(start, stop):
-        first, own = starts[group], starts[group + 1] - starts[group]
+        first = starts[group]
+        own = starts[group + 1] - starts[group]
         found = _union(pointer, neighbor, first, own, hops, nodes, place)
         edges = 0
         for i in range(found):
@@ -146,7 +156,9 @@ def search_groups(
             part = _room(2 * found, 2 * edges, lanes)
         _cut_out(pointer, neighbor, length, step, nodes, found, place, part)
         ends = _take_off_dead_ends(part, own, found)
-        hop, distance, cells = part.hop, part.distance, np.uint64(found * lanes)
+        hop = part.hop
+        distance = part.distance
+        cells = np.uint64(found * lanes)
         for cell in range(cells):
             hop[cell] = np.inf
         _sweep(part, hop, part.step, own, found, ends, lanes)
@@ -191,7 +203,8 @@ def _union(
     """
     found = 0
     for node in range(first, first + own):
-        nodes[found], place[node] = node, found
+        nodes[found] = node
+        place[node] = found
         found += 1
     begin = 0
     for _ in range(hops):
@@ -200,7 +213,8 @@ def _union(
             for e in range(pointer[nodes[i]], pointer[nodes[i] + 1]):
                 v = neighbor[e]
                 if place[v] < 0:
-                    nodes[found], place[v] = v, found
+                    nodes[found] = v
+                    place[v] = found
                     found += 1
         if found == end:
             break
@@ -220,16 +234,23 @@ def _cut_out(
     part: Part,
 ) -> None:
     """Copy the edges among the listed nodes into ``part``."""
-    rows, neighbors, lengths, steps = part.pointer, part.neighbor, part.length, part.step
-    degree, waits = part.degree, part.waits
+    rows = part.pointer
+    neighbors = part.neighbor
+    lengths = part.length
+    steps = part.step
+    degree = part.degree
+    waits = part.waits
     edges = 0
     for i in range(found):
         u = nodes[i]
-        rows[i], waits[i] = edges, False
+        rows[i] = edges
+        waits[i] = False
         for e in range(pointer[u], pointer[u + 1]):
             j = place[neighbor[e]]
             if j >= 0:
-                neighbors[edges], lengths[edges], steps[edges] = j, length[e], step[e]
+                neighbors[edges] = j
+                lengths[edges] = length[e]
+                steps[edges] = step[e]
                 edges += 1
         degree[i] = edges - rows[i]
     rows[found] = edges
@@ -238,7 +259,10 @@ def _cut_out(
 @njit_nogil()
 def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
     """Repeatedly give nodes with one neighbour degree 0, except those of the group; return their number."""
-    pointer, neighbor, degree, dead_end = part.pointer, part.neighbor, part.degree, part.dead_end
+    pointer = part.pointer
+    neighbor = part.neighbor
+    degree = part.degree
+    dead_end = part.dead_end
     ends = 0
     for i in range(own, found):
         if degree[i] == 1:
@@ -270,14 +294,18 @@ def _sweep(
     the last one twice if one is missing). ``lanes`` is not a constant, because a loop of constant length is
     unrolled before it can be vectorised; and unsigned, because signed indices are tested for negative values.
     """
-    pointer, neighbor, degree = part.pointer, part.neighbor, part.degree
-    waits, dead_end = part.waits, part.dead_end
+    pointer = part.pointer
+    neighbor = part.neighbor
+    degree = part.degree
+    waits = part.waits
+    dead_end = part.dead_end
     width = np.uint64(lanes)
     for lane in range(own):
         value[lane * lanes + lane] = 0
         for e in range(pointer[lane], pointer[lane + 1]):
             waits[neighbor[e]] = True
-    forward, going = True, True
+    forward = True
+    going = True
     while going:
         going = False
         for step in range(found):
@@ -289,11 +317,15 @@ def _sweep(
                 continue
             changed = np.int32(0)
             row = np.uint64(u) * width
-            e, end = pointer[u], pointer[u + 1]
+            e = pointer[u]
+            end = pointer[u + 1]
             while e < end:
-                a, b = e, min(e + 1, end - 1)
-                row_a, row_b = np.uint64(neighbor[a]) * width, np.uint64(neighbor[b]) * width
-                length_a, length_b = length[a], length[b]
+                a = e
+                b = min(e + 1, end - 1)
+                row_a = np.uint64(neighbor[a]) * width
+                row_b = np.uint64(neighbor[b]) * width
+                length_a = length[a]
+                length_b = length[b]
                 if end - e <= 2:
                     for lane in range(width):
                         old = value[row + lane]
@@ -305,9 +337,12 @@ def _sweep(
                         changed |= np.int32(new < old)
                         value[row + lane] = new
                     break
-                c, d = e + 2, min(e + 3, end - 1)
-                row_c, row_d = np.uint64(neighbor[c]) * width, np.uint64(neighbor[d]) * width
-                length_c, length_d = length[c], length[d]
+                c = e + 2
+                d = min(e + 3, end - 1)
+                row_c = np.uint64(neighbor[c]) * width
+                row_d = np.uint64(neighbor[d]) * width
+                length_c = length[c]
+                length_d = length[d]
                 for lane in range(width):
                     old = value[row + lane]
                     new = old
@@ -331,7 +366,8 @@ def _sweep(
         u = dead_end[i]
         row = np.uint64(u) * width
         for e in range(pointer[u], pointer[u + 1]):
-            row_a, length_a = np.uint64(neighbor[e]) * width, length[e]
+            row_a = np.uint64(neighbor[e]) * width
+            length_a = length[e]
             for lane in range(width):
                 old = value[row + lane]
                 other = value[row_a + lane] + length_a

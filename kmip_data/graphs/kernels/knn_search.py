@@ -51,25 +51,31 @@ class Tree(NamedTuple):
 @njit_nogil()
 def build_tree(tree: Tree) -> None:
     """Sort points into tree order, and compute the boxes of the nodes."""
-    n, nodes = len(tree.order), len(tree.low)
+    n = len(tree.order)
+    nodes = len(tree.low)
     level = 0
     while 1 << level < nodes << FINER:
         for position in range(1 << level):
-            start, stop = n * position >> level, n * (position + 1) >> level
+            start = n * position >> level
+            stop = n * (position + 1) >> level
             node = (1 << level) + position
             if stop - start < 2 and node >= nodes:
                 continue
-            widest, width = np.int64(0), np.float32(-1)
+            widest = np.int64(0)
+            width = np.float32(-1)
             for axis in range(3):
                 values = tree.points[axis, start:stop]
-                least, most = values[0], values[0]
+                least = values[0]
+                most = values[0]
                 for value in values:
                     least = min(least, value)
                     most = max(most, value)
                 if most - least > width:
-                    widest, width = np.int64(axis), most - least
+                    widest = np.int64(axis)
+                    width = most - least
                 if node < nodes:
-                    tree.low[node, axis], tree.high[node, axis] = least, most
+                    tree.low[node, axis] = least
+                    tree.high[node, axis] = most
             if node < nodes:
                 lowest = tree.order[start]
                 for index in tree.order[start:stop]:
@@ -82,8 +88,11 @@ def build_tree(tree: Tree) -> None:
 @njit_nogil()
 def _split(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
     """Partition ``start`` to ``stop`` so that ``middle`` holds the point of that rank along ``axis``."""
-    points, order, values = tree.points, tree.order, tree.points[axis]
-    first, last = start, stop - 1
+    points = tree.points
+    order = tree.order
+    values = tree.points[axis]
+    first = start
+    last = stop - 1
     noise = np.uint64(88172645463325252)
     while first < last:
         # A random pivot (xorshift), so that no arrangement of points is a worst case.
@@ -91,9 +100,11 @@ def _split(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
         noise ^= noise >> np.uint64(7)
         noise ^= noise << np.uint64(17)
         a = values[first + np.int64(noise % np.uint64(last - first + 1))]
-        b, c = values[(first + last) >> 1], values[last]
+        b = values[(first + last) >> 1]
+        c = values[last]
         pivot = max(min(a, b), min(max(a, b), c))
-        i, j = first, last
+        i = first
+        j = last
         while i <= j:
             while values[i] < pivot:
                 i += 1
@@ -138,10 +149,13 @@ class Work(NamedTuple):
 def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     """Fill the rows of ``table`` (n, k) for the points in the leaves ``start`` to ``stop``."""
     n, k = table.shape
-    leaves, levels = len(tree.low) // 2, 0
+    leaves = len(tree.low) // 2
+    levels = 0
     while 1 << levels < leaves:
         levels += 1
-    xs, ys, zs = tree.points[0], tree.points[1], tree.points[2]
+    xs = tree.points[0]
+    ys = tree.points[1]
+    zs = tree.points[2]
     room = n + 1  # the place behind the last candidate is written to as well
     space = np.empty((6, room), np.float32)
     numbers = np.empty((2, room), np.int32)
@@ -156,17 +170,23 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
         np.empty(room, np.int32),
         np.empty(k, np.int64),
     )
-    point, number = np.empty(3, np.float32), np.empty(1, np.float32)
+    point = np.empty(3, np.float32)
+    number = np.empty(1, np.float32)
     bits = number.view(np.int32)
-    guess, far = np.int64(LAST_KEY), np.float32(np.inf)
+    guess = np.int64(LAST_KEY)
+    far = np.float32(np.inf)
     most = CROWD + 8 * k
     for leaf in range(start, stop):
-        first, last = n * leaf >> levels, n * (leaf + 1) >> levels
+        first = n * leaf >> levels
+        last = n * (leaf + 1) >> levels
         # Smallest node around the leaf with more than k points: k neighbours lie within its diagonal.
-        level, around = levels, leaf
+        level = levels
+        around = leaf
         while (n * (around + 1) >> level) - (n * around >> level) <= k:
-            level, around = level - 1, around >> 1
-        begin, end = n * around >> level, n * (around + 1) >> level
+            level = level - 1
+            around = around >> 1
+        begin = n * around >> level
+        end = n * (around + 1) >> level
         around += 1 << level
         dx = tree.high[around, 0] - tree.low[around, 0]
         dy = tree.high[around, 1] - tree.low[around, 1]
@@ -177,9 +197,12 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
         count = _gather(
             tree, leaf, tree.low[own], tree.high[own], limit, most, near, distance, work.bits
         )
-        least, worst = np.int64(LAST_KEY), np.int64(0)
+        least = np.int64(LAST_KEY)
+        worst = np.int64(0)
         for query in range(first, last):
-            x, y, z = xs[query], ys[query], zs[query]
+            x = xs[query]
+            y = ys[query]
+            z = zs[query]
             key = np.int64(LAST_KEY)
             if count <= most:
                 key = _select(x, y, z, query - first, near, count, limit, far, work)
@@ -188,10 +211,13 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
                 key = _select(
                     x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work
                 )
-                point[0], point[1], point[2] = x, y, z
+                point[0] = x
+                point[1] = y
+                point[2] = z
                 found = _gather(tree, leaf, point, point, key, n, alone, distance, work.bits)
                 key = _select(x, y, z, query - first, alone, found, key, far, work)
-            least, worst = min(least, key), max(worst, key)
+            least = min(least, key)
+            worst = max(worst, key)
             bits[0] = key >> 32
             far = number[0]
             row = table[tree.order[query]]
@@ -220,17 +246,28 @@ def _gather(
 
     The box from ``low`` to ``high`` lies in the leaf. Stop when there are more than ``most``.
     """
-    n, leaves, levels = len(tree.order), len(tree.low) // 2, 0
+    n = len(tree.order)
+    leaves = len(tree.low) // 2
+    levels = 0
     while 1 << levels < leaves:
         levels += 1
-    x0, y0, z0, x1, y1, z1 = low[0], low[1], low[2], high[0], high[1], high[2]
+    x0 = low[0]
+    y0 = low[1]
+    z0 = low[2]
+    x1 = high[0]
+    y1 = high[1]
+    z1 = high[2]
     zero = np.float32(0)
-    first, last = n * leaf >> levels, n * (leaf + 1) >> levels
+    first = n * leaf >> levels
+    last = n * (leaf + 1) >> levels
     found = np.uint64(last - first)
-    near.x[:found], near.y[:found] = tree.points[0, first:last], tree.points[1, first:last]
-    near.z[:found], near.number[:found] = tree.points[2, first:last], tree.order[first:last]
+    near.x[:found] = tree.points[0, first:last]
+    near.y[:found] = tree.points[1, first:last]
+    near.z[:found] = tree.points[2, first:last]
+    near.number[:found] = tree.order[first:last]
     stack = np.empty(64, np.int64)
-    stack[0], top = 1, 1
+    stack[0] = 1
+    top = 1
     while top > 0 and found <= np.uint64(most):
         top -= 1
         node = stack[top]
@@ -241,15 +278,15 @@ def _gather(
         if (np.int64(bits[0]) << 32) | tree.lowest[node] > limit or node == leaves + leaf:
             continue
         if node < leaves:
-            stack[top], stack[top + 1] = 2 * node + 1, 2 * node
+            stack[top] = 2 * node + 1
+            stack[top + 1] = 2 * node
             top += 2
             continue
-        first, last = n * (node - leaves) >> levels, n * (node - leaves + 1) >> levels
-        xs, ys, zs = (
-            tree.points[0, first:last],
-            tree.points[1, first:last],
-            tree.points[2, first:last],
-        )
+        first = n * (node - leaves) >> levels
+        last = n * (node - leaves + 1) >> levels
+        xs = tree.points[0, first:last]
+        ys = tree.points[1, first:last]
+        zs = tree.points[2, first:last]
         order = tree.order[first:last]
         for i in range(len(order)):
             dx = max(x0 - xs[i], xs[i] - x1, zero)
@@ -257,7 +294,9 @@ def _gather(
             dz = max(z0 - zs[i], zs[i] - z1, zero)
             distance[i] = (dx * dx + dy * dy) + dz * dz
         for i in range(len(order)):
-            near.x[found], near.y[found], near.z[found] = xs[i], ys[i], zs[i]
+            near.x[found] = xs[i]
+            near.y[found] = ys[i]
+            near.z[found] = zs[i]
             near.number[found] = order[i]
             found = np.uint64(found + np.uint64(((np.int64(bits[i]) << 32) | order[i]) <= limit))
     return int(np.int64(found))
@@ -280,7 +319,9 @@ def _select(
     ``near[own]`` is the point itself; ``far`` is the squared distance that the previous point needed. Return
     a key above ``limit`` if fewer than k of the ``count`` candidates lie within it.
     """
-    k, distance, bits = len(work.best), work.distance, work.bits[:count]
+    k = len(work.best)
+    distance = work.distance
+    bits = work.bits[:count]
     # Cut between k and 2 k + 8 candidates: 1.35 times the previous distance does in four of five cases, else
     # bisect float32 bits, which order as distances do. More than that remain only where distances tie.
     distance[0] = far * np.float32(1.35)
@@ -288,9 +329,13 @@ def _select(
     cut = min(high, bits[0])
     distance[0] = far * np.float32(0.5)
     low = bits[0]
-    xs, ys, zs = near.x[:count], near.y[:count], near.z[:count]
+    xs = near.x[:count]
+    ys = near.y[:count]
+    zs = near.z[:count]
     for i in range(len(xs)):
-        dx, dy, dz = x - xs[i], y - ys[i], z - zs[i]
+        dx = x - xs[i]
+        dy = y - ys[i]
+        dz = z - zs[i]
         distance[i] = (dx * dx + dy * dy) + dz * dz
     bits[own] = 0x7FFFFFFF  # a point is not its own neighbour
     while True:
@@ -306,11 +351,13 @@ def _select(
         else:
             break
         cut = np.int32(high - ((high - low) >> 1))
-    position, found = work.position, np.uint64(0)
+    position = work.position
+    found = np.uint64(0)
     for i in range(len(bits)):
         position[found] = i
         found = np.uint64(found + np.uint64(bits[i] <= cut))
-    total, found = found, np.uint64(0)
+    total = found
+    found = np.uint64(0)
     for i in range(total):
         at = np.uint32(position[i])
         key = (np.int64(bits[at]) << 32) | near.number[at]
@@ -324,7 +371,8 @@ def _select(
 @njit_nogil()
 def _sort(work: Work, found: np.uint64) -> np.int64:
     """Sort the k smallest of the keys ``work.keys[:found]`` into ``work.best``; return the last."""
-    k, keys = len(work.best), work.keys[:found]
+    k = len(work.best)
+    keys = work.keys[:found]
     if found > np.uint64(RANKED):
         keys = np.partition(keys, k - 1)[:k]
     rank = work.rank[: len(keys)]

@@ -22,18 +22,23 @@ def walk(
     reversible walk needs half the steps, because :math:`P^s_{ij} d_i = P^s_{ji} d_j`, so
     :math:`P^{s+t}_{ii} = d_i Σ_j P^s_{ij} P^t_{ij} / d_j`.
     """
-    nodes, steps = len(first) - 1, out.shape[1]
+    nodes = len(first) - 1
+    steps = out.shape[1]
     inverse = np.zeros(nodes)
     for i in range(nodes):
         degree = first[i + 1] - first[i]
         if degree > 0:
             inverse[i] = 1.0 / degree
-    now, then = np.zeros(nodes), np.zeros(nodes)
+    now = np.zeros(nodes)
+    then = np.zeros(nodes)
     seen = np.zeros(nodes, np.bool_)
     order = np.empty(nodes, np.int64)
     for i in range(start, stop):
         degree = first[i + 1] - first[i]
-        now[i], seen[i], order[0], reached = 1.0, True, i, 1
+        now[i] = 1.0
+        seen[i] = True
+        order[0] = i
+        reached = 1
         taken = (steps + 1) // 2 if reversible[i] else steps
         for t in range(1, taken + 1):
             before = reached
@@ -50,7 +55,8 @@ def walk(
                         order[reached] = v
                         reached += 1
             if reversible[i]:
-                odd, even = 0.0, 0.0
+                odd = 0.0
+                even = 0.0
                 for at in range(reached):
                     u = order[at]
                     weight = then[u] * inverse[u]
@@ -66,4 +72,6 @@ def walk(
             now, then = then, now
         for at in range(reached):
             u = order[at]
-            now[u], then[u], seen[u] = 0.0, 0.0, False
+            now[u] = 0.0
+            then[u] = 0.0
+            seen[u] = False

@@ -33,7 +33,9 @@ def sorted_edges(there: I32, back: I32, edges: I32, num_nodes: int) -> I32:
 @njit_nogil()
 def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
     """Return where each of the S pairs of ends begins among sorted edges, (S + 1,), and its ends, (2, S)."""
-    size, start, end = len(source), -1, -1
+    size = len(source)
+    start = -1
+    end = -1
     new = np.empty(len(edges), np.bool_)  # counted first: no array is larger than it must be
     for at, edge in enumerate(edges):
         before = start, end

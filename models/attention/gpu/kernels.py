@@ -48,7 +48,8 @@ def attend_rows(
     (H, rows, k), ``values`` (H, M, width). Writes ``weights`` (H, rows, k), of the softmax itself, and
     ``out`` (H, rows, width), zero for a row without keys. Floats are float32.
     """
-    head, row = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
+    head = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, there = _pairs(indices, row, rows, k, BK)
     score = tl.where(there, tl.load(scores + pair, inside, 0.0), float("-inf"))
     largest = tl.max(score, 1)
@@ -82,7 +83,8 @@ def slope_rows(
     :func:`attend_rows` takes and gives them. Writes ``slopes`` (H, rows, k), the gradient of query · key of
     each pair, 0 where there is no key, and ``grad_queries`` (H, rows, dim).
     """
-    head, row = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
+    head = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, there = _pairs(indices, row, rows, k, BK)
     of_weight = tl.zeros((BQ, BK), tl.float32)
     for first in range(0, width, BC):
@@ -128,7 +130,8 @@ def sum_segments(
     """
     # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut on.
     segment = tl.program_id(0).to(tl.int64)
-    own, cut = segment < all_keys, (segment - all_keys + 1) * SEGMENT
+    own = segment < all_keys
+    cut = (segment - all_keys + 1) * SEGMENT
     key = tl.load(cuts + segment - all_keys + 1, segment >= all_keys, 0).to(tl.int64)
     key = tl.where(own, segment, key)
     first = tl.where(own, tl.load(start + key), cut)
@@ -138,12 +141,14 @@ def sum_segments(
     head = key // keys
     channel = tl.program_id(1) * BC + tl.arange(0, BC)
     # 2. Add BP pairs side by side, always in the same order, then across.
-    of_key, of_value = tl.zeros((BP, BC), tl.float32), tl.zeros((BP, BC), tl.float32)
+    of_key = tl.zeros((BP, BC), tl.float32)
+    of_value = tl.zeros((BP, BC), tl.float32)
     for begin in range(first, last, BP):
         place = begin + tl.arange(0, BP)
         live = place < last
         pair = tl.load(order + place, live, 0)
-        slope, weight = tl.load(slopes + pair, live, 0.0), tl.load(weights + pair, live, 0.0)
+        slope = tl.load(slopes + pair, live, 0.0)
+        weight = tl.load(weights + pair, live, 0.0)
         if keep is not None:
             weight = tl.where(tl.load(keep + pair, live, 0) != 0, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
@@ -169,7 +174,8 @@ def add_segments(
     number = tl.program_id(0).to(tl.int64)
     cut = (number + 1) * SEGMENT
     key = tl.load(cuts + number + 1).to(tl.int64)
-    first, last = tl.load(start + key), tl.load(start + key + 1, key < all_keys, 0)
+    first = tl.load(start + key)
+    last = tl.load(start + key + 1, key < all_keys, 0)
     if (key < all_keys) & (first < cut) & (first >= cut - SEGMENT):
         channel = tl.program_id(1) * BC + tl.arange(0, BC)
         later = (last - 1 - cut) // SEGMENT + 1

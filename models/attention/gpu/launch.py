@@ -99,7 +99,8 @@ def _by_key(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Σ slope · query and Σ weight · gradient over the pairs of each key: (H, M, d) and (H, M, v)."""
     (heads, rows, k), dim, width = slopes.shape, queries.shape[2], grad.shape[2]
-    all_keys, later = heads * keys, (slopes.numel() - 1) // SEGMENT
+    all_keys = heads * keys
+    later = (slopes.numel() - 1) // SEGMENT
     sums = [source.new_empty(all_keys + later, source.shape[2]) for source in (queries, grad)]
     sizes = _segment_sizes(max(dim, width))
     blocks = triton.cdiv(max(dim, width), sizes["BC"])

@@ -21,7 +21,9 @@ from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 WORDS = 624  #: of the generator's state, each drawn once before all are made anew
 #: Positions in PyTorch's 5,056 bytes of state: ``left`` as int32; ``next`` and the words as 64-bit numbers.
-LEFT, NEXT, FIRST = 2, 2, 3
+LEFT = 2
+NEXT = 2
+FIRST = 3
 GRAIN = 1 << 16  #: elements that are worth handing to a thread
 
 Bool = NDArray[np.bool_]

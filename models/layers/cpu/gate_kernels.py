@@ -86,7 +86,9 @@ plus = binary(lambda builder, a, b: builder.fadd(a, b, flags=_MAY_FUSE))
 minus = binary(lambda builder, a, b: builder.fsub(a, b, flags=_MAY_FUSE))  #: ``a − b``
 times = binary(lambda builder, a, b: builder.fmul(a, b, flags=_MAY_FUSE))  #: ``a · b``
 
-_LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
+_LOG2_E = 1.44269504088896341
+_LN2_HIGH = 0.693359375
+_LN2_LOW = -2.12194440e-4
 _ROUND = 12582912.0  # 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
 # exp(r) = 1 + r + r²(½ + …) for |r| ≤ ln 2 / 2, to 2 units in the last place (Cephes, expf)
 _EXP = (
@@ -194,7 +196,9 @@ def gate(
             count = min(LANES, d - channel)
             place = node * d + channel
             own = load(at_target, place, count)
-            message_sum, gate_sum, total = nothing, nothing, nothing
+            message_sum = nothing
+            gate_sum = nothing
+            total = nothing
             for slot in range(k):
                 source = np.int64(neighbor[node, slot]) * d + channel
                 edge = (node * k + slot) * d + channel
@@ -209,7 +213,8 @@ def gate(
             store(messages, place, count, message_sum)
             store(gates, place, count, gate_sum)
             if statistics:
-                mean, square = times(total, share), nothing
+                mean = times(total, share)
+                square = nothing
                 for slot in range(k):
                     away = minus(load(pre, (node * k + slot) * d + channel, count), mean)
                     square = plus(square, times(away, away))
@@ -233,7 +238,8 @@ def update(
     for node in range(start, stop):
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
-            a, b = load(norm, channel, count), load(norm, d + channel, count)
+            a = load(norm, channel, count)
+            b = load(norm, d + channel, count)
             for slot in range(k):
                 edge = (node * k + slot) * d + channel
                 y = plus(times(load(pre, edge, count), a), b)
@@ -266,9 +272,11 @@ def sum_gradients(
     for node in range(start, stop):
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
-            a, b = load(norm, channel, count), load(norm, d + channel, count)
+            a = load(norm, channel, count)
+            b = load(norm, d + channel, count)
             middle = load(norm, 2 * d + channel, count)
-            total, product = nothing, nothing
+            total = nothing
+            product = nothing
             for slot in range(k):
                 edge = (node * k + slot) * d + channel
                 z = load(pre, edge, count)
@@ -309,13 +317,20 @@ def differentiate(
         for channel in range(0, d, LANES):
             count = min(LANES, d - channel)
             place = node * d + channel
-            of_message, of_gate = load(grad_messages, place, count), load(grad_gates, place, count)
+            of_message = load(grad_messages, place, count)
+            of_gate = load(grad_gates, place, count)
             if updates:
-                a, b = load(norm, channel, count), load(norm, d + channel, count)
+                a = load(norm, channel, count)
+                b = load(norm, d + channel, count)
                 middle = load(norm, 2 * d + channel, count)
-                below, by = load(norm, 3 * d + channel, count), load(norm, 4 * d + channel, count)
+                below = load(norm, 3 * d + channel, count)
+                by = load(norm, 4 * d + channel, count)
             else:
-                a, b, middle, below, by = nothing, nothing, nothing, nothing, nothing
+                a = nothing
+                b = nothing
+                middle = nothing
+                below = nothing
+                by = nothing
             total = nothing
             for slot in range(k):
                 source = np.int64(neighbor[node, slot])

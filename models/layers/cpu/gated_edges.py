@@ -80,7 +80,8 @@ class _GatedEdges(torch.autograd.Function):
         _scale: Tensor | None, _shift: Tensor | None, options: _Options,
     ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
-        table, norm = options.edges.neighbor, options.norm
+        table = options.edges.neighbor
+        norm = options.norm
         (nodes, k), d = table.shape, at_target.shape[1]
         pre = _new_edges(nodes * k, d)
         if weight is not None:
@@ -92,7 +93,8 @@ class _GatedEdges(torch.autograd.Function):
         arrays = neighbor, _flat(at_target, at_source, message), flat(pre), weight is not None, own
         results = _flat(messages, gates, sums, squares)
         for_ranges(lambda a, b: gate_kernels.gate(a, b, d, *arrays, results), nodes, grain=GRAIN)
-        ctx.options, ctx.own = options, own
+        ctx.options = options
+        ctx.own = own
         if norm is None:
             ctx.save_for_backward(message, old, weight, pre)
             return messages, gates, None
@@ -114,7 +116,8 @@ class _GatedEdges(torch.autograd.Function):
         options: _Options = ctx.options
         (nodes, k), d = options.edges.neighbor.shape, pre.shape[1]
         grad_scale = grad_shift = None
-        grad, norm = None, torch.zeros(0)
+        grad = None
+        norm = torch.zeros(0)
         if grad_new is not None:
             norm, deviation = constants
             grad = grad_new.contiguous().view(-1, d)
@@ -130,7 +133,8 @@ class _GatedEdges(torch.autograd.Function):
             grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
         of_sums = (torch.zeros(nodes, d) if t is None else t for t in (grad_messages, grad_gates))
         neighbor = options.edges.neighbor.contiguous().numpy()
-        grad_target, at_sources = torch.empty(nodes, d), torch.zeros(2, nodes, d)
+        grad_target = torch.empty(nodes, d)
+        at_sources = torch.zeros(2, nodes, d)
         of_edges = _flat(pre, torch.zeros(0) if grad is None else grad)
         arguments = (
             d,
@@ -172,7 +176,9 @@ class _OldGradients:
     def __init__(
         self, old: Tensor, weight: Tensor | None, grad_new: Tensor | None, *, wanted: bool
     ) -> None:
-        self._old, self._weight, self._grad_new = old.reshape(-1, old.shape[-1]), weight, grad_new
+        self._old = old.reshape(-1, old.shape[-1])
+        self._weight = weight
+        self._grad_new = grad_new
         self.edges = self.weight = None
         if weight is not None:
             self.weight = torch.zeros_like(weight)

@@ -23,7 +23,8 @@ from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile
 from kmip_data.models.layers.norms import BatchNorm, constants_of
 
 #: Elements of a tile, and slots of a neighbour table taken at a time, of the two kernels by target.
-GATE, DIFFERENTIATE = (256, 2), (512, 4)
+GATE = (256, 2)
+DIFFERENTIATE = (512, 4)
 SOURCES = 256  #: elements of a tile of ``sum_at_sources``
 
 
@@ -39,10 +40,12 @@ def gated_edges(
     edges are bfloat16, while running statistics, sums and gradients of nodes stay float32. The seed is drawn
     and stays on the device; nothing waits for it. That the edges name nodes that are there is not checked.
     """
-    device, d = at_target.device, at_target.shape[1]
+    device = at_target.device
+    d = at_target.shape[1]
     lowered = torch.is_autocast_enabled(device.type)
     dtype = torch.get_autocast_dtype(device.type) if lowered else torch.float32
-    weight, product = None if weight is None else weight.to(dtype), None
+    weight = None if weight is None else weight.to(dtype)
+    product = None
     if isinstance(old, _Unformed) and weight is not None and old.dtype == dtype:
         rows, product = old.multiplied(weight, batch.context.split)
     else:
@@ -50,7 +53,8 @@ def gated_edges(
         rows = given.to(dtype).contiguous().view(-1, d)
         if weight is not None:
             rows, product = _Form.apply(rows, None, weight, None, batch.context.split)  # type: ignore[no-untyped-call]
-    entries, norming = _Entries(batch), _Norming(norms.dropout_of(dropout if norm else 0.0, device))
+    entries = _Entries(batch)
+    norming = _Norming(norms.dropout_of(dropout if norm else 0.0, device))
     of_norm = (norm.weight, norm.bias) if norm else (None, None)
     nodes = (each.contiguous() for each in (at_target, at_source, message))
     arguments = (*nodes, product, *of_norm, entries, norm, norming, dtype)
@@ -62,7 +66,8 @@ class _Entries:
     """The edges of one batch as entries of their targets."""
 
     def __init__(self, batch: GraphBatch) -> None:
-        self.batch, self.edges = batch, batch.edges
+        self.batch = batch
+        self.edges = batch.edges
         edges = batch.edges
         if isinstance(edges, NeighborTable):
             self.nodes, self.k = edges.neighbor.shape
@@ -71,7 +76,9 @@ class _Entries:
             self.incoming: tuple[Tensor | None, ...] = (ends, ends, ends)  # of which one is read
         else:
             bags = edges.adjacency.incoming
-            self.nodes, self.k, self.shape = edges.num_nodes, 0, (len(edges.source), -1)
+            self.nodes = edges.num_nodes
+            self.k = 0
+            self.shape = (len(edges.source), -1)
             self.incoming = (bags.start, bags.node, bags.edge)
         self.count = self.shape[0] * (self.k or 1)
 
@@ -98,7 +105,8 @@ class _Unformed(UnformedEdges):
         self, old: Tensor, carrier: Tensor, norming: _Norming, shape: tuple[int, ...]
     ) -> None:
         self._given: tuple[Tensor, Tensor | None, _Norming | None] = (old, carrier, norming)
-        self._shape, self.dtype = shape, carrier.dtype
+        self._shape = shape
+        self.dtype = carrier.dtype
 
     def tensor(self) -> Tensor:
         old, carrier, _ = self._given
@@ -121,11 +129,14 @@ class _Form(torch.autograd.Function):
         split: str | None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
-        new, product, d = old, None, old.shape[1]
+        new = old
+        product = None
+        d = old.shape[1]
         split = (
             "bf16x3" if old.dtype == torch.bfloat16 else split
         )  # one part holds a bfloat16 number
-        ctx.split, of = split if d <= products.MOST else None, None
+        ctx.split = split if d <= products.MOST else None
+        of = None
         if z is not None and norming is not None:
             new = torch.empty_like(z) if ctx.needs_input_grad[1] else z
             of = z, norming.constants, norming.drop
@@ -141,7 +152,8 @@ class _Form(torch.autograd.Function):
                 )  # fmt: skip
         if weight is not None and product is None:
             product = torch.mm(new, weight.t())
-        ctx.norming, ctx.shared = norming, len(old) < len(new)
+        ctx.norming = norming
+        ctx.shared = len(old) < len(new)
         ctx.save_for_backward(None if weight is None else new, weight, z)
         return new, product
 
@@ -179,7 +191,8 @@ class _Form(torch.autograd.Function):
 def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
     """Options of a kernel that walks the entries of nodes by target; k = 0: of a list."""
     block = channels_of_a_tile(d)
-    nodes, unroll = shape[0] // block, shape[1] if k else 1
+    nodes = shape[0] // block
+    unroll = shape[1] if k else 1
     return {"D": d, "K": k, "BC": block, "BN": nodes, "UNROLL": unroll, **OPTIONS}
 
 
@@ -194,7 +207,9 @@ class _GatedEdges(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         own, (nodes, d) = norm is not None and norm.uses_batch(entries.count), at_target.shape
-        ctx.entries, ctx.norming, ctx.share = entries, norming, float(own) / entries.count
+        ctx.entries = entries
+        ctx.norming = norming
+        ctx.share = float(own) / entries.count
         if product is None:
             z = torch.empty(entries.count, d, dtype=dtype, device=message.device)
         else:
@@ -231,7 +246,8 @@ class _GatedEdges(torch.autograd.Function):
             grad_quotient = torch.zeros_like(quotient)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             if grad is not None:
-                parts, norming.parts = norming.parts, None
+                parts = norming.parts
+                norming.parts = None
                 if parts is None:
                     parts = norms.sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
                 grad_scale, grad_shift, norm = norms.gradients_by_tiles(
@@ -244,7 +260,8 @@ class _GatedEdges(torch.autograd.Function):
                 grad_quotient.contiguous(), quotient, inverse, message, *entries.incoming, z, grad, norm,
                 grad_pre, of_target, of_sum, *norming.drop, nodes, entries.batch.node_rows.first, **shape,
             )  # fmt: skip
-            out, block = entries.edges.adjacency.outgoing, channels_of_a_tile(d)
+            out = entries.edges.adjacency.outgoing
+            block = channels_of_a_tile(d)
             gate_kernels.sum_at_sources[programs(nodes, SOURCES // block, d)](
                 z, grad_pre, of_sum, out.start, out.node, out.edge, of_source, of_message, nodes,
                 D=d, BN=SOURCES // block, BC=block, **OPTIONS,

@@ -212,7 +212,8 @@ def update(
     ``SHARED``. What is None, or RELU does not say, is left out. ``new`` may be ``pre`` itself.
     """
     number, live, channel, there = tile_of(rows, D, BE, BC)
-    mask, at = live[:, None] & there[None, :], number[:, None] * D + channel[None, :]
+    mask = live[:, None] & there[None, :]
+    at = number[:, None] * D + channel[None, :]
     y = form(old, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, RELU)
     tl.store(new + at, y.to(new.dtype.element_ty), mask=mask)
 

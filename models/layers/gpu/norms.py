@@ -104,7 +104,8 @@ class _Normed(torch.autograd.Function):
         if more is not None:
             z = torch.empty_like(rows, dtype=torch.promote_types(rows.dtype, more.dtype))
         wide = z.dtype if residual is None else torch.promote_types(z.dtype, residual.dtype)
-        out, tile = torch.empty_like(rows, dtype=wide), ROWS // block
+        out = torch.empty_like(rows, dtype=wide)
+        tile = ROWS // block
         parts = torch.empty(cdiv(count, tile * STEPS), 3, d, device=rows.device)
         with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
             norm_kernels.add_and_count[programs(count, tile * STEPS, d)](

@@ -72,7 +72,8 @@ def multiply(
             of_rows = tl.load(rows + at, mask=mask, other=0.0)
         if PRECISION == "ieee":  # the interpreter multiplies no bfloat16
             of_rows = of_rows.to(tl.float32)
-        at, there = weight + channel[:, None] * in_stride, (channel < D)[:, None]
+        at = weight + channel[:, None] * in_stride
+        there = (channel < D)[:, None]
         sums = _add(sums, of_rows, at, there, main, out_stride, D, PRECISION)
         if REST > 0:
             sums_rest = _add(sums_rest, of_rows, at, there, rest, out_stride, D, PRECISION)
@@ -170,7 +171,8 @@ def multiplied(
 
 def widths(d: int) -> dict[str, int]:
     """Channels of the three tiles, together d rounded up to a multiple of 16."""
-    left, found = -(-d // 16) * 16, {}
+    left = -(-d // 16) * 16
+    found = {}
     for name in ("MAIN", "REST", "LAST"):
         found[name] = min(64, 1 << left.bit_length() - 1) if left else 0
         left -= found[name]

@@ -30,15 +30,18 @@ log = logging.getLogger(__name__)
 
 # Where the ways meet, measured: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
-_FEW_KEYS, _FEW_KEYS_A_K = 3000, 40  # fewer keys than the one and k times the other: exact
-_TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
+# fewer keys than the one and k times the other: exact
+_FEW_KEYS = 3000
+_FEW_KEYS_A_K = 40
+# from both on: a tree is tried
+_TREE_KEYS = 30_000
+_TREE_QUERIES = 8_192
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
 _TIES = 0.1  # of a sample of queries: exact
-_GIANTS, _GIANT = (
-    16,
-    16.0,
-)  # up to this many keys, longer than all others by this factor, are searched apart
+# up to this many keys, longer than all others by this factor, are searched apart
+_GIANTS = 16
+_GIANT = 16.0
 _ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
 _WARM = 3  # twigs searched first
@@ -67,8 +70,10 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     queries, keys, scores, indices = (
         each.numpy() for each in (problem.queries, problem.keys, *found)
     )
-    query_ptr, key_ptr = problem.query_rows, problem.key_rows
-    rows, sizes = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
+    query_ptr = problem.query_rows
+    key_ptr = problem.key_rows
+    rows = query_ptr[:, 1] - query_ptr[:, 0]
+    sizes = key_ptr[:, 1] - key_ptr[:, 0]
     large = (rows >= _FEW_QUERIES) & (sizes >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k)
     small = ~large & (rows > 0) & (sizes > 0)
     if small.any():

@@ -40,9 +40,11 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule, no more than a limit of pairs at a time."""
     result = problem.new_result()
     limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
-    small, large = [], []
+    small = []
+    large = []
     for graph, (rows, keys) in enumerate(zip(problem.query_rows, problem.key_rows, strict=True)):
-        wide, tall = int(keys[1] - keys[0]), int(rows[1] - rows[0])
+        wide = int(keys[1] - keys[0])
+        tall = int(rows[1] - rows[0])
         if max(wide, tall) > _SMALL:
             large.append(graph)
         elif wide and tall:
@@ -65,12 +67,16 @@ def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int
     group: list[int] = []
     widest = tallest = 0
     for keys, rows, graph in sorted(sizes):  # neighbours in size waste least on padding
-        wide, tall = max(widest, keys), max(tallest, rows)
+        wide = max(widest, keys)
+        tall = max(tallest, rows)
         if group and (len(group) + 1) * wide * tall > limit:
             yield tuple(group)
-            group, wide, tall = [], keys, rows
+            group = []
+            wide = keys
+            tall = rows
         group.append(graph)
-        widest, tallest = wide, tall
+        widest = wide
+        tallest = tall
     if group:
         yield tuple(group)
 
@@ -82,10 +88,8 @@ def _search_small(
     query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)
     key_rows, is_key = _padded_rows(problem.key_ptr, graphs, problem.device)
     heads, (count, rows), wide = problem.heads, query_rows.shape, key_rows.shape[1]
-    queries, keys = (
-        problem.queries[:, query_rows].flatten(0, 1),
-        problem.keys[:, key_rows].flatten(0, 1),
-    )
+    queries = problem.queries[:, query_rows].flatten(0, 1)
+    keys = problem.keys[:, key_rows].flatten(0, 1)
     block = score_block(queries, keys).view(heads, count, rows, wide)
     # Padding comes last, so even a real score of −inf ranks before it.
     block.masked_fill_(~is_key[:, None, :], -torch.inf)

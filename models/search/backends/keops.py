@@ -55,7 +55,8 @@ def refuses(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    result, graphs = problem.new_result(), range(len(problem.key_ptr) - 1)
+    result = problem.new_result()
+    graphs = range(len(problem.key_ptr) - 1)
     ranked = rule.RANKED if problem.device.type == "cpu" else None
     rule.search_by_graph(problem, _arg_k_max, graphs, result, ranked=ranked)
     return result

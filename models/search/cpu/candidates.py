@@ -53,8 +53,11 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
     for i in range(start, stop, 16):
         least = lanes.minimum(load(values, i), least)
         most = lanes.maximum(load(values, i), most)
-    low, high = ordered(lanes.smallest_lane(least)), ordered(lanes.largest_lane(most)) + 1
-    reach_low, reach_high, halvings = stop - start, 0, 0
+    low = ordered(lanes.smallest_lane(least))
+    high = ordered(lanes.largest_lane(most)) + 1
+    reach_low = stop - start
+    reach_high = 0
+    halvings = 0
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
         if halvings < _HALVINGS:
@@ -62,13 +65,16 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
             near = ordered(np.float32(0.5) * unordered(low) + np.float32(0.5) * unordered(high))
             if low < near < high:
                 middle = near
-        reach, limit = 0, splat(unordered(middle))
+        reach = 0
+        limit = splat(unordered(middle))
         for i in range(start, stop, 16):
             reach += count_bits(at_least(load(values, i), limit))
         if reach >= k:
-            low, reach_low = middle, reach
+            low = middle
+            reach_low = reach
         else:
-            high, reach_high = middle, reach
+            high = middle
+            reach_high = reach
     return unordered(low), unordered(high), reach_low, reach_high
 
 
@@ -91,20 +97,20 @@ def write_sorted(
         packed[:count].sort()
         for i in range(k):
             best = packed[count - 1 - i]
-            scores[to + i], indices[to + i] = unordered(best >> 32), LAST - (best & LAST) + low
+            scores[to + i] = unordered(best >> 32)
+            indices[to + i] = LAST - (best & LAST) + low
         return
     numbers = pointer(packed)
     store(numbers, count, splat(_EMPTY))
     for i in range(count):
-        value, place = numbers[i], 0
+        value = numbers[i]
+        place = 0
         limit = splat(value)
         for j in range(0, count, 8):  # how many are better: no branch to guess, unlike sorting
             place += count_bits(lanes.above(load(numbers, j), limit))
         if place < k:
-            scores[to + place], indices[to + place] = (
-                unordered(value >> 32),
-                LAST - (value & LAST) + low,
-            )
+            scores[to + place] = unordered(value >> 32)
+            indices[to + place] = LAST - (value & LAST) + low
     lanes.hold(packed)
 
 
@@ -139,8 +145,11 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
     reals = np.zeros(
         rows * (dim + space + 3) + 32, np.float32
     )  # zero: rows without a query reach nothing
-    wholes, places = np.empty(rows * 2, np.int64), np.empty(rows * space, np.int32)
-    packed, query, state = np.empty(space + 8, np.int64), np.empty(dim), reals[rows * space + 16 :]
+    wholes = np.empty(rows * 2, np.int64)
+    places = np.empty(rows * space, np.int32)
+    packed = np.empty(space + 8, np.int64)
+    query = np.empty(dim)
+    state = reals[rows * space + 16 :]
     block = Block(
         pointer(state[rows * 3 + 16 :]), pointer(reals), pointer(places), pointer(wholes),
         pointer(wholes[rows:]), pointer(state), pointer(state[rows:]), pointer(state[rows * 2 :]),
@@ -207,7 +216,8 @@ def append(block: Block, i: int, products: Any, hits: int, place: int) -> bool:
     while hits:
         lane = lanes.lowest_bit(hits)
         hits &= hits - 1
-        block.near[to], block.place[to] = block.line[lane], place + lane
+        block.near[to] = block.line[lane]
+        block.place[to] = place + lane
         to += 1
     block.filled[i] = to - i * block.space
     return bool(block.filled[i] >= block.due[i])
@@ -220,7 +230,10 @@ def cut(block: Block, i: int, spare: int) -> None:
     With ``spare`` the k-th best may be one of as many that follow it. Where too many candidates are left,
     such as equal ones, the query is given up.
     """
-    k, base, n, floor = block.k, i * block.space, block.filled[i], block.floor[i]
+    k = block.k
+    base = i * block.space
+    n = block.filled[i]
+    floor = block.floor[i]
     # 1. The floor lies one slack below the k-th best product so far, and only ever rises.
     if n > k:
         floor = max(floor, kth_largest(block.near, base, base + n, k, spare)[0] - block.slack[i])
@@ -251,23 +264,33 @@ def finish(
     scores: Any, indices: Any, failed: Any
 ) -> None:  # fmt: skip
     """Rank the candidates of each query by the rule and write the k best, or note that it was given up."""
-    k, dim, rows = block.k, queries.shape[1], pointer(keys)
+    k = block.k
+    dim = queries.shape[1]
+    rows = pointer(keys)
     for i in range(count):
         if block.floor[i] != OUT:
             cut(block, i, 0)
         failed[first + i] = block.floor[i] == OUT
         if block.floor[i] == OUT:
             continue
-        base, n = i * block.space, block.filled[i]
+        base = i * block.space
+        n = block.filled[i]
         for c in range(dim):
             block.query[c] = queries[first + i, c]
         # Float64 sums in index order are one chain of dependent additions: four candidates hide its latency.
         for j in range(0, n, 4):
             u = base + j
-            v, w, x = base + min(j + 1, n - 1), base + min(j + 2, n - 1), base + min(j + 3, n - 1)
-            p, q = number[block.place[u]], number[block.place[v]]
-            r, s = number[block.place[w]], number[block.place[x]]
-            one, two, three, four = 0.0, 0.0, 0.0, 0.0
+            v = base + min(j + 1, n - 1)
+            w = base + min(j + 2, n - 1)
+            x = base + min(j + 3, n - 1)
+            p = number[block.place[u]]
+            q = number[block.place[v]]
+            r = number[block.place[w]]
+            s = number[block.place[x]]
+            one = 0.0
+            two = 0.0
+            three = 0.0
+            four = 0.0
             for c in range(dim):
                 factor = block.query[c]
                 one += factor * rows[p * dim + c]

@@ -46,7 +46,8 @@ class _Memory(NamedTuple):
 @njit_nogil(error_model="numpy", forceinline=True)
 def _exchange(rows: Any, a: int, b: int) -> None:
     """Put the larger of two registers first."""
-    x, y = load(rows, a * 8), load(rows, b * 8)
+    x = load(rows, a * 8)
+    y = load(rows, b * 8)
     store(rows, a * 8, larger(x, y))
     store(rows, b * 8, smaller(x, y))
 
@@ -85,18 +86,29 @@ def _score(
 ) -> None:
     """Score four keys, ``row`` …, with 16 queries by the rule: float64 sums in index order, rounded once."""
     zero = splat(0.0)
-    a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
+    a = zero
+    b = zero
+    c = zero
+    d = zero
+    e = zero
+    f = zero
+    g = zero
+    h = zero
     for column in range(dim):
         left = load(wide, (query + column) * TILE)
         right = load(wide, (query + column) * TILE + 8)
         value = splat(block[key + column])
-        a, b = multiply_add(value, left, a), multiply_add(value, right, b)
+        a = multiply_add(value, left, a)
+        b = multiply_add(value, right, b)
         value = splat(block[key + dim + column])
-        c, d = multiply_add(value, left, c), multiply_add(value, right, d)
+        c = multiply_add(value, left, c)
+        d = multiply_add(value, right, d)
         value = splat(block[key + 2 * dim + column])
-        e, f = multiply_add(value, left, e), multiply_add(value, right, f)
+        e = multiply_add(value, left, e)
+        f = multiply_add(value, right, f)
         value = splat(block[key + 3 * dim + column])
-        g, h = multiply_add(value, left, g), multiply_add(value, right, h)
+        g = multiply_add(value, left, g)
+        h = multiply_add(value, right, h)
     last = LAST - row
     store(fresh, to * 8, packed(a, splat(last)))
     store(fresh, other * 8, packed(b, splat(last)))
@@ -162,7 +174,9 @@ def _search_tile(
     memory: _Memory, tile: int, halves: int, size: int, few: int, dim: int, width: int, row: int
 ) -> None:
     """Search ``width`` keys, whose rows are ``row`` …, for a tile of queries."""
-    fresh, best, filled = memory.fresh, memory.best, memory.filled
+    fresh = memory.fresh
+    best = memory.best
+    filled = memory.filled
     for group in range(0, width, LEAST):
         here = min(LEAST, width - group)
         left = 2 * tile * size + filled[2 * tile]
@@ -205,7 +219,8 @@ def _finish(
     to: int,
 ) -> None:
     """Write what was found for ``rows`` queries to places ``to`` …."""
-    best, fresh = memory.best, memory.fresh
+    best = memory.best
+    fresh = memory.fresh
     for half in range((rows + 7) // 8):
         if memory.filled[half]:
             for i in range(half * size + memory.filled[half], (half + 1) * size):
@@ -230,30 +245,36 @@ def search_rows(
     and ends, graphs may be left out. ``row_graph`` (G + 1,) has R and how many of the R queries come before
     each graph. Scores and indices (H, N, k) come filled with −inf and −1; those rows are written.
     """
-    dim, most = queries.shape[2], LEAST
+    dim = queries.shape[2]
+    most = LEAST
     while most < k:
         most *= 2
     tiles = max(1, _STATE // most)
     room = max(LEAST, _CACHE // dim // LEAST * LEAST)
-    blocks, wides = np.empty(room * dim), np.empty(tiles * dim * TILE)
-    bests, freshes = (
-        np.empty(tiles * TILE * most, np.int64),
-        np.empty(tiles * TILE * most, np.int64),
-    )
+    blocks = np.empty(room * dim)
+    wides = np.empty(tiles * dim * TILE)
+    bests = np.empty(tiles * TILE * most, np.int64)
+    freshes = np.empty(tiles * TILE * most, np.int64)
     counts = np.zeros(2 * tiles, np.int64)
     memory = _Memory(
         pointer(blocks), pointer(wides), pointer(bests), pointer(freshes), pointer(counts)
     )
-    to_scores, to_indices = pointer(scores), pointer(indices)
-    count, at, graph = row_graph[-1], start, 0
+    to_scores = pointer(scores)
+    to_indices = pointer(indices)
+    count = row_graph[-1]
+    at = start
+    graph = 0
     while at < stop:
-        head, offset = at // count, at % count
+        head = at // count
+        offset = at % count
         if row_graph[graph] > offset or row_graph[graph + 1] <= offset:
             graph = np.searchsorted(row_graph, offset, side="right") - 1
         first = query_ptr[graph, 0] + offset - row_graph[graph]
         rows = min(tiles * TILE, query_ptr[graph, 1] - first, stop - at)
-        low, high = key_ptr[graph, 0], key_ptr[graph, 1]
-        few, size = min(k, high - low), LEAST
+        low = key_ptr[graph, 0]
+        high = key_ptr[graph, 1]
+        few = min(k, high - low)
+        size = LEAST
         while size < few:
             size *= 2
         _begin(queries, head, first, rows, size, memory)

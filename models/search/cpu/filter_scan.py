@@ -22,20 +22,31 @@ _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 def _multiply_pair(points: Any, leaf: int, dim: int, block: Block, i: int) -> None:
     """Multiply two leaves with four queries: eight sums in registers, six loads for eight products."""
     zero = splat(np.float32(0))
-    a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
+    a = zero
+    b = zero
+    c = zero
+    d = zero
+    e = zero
+    f = zero
+    g = zero
+    h = zero
     at = leaf * dim * 16
     unit = i * dim
     for column in range(dim):
         left = load(points, at + column * 16)
         right = load(points, at + (dim + column) * 16)
         query = splat(block.unit[unit + column])
-        a, b = multiply_add(query, left, a), multiply_add(query, right, b)
+        a = multiply_add(query, left, a)
+        b = multiply_add(query, right, b)
         query = splat(block.unit[unit + dim + column])
-        c, d = multiply_add(query, left, c), multiply_add(query, right, d)
+        c = multiply_add(query, left, c)
+        d = multiply_add(query, right, d)
         query = splat(block.unit[unit + 2 * dim + column])
-        e, f = multiply_add(query, left, e), multiply_add(query, right, f)
+        e = multiply_add(query, left, e)
+        f = multiply_add(query, right, f)
         query = splat(block.unit[unit + 3 * dim + column])
-        g, h = multiply_add(query, left, g), multiply_add(query, right, h)
+        g = multiply_add(query, left, g)
+        h = multiply_add(query, right, h)
     place = leaf * 16
     offer(block, i, a, place)
     offer(block, i, b, place + 16)
@@ -53,10 +64,13 @@ def search_flat(
     scores: F32, indices: I64, failed: NDArray[np.bool_]
 ) -> None:  # fmt: skip
     """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
-    dim, leaves = tree.dim, -(-tree.keys // 16)
+    dim = tree.dim
+    leaves = -(-tree.keys // 16)
     block, memory = candidates.new_block(BLOCK, dim, k)
-    points, number = pointer(tree.points), pointer(tree.number)
-    to_scores, to_indices = pointer(scores), pointer(indices)
+    points = pointer(tree.points)
+    number = pointer(tree.number)
+    to_scores = pointer(scores)
+    to_indices = pointer(indices)
     step = max(2, _NEAR // (16 * dim)) & ~1
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
@@ -98,7 +112,8 @@ def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
 @njit_nogil(error_model="numpy", forceinline=True)
 def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -> int:
     """Search one twig for one query; returns how many of its leaves were."""
-    base, leaves = i * dim, 0
+    base = i * dim
+    leaves = 0
     reach = _reach(cones, twig, dim, block.unit, base)
     mask = at_least(reach, splat(block.limit[i]))
     while mask:
@@ -120,9 +135,15 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
 @njit_nogil(error_model="numpy", forceinline=True)
 def _multiply_leaf(points: Any, leaf: int, dim: int, block: Block, pick: Any, at: int) -> None:
     """Multiply a leaf with four queries."""
-    i, j, m, n = pick[at], pick[at + 1], pick[at + 2], pick[at + 3]
+    i = pick[at]
+    j = pick[at + 1]
+    m = pick[at + 2]
+    n = pick[at + 3]
     zero = splat(np.float32(0))
-    a, b, c, d = zero, zero, zero, zero
+    a = zero
+    b = zero
+    c = zero
+    d = zero
     place = leaf * dim * 16
     for column in range(dim):
         keys = load(points, place + column * 16)
@@ -169,7 +190,8 @@ def _most_promising(
 ) -> None:
     """The ``count`` twigs that reach farthest, best first; −1 where there are fewer."""
     for j in range(count):
-        twigs[j], reaches[j] = -1, -OUT
+        twigs[j] = -1
+        reaches[j] = -OUT
     for branch in range(branches):
         reach = _reach(cones, branch, dim, block.unit, i * dim)
         mask = at_least(reach, splat(reaches[count - 1]))
@@ -182,9 +204,11 @@ def _most_promising(
             if value > reaches[count - 1]:
                 j = count - 1
                 while j > 0 and reaches[j - 1] < value:
-                    twigs[j], reaches[j] = twigs[j - 1], reaches[j - 1]
+                    twigs[j] = twigs[j - 1]
+                    reaches[j] = reaches[j - 1]
                     j -= 1
-                twigs[j], reaches[j] = branch * 16 + lane, value
+                twigs[j] = branch * 16 + lane
+                reaches[j] = value
 
 
 @njit_nogil(error_model="numpy")
@@ -194,7 +218,8 @@ def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Bloc
     ``seen`` (M,) holds the last row of queries for which each key was named.
     """
     points = pointer(tree.points)
-    n, base = 0, i * block.space
+    n = 0
+    base = i * block.space
     for j in range(hint.shape[1]):
         key = hint[row, j] - low
         if key < 0 or key >= tree.keys or seen[key] == row or n == 2 * block.k:
@@ -231,15 +256,24 @@ def search_tree(
     first, which sets the floor. Scores and indices (R, k) are written for those rows, but those that fail:
     ``failed`` (R,) is set where the filter cannot separate too many keys.
     """
-    dim, branches = tree.dim, -(-tree.keys // BRANCH)
+    dim = tree.dim
+    branches = -(-tree.keys // BRANCH)
     block, memory = candidates.new_block(BLOCK + 1, dim, k)  # the last fills an unfinished tile
     lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
-    masks, picked, pick = pointer(lists), pointer(lists[BLOCK:]), pointer(lists[BLOCK + 16 :])
-    twigs, reach = np.empty(BLOCK * warm, np.int64), np.empty(warm, np.float32)
+    masks = pointer(lists)
+    picked = pointer(lists[BLOCK:])
+    pick = pointer(lists[BLOCK + 16 :])
+    twigs = np.empty(BLOCK * warm, np.int64)
+    reach = np.empty(warm, np.float32)
     seen = np.full(tree.keys if hint.shape[1] else 0, -1, np.int64)
-    reaches, first_twigs = pointer(reach), pointer(twigs)
-    points, leaf_cones, twig_cones = pointer(tree.points), pointer(tree.leaf), pointer(tree.twig)
-    number, to_scores, to_indices = pointer(tree.number), pointer(scores), pointer(indices)
+    reaches = pointer(reach)
+    first_twigs = pointer(twigs)
+    points = pointer(tree.points)
+    leaf_cones = pointer(tree.leaf)
+    twig_cones = pointer(tree.twig)
+    number = pointer(tree.number)
+    to_scores = pointer(scores)
+    to_indices = pointer(indices)
     leaves = 0
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)

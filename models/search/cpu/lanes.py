@@ -24,7 +24,9 @@ types: Any = numba.types
 #: What kernels call has other arguments than its code generator.
 primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
-_WHOLE, _HALF, _REAL = ir.IntType(64), ir.IntType(32), ir.FloatType()
+_WHOLE = ir.IntType(64)
+_HALF = ir.IntType(32)
+_REAL = ir.FloatType()
 _LLVM = {types.float32: _REAL, types.float64: ir.DoubleType(), types.int64: _WHOLE}
 _LINE = 512  # bits
 
@@ -178,8 +180,10 @@ def _of_bits(name: str, *more: Any) -> Any:
 
 #: A register whose lanes all hold a value.
 splat = unary(lambda builder, a: broadcast(builder, a, 16 if a.type == _REAL else 8), Lanes)
-_REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
-_LARGER, _SMALLER = _choose(_WHOLES, ">"), _choose(_WHOLES, "<")
+_REALS = "fcmp_ordered"
+_WHOLES = "icmp_signed"
+_LARGER = _choose(_WHOLES, ">")
+_SMALLER = _choose(_WHOLES, "<")
 minus = binary(lambda builder, a, b: builder.fsub(a, b))  #: ``a − b``
 times = binary(lambda builder, a, b: builder.fmul(a, b))  #: ``a · b``
 square_root = unary(
@@ -251,7 +255,8 @@ def _network(*phases: Any) -> Callable[..., Any]:
         for phase, data, start in zip(phases, args[::2], args[1::2], strict=True):
             starts = (builder.add(start, start.type(i * kind.count)) for i in range(16))
             at = [_place(builder, data, each, kind) for each in starts]
-            before, rows = rows[::-1], [builder.load(place) for place in at]
+            before = rows[::-1]
+            rows = [builder.load(place) for place in at]
             for row in rows:
                 row.align = 8
             if before:

@@ -76,8 +76,11 @@ def _grow_shells(
     keys: Any, order: Any, centre: Any, factor: float, tree: Tree, start: int, stop: int
 ) -> None:
     dim = keys.shape[1]
-    rows, way = np.empty((SHELL, dim), np.float32), np.empty((SHELL, dim), np.float32)
-    index, value, axis = np.empty(SHELL, np.int64), np.empty(SHELL, np.float32), np.empty(dim)
+    rows = np.empty((SHELL, dim), np.float32)
+    way = np.empty((SHELL, dim), np.float32)
+    index = np.empty(SHELL, np.int64)
+    value = np.empty(SHELL, np.float32)
+    axis = np.empty(dim)
     for shell in range(start, stop):
         first = shell * SHELL
         n = min(SHELL, len(order) - first)
@@ -113,7 +116,8 @@ def _grow_shells(
 def _halve(way: Any, index: Any, value: Any, n: int) -> None:
     """Order ``index`` so that halves, quarters … are apart in the coordinate that varies most."""
     dim = way.shape[1]
-    mean, spread = np.empty(dim, np.float32), np.empty(dim, np.float32)
+    mean = np.empty(dim, np.float32)
+    spread = np.empty(dim, np.float32)
     # Top down: 2048 keys of a shell into halves, quarters … of 16, at the median of the widest coordinate: a
     # principal axis would take a covariance for each part.
     size = LEAF
@@ -121,10 +125,12 @@ def _halve(way: Any, index: Any, value: Any, n: int) -> None:
         size *= 2
     while size > LEAF:
         for low in range(0, n, size):
-            high, middle = min(low + size, n), low + size // 2
+            high = min(low + size, n)
+            middle = low + size // 2
             if middle >= high:
                 continue
-            mean[:], spread[:] = 0, 0
+            mean[:] = 0
+            spread[:] = 0
             for i in range(low, high):
                 row = way[index[i]]
                 for c in range(dim):
@@ -146,9 +152,12 @@ def _select(value: Any, index: Any, low: int, high: int, nth: int) -> None:
     """Hoare's selection: nothing before ``nth`` is larger than it, nothing after it smaller."""
     while low < high:
         middle = (low + high) // 2
-        a, b, c = value[low], value[middle], value[high]
+        a = value[low]
+        b = value[middle]
+        c = value[high]
         pivot = max(min(a, b), min(max(a, b), c))
-        i, j = low, high
+        i = low
+        j = high
         while i <= j:
             while value[i] < pivot:
                 i += 1
@@ -182,7 +191,9 @@ def _cone(
     for c in range(dim):
         total += axis[c] ** 2
     if total < 1e-20:  # they cancel out, or all keys are zero: any axis will do
-        axis[:], axis[0], total = 0, 1, 1.0
+        axis[:] = 0
+        axis[0] = 1
+        total = 1.0
     total = 1 / np.sqrt(total)
     at = (number // 16) * (dim + CONE) * 16 + number % 16
     rounded = 0.0
@@ -193,9 +204,11 @@ def _cone(
     # 2⁻²⁵ makes the angle too small by up to 2⁻¹².
     rounded = np.sqrt(rounded)
     # 2. Half-angle and longest key in float64, from the axis as it was stored.
-    reach, cosine = 0.0, 1.0
+    reach = 0.0
+    cosine = 1.0
     for i in range(low, high):
-        dot, length = 0.0, 0.0
+        dot = 0.0
+        length = 0.0
         for c in range(dim):
             entry = np.float64(rows[index[i], c])
             dot += entry * cones[at + c * 16]

@@ -87,7 +87,8 @@ class Device:
     def __init__(self, index: int) -> None:
         properties = torch.cuda.get_device_properties(index)
         self.processors = int(properties.multi_processor_count)
-        self._index, self._target = index, f"sm_{properties.major}{properties.minor}"
+        self._index = index
+        self._target = f"sm_{properties.major}{properties.minor}"
         self._kernels: dict[Program, dict[str, Any]] = {}
         self._modules: dict[Program, Any] = {}
 

@@ -32,12 +32,18 @@ IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
 NARROW = len(POINTERS)
 
 # As in the kernels.
-_BATCH, _CHUNK, _WARPS = 16, 64, 4
-_KEY_BUCKETS, _QUERY_BUCKETS, _ROWS_A_BLOCK = 2048, 1024, 4096
+_BATCH = 16
+_CHUNK = 64
+_WARPS = 4
+_KEY_BUCKETS = 2048
+_QUERY_BUCKETS = 1024
+_ROWS_A_BLOCK = 4096
 _ALIGNED = 256  # bytes
 
 # Where more warps, larger tiles or an order begin to pay: from the prototype's measurements on one H200.
-_ORDERED_KEYS, _MANY_ROWS, _SOME_ROWS = 8000, 90_000, 60_000
+_ORDERED_KEYS = 8000
+_MANY_ROWS = 90_000
+_SOME_ROWS = 60_000
 _BUCKETS_A_ROW = 4  # buckets of all graphs for each row that they may order
 
 
@@ -95,7 +101,9 @@ def plan_for(
     heads, queries, keys, dim = shape
     edges = np.array([(*ptrs[0], queries), (*ptrs[1], keys)])
     query_counts, key_counts = np.diff(edges)
-    graphs, most_keys, rows = len(query_counts), int(key_counts.max()), heads * queries
+    graphs = len(query_counts)
+    most_keys = int(key_counts.max())
+    rows = heads * queries
     buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
     ordered = most_keys >= _ORDERED_KEYS or (most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS)
     ordered = ordered and buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
@@ -191,7 +199,8 @@ def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> 
 
 def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
     """Where arrays of so many 4-byte numbers begin behind each other, and where the last ends; in bytes."""
-    places, end = {}, 0
+    places = {}
+    end = 0
     for name, count in sizes.items():
         places[name] = end
         end += _up(4 * count, _ALIGNED) * _ALIGNED
@@ -200,7 +209,8 @@ def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
 
 def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str, int]:
     """Numbers of 4 bytes in each array of the scratch memory."""
-    heads, segments = numbers["heads"], numbers["heads"] * numbers["graph_count"]
+    heads = numbers["heads"]
+    segments = numbers["heads"] * numbers["graph_count"]
     queries, keys, batches = (
         heads * numbers[name] for name in ("query_count", "key_count", "batches")
     )
@@ -221,7 +231,8 @@ def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[L
     heads, graphs, queries, keys, ordered = (
         numbers[name] for name in ("heads", "graph_count", "query_count", "key_count", "ordered")
     )
-    split, tiles = program.split, numbers["sample_tile_count"]
+    split = program.split
+    tiles = numbers["sample_tile_count"]
     sample = (
         (tiles, split) if split > 1 else (_up(tiles, _WARPS), _WARPS)
     )  # blocks, and warps of each

@@ -67,11 +67,14 @@ class CudaGraphs:
 
         After a failure the random generator continues as before.
         """
-        graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
+        graph = torch.cuda.CUDAGraph()
+        objects = list[Any]()
+        newest = self._newest()
         # The pool of a graph that is gone cannot be shared.
         pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()
         generator = torch.cuda.default_generators[self._device.index]
-        before, failed = generator.clone_state(), list[BaseException]()
+        before = generator.clone_state()
+        failed = list[BaseException]()
         # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
         recording = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
         try:
@@ -122,13 +125,15 @@ def padded(batch: Any) -> Any | None:
     slices = getattr(batch, "_slice_dict", {})
     if "x" not in slices or "ptr" not in batch:
         return None
-    nodes, graphs = len(batch.x), batch.num_graphs
+    nodes = len(batch.x)
+    graphs = batch.num_graphs
     table = batch.neighbor if "neighbor" in batch else None
     edges = batch.edge_index.shape[1] if table is None else table.numel()
     if min(nodes - graphs, edges - 1) < 1:
         return None
     all_nodes = rounded(nodes + nodes // SPARE + 1)
-    more, out = all_nodes - nodes, copy.copy(batch)
+    more = all_nodes - nodes
+    out = copy.copy(batch)
     place = torch.arange(more, device=batch.x.device)
     if table is None:
         all_edges = rounded(edges)
@@ -150,10 +155,8 @@ def padded(batch: Any) -> Any | None:
         )
         length = all_edges if name == "edge_attr" else length
         out[name] = (_without_targets if name == "y" else _repeated)(value, length)
-    out.batch, out.ptr = (
-        pad(batch.batch, (0, more), value=graphs),
-        pad(batch.ptr, (0, 1), value=all_nodes),
-    )
+    out.batch = pad(batch.batch, (0, more), value=graphs)
+    out.ptr = pad(batch.ptr, (0, 1), value=all_nodes)
     out[COUNTED] = torch.full((2,), nodes, device=place.device)
     out[COUNTED][1:] = edges
     return out

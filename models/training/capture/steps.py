@@ -56,7 +56,9 @@ class CapturedSteps:
     def __init__(
         self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False
     ) -> None:
-        self._graphs, self._report, self._pad = graphs, report, pad
+        self._graphs = graphs
+        self._report = report
+        self._pad = pad
         self._seen: Counter[Any] = Counter()
         #: A batch, whose memory the graph reads, a function that replays it, and its results, by shape.
         self._steps: dict[Any, tuple[Any, Callable[[], None], Learned]] = {}
@@ -191,8 +193,11 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bool) -> str | None:
     """Return why the steps of a run cannot be captured; None if nothing known beforehand forbids it."""
-    training, system, attention = config.training, config.system, cast(Any, config.model.attention)
-    one_graph, kind = data.unit == "nodes" and not data.ragged, attention.kind
+    training = config.training
+    system = config.system
+    attention = cast(Any, config.model.attention)
+    one_graph = data.unit == "nodes" and not data.ragged
+    kind = attention.kind
     search = attention.search if kind == "k-mip" else "auto"
     reasons = {
         "no GPU": device.kind != "cuda",
@@ -220,7 +225,8 @@ def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
     Message passing and norms count the nodes and edges of ``GraphBatch.counted``. Other attention than k-MIP
     reads on the host where graphs begin, as the zero rows of the published code do.
     """
-    local, attention = config.model.local.kind, cast(Any, config.model.attention)
+    local = config.model.local.kind
+    attention = cast(Any, config.model.attention)
     searches = attention.kind == "k-mip" and not (attention.legacy_padding or attention.warm_start)
     takes = {
         "a sampled neighbourhood": not config.training.neighbors,

@@ -26,7 +26,9 @@ from kmip_data.wording import counted
 
 MOST = 10_000  #: keys; aliases of YAML could make a small file of any number
 _TEXT = reprlib.Repr()  # lists of aliases of lists, written out, could fill any memory
-_TEXT.maxlevel, _TEXT.maxstring, _TEXT.maxother = 2, 200, 200
+_TEXT.maxlevel = 2
+_TEXT.maxstring = 200
+_TEXT.maxother = 200
 _NAMES = read_shipped("tables", "graphgps")  #: their names -> ours
 
 
@@ -34,7 +36,8 @@ class _File:
     """Keys of a file, which are struck off as they are read, and those that cannot be mapped."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values, self.left = values, set(values)
+        self.values = values
+        self.left = set(values)
         self.unmapped: list[str] = []
         self.unread: list[str] = []  # without effect in upstream's code
 
@@ -100,7 +103,8 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     base, reads_activation = _as_its_code(
         load_preset(dataset, model, "code"), kind, budgeted=budgeted
     )
-    seed, changes = file.get("seed", 0), _training(file, base)
+    seed = file.get("seed", 0)
+    changes = _training(file, base)
     changes["model"] = _network(file, kind, base, reads_activation=reads_activation)
     file.unread += file.skip(*_NAMES["unread"]["gps" if kind in kinds else "stack"])
     file.skip(*_NAMES["harmless"])
@@ -130,7 +134,8 @@ def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConf
     A parameter budget is the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and LRGB's
     version, add the input to message passing, read ``gnn.act`` and standardise superpixels.
     """
-    model, kept = base.model, dict[str, Any]()
+    model = base.model
+    kept = dict[str, Any]()
     if kind == "GPSModel" and budgeted:
         code = load_preset(base.data.dataset, "gps-kmip", "code").model
         kept = {
@@ -151,7 +156,8 @@ def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConf
 
 
 def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool) -> dict[str, Any]:
-    preset, stack = base.model, kind in {"gnn", "custom_gnn"}
+    preset = base.model
+    stack = kind in {"gnn", "custom_gnn"}
     part, width = ("gnn", "gnn.dim_inner") if stack else ("gt", "gt.dim_hidden")
     found: dict[str, Any] = {
         "layers": file.get("gnn.layers_mp" if stack else "gt.layers", 2 if stack else 3),
@@ -160,10 +166,8 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
         "parameter_budget": None,
         "input_layers": file.get("gnn.layers_pre_mp", 0),
     }
-    budget, limit = (
-        file.get("model.auto_satisfy_param_budget", False),
-        file.get("model.param_budget"),
-    )
+    budget = file.get("model.auto_satisfy_param_budget", False)
+    limit = file.get("model.param_budget")
     if budget and kind != "MultiModel":  # whose width upstream does not search
         found |= {"hidden_dim": USUAL_DIM, "parameter_budget": limit}
     elif not stack:
@@ -265,7 +269,8 @@ def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
 
 
 def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
-    task, head = file.get("dataset.task", "node"), file.get("gnn.head", "default")
+    task = file.get("dataset.task", "node")
+    head = file.get("gnn.head", "default")
     level = _NAMES["heads"].get(task if head == "default" else head)
     if level == "graph" and head == "default":
         level = preset.head  # files of point clouds leave it to the command line of their run

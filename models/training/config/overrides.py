@@ -52,7 +52,8 @@ def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> lis
 def _documented(model: type[BaseModel], prefix: str, *_added: str) -> list[Key]:
     found: list[Key] = []
     for name, field in model.model_fields.items():
-        path, doc = f"{prefix}{name}", field.description or name
+        path = f"{prefix}{name}"
+        doc = field.description or name
         default: Any = ... if field.is_required() else field.get_default(call_default_factory=True)
         if model is ModelConfig and name in SECTIONS:
             parts = kinds_of(name)
@@ -155,7 +156,8 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         place = place.get(part) if isinstance(place, dict) else None
     present = place.get("kind") if isinstance(place, dict) else None
     keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
-    key, table = keys.get(path), keys.get(section)
+    key = keys.get(path)
+    table = keys.get(section)
     if key is not None and path in _GROUPS and text not in key.type.split(" | "):
         from kmip_data.plugins import seek
 
@@ -261,7 +263,8 @@ def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     A warm-up as long as the whole run would never let it learn at the full rate, so that is shortened
     to its share of the run it was made for. An override of ``training.epochs`` leaves it alone.
     """
-    schedule, training = config.schedule, config.training
+    schedule = config.schedule
+    training = config.training
     warmup = schedule.warmup_epochs
     if schedule.kind.endswith("with_warmup") and epochs <= warmup < training.epochs:
         warmup = warmup * epochs // training.epochs

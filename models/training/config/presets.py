@@ -107,15 +107,15 @@ class Preset(Strict):
         own = read_shipped("experiments", f"{dataset}.{model}")
         base = cls.read(own["base"].replace(".", "/")) if "base" in own else None
         code = own.get("code", {})
-        text, note, variant = own.get("text", {}), own.get("note", {}), own.get("variant", {})
+        text = own.get("text", {})
+        note = own.get("note", {})
+        variant = own.get("variant", {})
         ours = [*own.get("ours", ())]
         if base is not None:
             code = merged(base.code_for(model, code), code)
             text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
-            note, variant = (
-                {row.topic: row.text for row in base.note} | note,
-                base.variants_for(code) | variant,
-            )
+            note = {row.topic: row.text for row in base.note} | note
+            variant = base.variants_for(code) | variant
             ours += [name for name in base.ours if name not in ours]
         gone = own.get("without", ())
         return cls.model_validate(
@@ -188,7 +188,8 @@ def read_preset(dataset: str, model: str) -> Preset:
     """
     name = f"{dataset}/{model}"
     if name not in preset_names():
-        shared, usual = f"{family(dataset)}/{model}", f"{family_of(dataset)}/{USUAL}"
+        shared = f"{family(dataset)}/{model}"
+        usual = f"{family_of(dataset)}/{USUAL}"
         if shared in preset_names():
             preset = read_preset(*shared.split("/"))
             return preset.model_copy(
@@ -273,7 +274,8 @@ def config_for(
     and its default split, whatever the seed. The user's own builds are looked for by name in ``home``. Raises
     ``UsageError`` where the dataset has presets, but none of that model or variant.
     """
-    card, own = None, dict[str, Any]()
+    card = None
+    own = dict[str, Any]()
     if (
         home is not None
         and (home.built / target / CARD_NAME).is_file()

@@ -43,7 +43,10 @@ class EpochBatches:
         *,
         of_nodes: bool,
     ) -> None:
-        self._loader, self._epoch, self._done, self._of_nodes = loader, epoch, done, of_nodes
+        self._loader = loader
+        self._epoch = epoch
+        self._done = done
+        self._of_nodes = of_nodes
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -85,10 +88,8 @@ class ManyGraphs(RunData):
     @property
     def largest_batch(self) -> BatchSize:
         """Upper bound of a process's train batch: the largest graphs together."""
-        dataset, count = (
-            self._datasets["train"],
-            -(-self.config.training.batch_size // self.config.processes),
-        )
+        dataset = self._datasets["train"]
+        count = -(-self.config.training.batch_size // self.config.processes)
         nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
         return BatchSize(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
 
@@ -121,7 +122,8 @@ class ManyGraphs(RunData):
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Each part in batches of its own, in file order; whole batches go to the processes in turn."""
-        size, found = self.config.training.batch_size, list[Pass]()
+        size = self.config.training.batch_size
+        found = list[Pass]()
         for part in parts:
             loader = self._loader(dataset := self._datasets[part], size)
             rank, processes = loader.ranks()
@@ -134,7 +136,8 @@ class ManyGraphs(RunData):
         return found
 
     def _loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
-        compact, pinned = dataset.schema.edges == "neighbor", page_locked(self.config.system.device)
+        compact = dataset.schema.edges == "neighbor"
+        pinned = page_locked(self.config.system.device)
         return GraphLoader(dataset, batch_size, compact=compact, pin_memory=pinned, **options)
 
 
@@ -160,7 +163,8 @@ class OneGraph(RunData):
             )
 
     def _open(self, config: RunConfig) -> None:
-        self._dataset, self._sampled = self._records(config), bool(config.training.neighbors)
+        self._dataset = self._records(config)
+        self._sampled = bool(config.training.neighbors)
         # A degree profile reads neighbours; every other transform takes each row by itself.
         by_row = self._sampled and self.inputs.attributes
         self._mapped = self._dataset.mapped_edges(0) if by_row else None
@@ -184,7 +188,8 @@ class OneGraph(RunData):
         Rows come from the memory map until the graph is loaded, bit for bit the same.
         """
         sampled = self._neighborhoods.around(seeds, fanouts, generator)
-        rows, columns = torch.from_numpy(sampled.nodes), torch.from_numpy(sampled.edges)
+        rows = torch.from_numpy(sampled.nodes)
+        columns = torch.from_numpy(sampled.edges)
         values: dict[str, Any]
         if self._mapped is not None and "graph" not in self.__dict__:
             values = self._dataset.cut(0, sampled.nodes, sampled.edges).to_dict()
@@ -217,7 +222,8 @@ class OneGraph(RunData):
             training = self.config.training
             nodes, edges = self._neighborhoods.most(training.batch_size, training.neighbors)
             return BatchSize(1, nodes, edges, nodes**2)
-        nodes, shares = int(self.graph.num_nodes), self.config.processes
+        nodes = int(self.graph.num_nodes)
+        shares = self.config.processes
         if shares > 1 and "partition" not in self.graph:
             return BatchSize(
                 1, -(-nodes // shares), -(-int(self.graph.num_edges) // shares), nodes**2 // shares

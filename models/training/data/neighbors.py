@@ -37,8 +37,12 @@ class NeighborBatches:
         evaluated: bool = False,
         pin_memory: bool,
     ) -> None:
-        self._around, self._chosen, self._training = around, chosen, training
-        self._epoch, self._done, self._pin = epoch, done, pin_memory
+        self._around = around
+        self._chosen = chosen
+        self._training = training
+        self._epoch = epoch
+        self._done = done
+        self._pin = pin_memory
         self._shuffle = training.shuffle and not evaluated
         self._fanouts = training.eval_neighbors if evaluated else training.neighbors
 
@@ -46,7 +50,8 @@ class NeighborBatches:
         return math.ceil(len(self._chosen) / self._training.batch_size)
 
     def __iter__(self) -> Iterator[Data]:
-        done, size = self._done(), self._training.batch_size
+        done = self._done()
+        size = self._training.batch_size
         generator = np.random.Generator(np.random.PCG64([self._training.seed, self._epoch()]))
         order = generator.permutation(self._chosen) if self._shuffle else self._chosen
         groups = (order[start : start + size] for start in range(0, len(order), size))

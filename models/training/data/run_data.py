@@ -49,12 +49,15 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     kind: Kind = "multilabel" if is_whole(column) else "regression"
     if is_class(column):
         kind = "single-label"
-    loss, metric, head = config.training.loss, config.training.metric, config.model.head
+    loss = config.training.loss
+    metric = config.training.metric
+    head = config.model.head
     if loss is not None and LOSSES[loss].kind == "multilabel" and column.shape:
         kind = "multilabel"  # labels that are stored as numbers, because some are unknown
     level: Level = "node" if column.level == "node" else "graph"
     if column.attribute == LINKS:
-        kind, level = "links", "link"
+        kind = "links"
+        level = "link"
     for name, chosen, fits in (
         ("training.loss", loss, loss is None or LOSSES[loss].kind == kind),
         ("training.metric", metric, metric is None or all_metrics()[metric].kind == kind),
@@ -105,7 +108,8 @@ class RunData(ABC):
     def __init__(
         self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]
     ) -> None:
-        self.build, self.split_name = build, split_name
+        self.build = build
+        self.split_name = split_name
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
         column = check_columns(build, config)
         self._open(config)
@@ -288,7 +292,9 @@ class SentAhead:
     """
 
     def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
-        self._batches, self._device, self._stream = batches, device, _copies(device)
+        self._batches = batches
+        self._device = device
+        self._stream = _copies(device)
 
     def __iter__(self) -> Iterator[Any]:
         coming = None

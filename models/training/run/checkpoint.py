@@ -33,7 +33,8 @@ STATISTICS = ("running_mean", "running_var")
 
 def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
     """Return the optimiser of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
-    settings, training = config.optimiser, config.training
+    settings = config.optimiser
+    training = config.training
     kind: Any = {"adamw": optim.AdamW, "adam": optim.Adam, "sgd": optim.SGD}[settings.name]
     given = settings.model_dump(exclude={"name"}, exclude_none=True)
     # One launch a step instead of dozens; but a fused optimiser unscales 16-mixed gradients by itself.
@@ -65,7 +66,8 @@ def build_schedule(
     if config.kind == "constant":
         return LambdaLR(optimiser, lambda _: 1.0)
     unit = steps if config.per == "step" else 1
-    warmup, length = unit * config.warmup_epochs, unit * epochs
+    warmup = unit * config.warmup_epochs
+    length = unit * epochs
     return LambdaLR(
         optimiser, lambda moment: cosine_with_warmup(moment, warmup=warmup, epochs=length)
     )
@@ -224,7 +226,8 @@ def fitting_weights(
 
     Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it fits.
     """
-    found, own = read_weights(source / WEIGHTS), model.state_dict()
+    found = read_weights(source / WEIGHTS)
+    own = model.state_dict()
     taken = {
         n: found[n] for n, tensor in own.items() if n in found and found[n].shape == tensor.shape
     }

@@ -65,7 +65,8 @@ class Evaluation:
 
     def table(self) -> str:
         """Table of parts and metrics, with the data and the epoch."""
-        card, epoch = self.build.card, f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        card = self.build.card
+        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}"]
         if self.same is not None:
             lines.append(
@@ -112,7 +113,8 @@ def evaluate(
         metrics = evaluate_parts(
             module, opened.data, opened.data.parts, torch.device(opened.device.kind)
         )
-    build, split = opened.data.build, SplitUsed.of(opened.data)
+    build = opened.data.build
+    split = SplitUsed.of(opened.data)
     return Evaluation(opened.folder, opened.result, build, split, opened.device.name, metrics)
 
 
@@ -175,7 +177,8 @@ def open_run(
 
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
-    card, found = data.build.card, (data.in_channels, data.task.outputs)
+    card = data.build.card
+    found = (data.in_channels, data.task.outputs)
     pairs = zip(result.columns, data.inputs.names, strict=False)
     other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
     if found != (result.num_features, result.num_classes):

@@ -186,7 +186,8 @@ class SplitUsed(Strict):
     @classmethod
     def of(cls, data: RunData) -> SplitUsed:
         """Describe the split of ``data``."""
-        rule, parameters = data.split.rule, data.split.parameters
+        rule = data.split.rule
+        parameters = data.split.parameters
         return cls(
             name=data.split_name, rule=rule, parameters=parameters, digests=data.identity["split"]
         )
@@ -265,10 +266,8 @@ def read_result(run: Path) -> RunResult:
     result of version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
-    again, what = (
-        f"{resume} writes it anew from the run's last checkpoint",
-        "cannot be read as a result",
-    )
+    again = f"{resume} writes it anew from the run's last checkpoint"
+    what = "cannot be read as a result"
     try:
         return read_model(run / RESULT_NAME, RunResult, what, next=again)
     except FileNotFoundError as error:

@@ -70,9 +70,14 @@ class Loop:
         quiet: bool = True,
         logger: Logger = lambda *_: None,
     ) -> None:
-        self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
+        self.module = module.to(device)
+        self.data = data
+        self.device = device
+        self.folder = folder
         self.config, self.training = module.config, module.config.training
-        self.captured, self.logger, self.quiet = captured, logger, quiet
+        self.captured = captured
+        self.logger = logger
+        self.quiet = quiet
         self.learn: Any = (
             self.plain_step if captured is None else partial(captured, self.plain_step)
         )
@@ -126,11 +131,15 @@ class Loop:
                 self.end_epoch()
         finally:
             self.progress.close()
-            self.captured, self.learn = None, self.plain_step  # frees the memory of recorded steps
+            # frees the memory of recorded steps
+            self.captured = None
+            self.learn = self.plain_step
 
     def train_epoch(self, most: int | None = None) -> None:
         """Train on the rest of the current epoch, or on at most so many batches of it."""
-        module, meter, accumulate = self.module, self.module.meter, self.training.accumulate
+        module = self.module
+        meter = self.module.meter
+        accumulate = self.training.accumulate
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
@@ -143,10 +152,12 @@ class Loop:
             module.metrics.load(self._unfinished["metrics"])
             self._unfinished = None
         for batch in islice(self.batches, most):
-            number, last = self.batch, self.batch + 1 == self.count
+            number = self.batch
+            last = self.batch + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
             # A step ends after so many batches, and with the epoch: a short last group steps, too.
-            first, steps = number % accumulate == 0, last or (number + 1) % accumulate == 0
+            first = number % accumulate == 0
+            steps = last or (number + 1) % accumulate == 0
             learned = self.learn(batch, self.optimiser, first=first, steps=steps)
             meter.note(number, learned.loss, learned.norm if steps else None)
             module.metrics.update(learned.logits, learned.target, learned.loss)
@@ -190,7 +201,8 @@ class Loop:
 
         ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`.
         """
-        module, training = self.module, self.training
+        module = self.module
+        training = self.training
         waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
         with module.network.no_sync() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch, keep)
@@ -212,7 +224,8 @@ class Loop:
 
     def end_epoch(self) -> None:
         """Evaluate where it is due, record the epoch, move the schedule, and save."""
-        epoch, module = self.epoch, self.module
+        epoch = self.epoch
+        module = self.module
         module.stop_if_diverged()
         train = module.metrics.compute()
         seconds = time.perf_counter() - self._begun
@@ -228,7 +241,8 @@ class Loop:
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
         row |= measured
         self.history.append(row)
-        self.epoch, self.batch = epoch + 1, 0
+        self.epoch = epoch + 1
+        self.batch = 0
         if self.config.schedule.per == "epoch":
             step_schedule(self.schedule, self.history)
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
@@ -237,17 +251,16 @@ class Loop:
         if f"val_{self.metric}" in row:
             self.progress.message(self._line_of(row))
         if self.out_of_patience and self.epoch < self.training.last_epoch:
-            title, patience = all_metrics()[self.metric].title, self.training.patience
+            title = all_metrics()[self.metric].title
+            patience = self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
     def _line_of(self, row: Row) -> str:
         values = {
             part: row[f"{part}_{self.metric}"] for part in PARTS if f"{part}_{self.metric}" in row
         }
-        title, best = (
-            all_metrics()[self.metric].title,
-            " (best)" if self.best_epoch == row["epoch"] else "",
-        )
+        title = all_metrics()[self.metric].title
+        best = " (best)" if self.best_epoch == row["epoch"] else ""
         parts = "".join(
             f"  {part} {title} {with_unit(self.metric, value)}" for part, value in values.items()
         )
@@ -257,7 +270,8 @@ class Loop:
     def evaluate(self) -> Row:
         """Measure the network, or the average of its weights, and keep the weights if they are good."""
         row: Row = {}
-        model, average = self.module.model, self.average
+        model = self.module.model
+        average = self.average
         with nullcontext() if average is None else average.within(model):
             if average is not None:
                 share_buffers(model)
@@ -297,7 +311,8 @@ class Loop:
         state = self.state()
         if self.folder is not None and is_main_process():
             checkpoint.write_checkpoint(self.folder / checkpoint.LAST, state)
-        self._saved_at, self.proven = time.perf_counter(), True
+        self._saved_at = time.perf_counter()
+        self.proven = True
 
     def _checkpoint_is_due(self) -> bool:
         minutes = self.config.system.checkpoint_every
@@ -343,7 +358,9 @@ class Loop:
                 f"The data are not those that the run began with: {self.data.identity}, not {state['data']}.",
                 next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
             )
-        epoch, batch, history = state["epoch"], state["batch"], state["history"]
+        epoch = state["epoch"]
+        batch = state["batch"]
+        history = state["history"]
         if batch and len(state["processes"]) != self.config.processes:
             raise UsageError(
                 f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
@@ -355,7 +372,8 @@ class Loop:
         for weights in (*state["kept"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
         # 2. What moves the weights, and what is known of them.
-        self.history, self.kept = history, state["kept"]
+        self.history = history
+        self.kept = state["kept"]
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
@@ -363,7 +381,9 @@ class Loop:
             self.average.weights = state["average"]
         # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a function of
         #    its number, so the batches before ``batch`` are skipped, not loaded.
-        self.epoch, self.batch, self.step = epoch, batch, state["step"]
+        self.epoch = epoch
+        self.batch = batch
+        self.step = state["step"]
         # 4. What this process had measured of an unfinished epoch, and its random numbers: last, because
         #    nothing may draw any between here and the next batch.
         mine = state["processes"][rank() % len(state["processes"])]

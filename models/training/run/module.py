@@ -44,7 +44,8 @@ class TrainingModule(nn.Module):
             return_what_is_freed()
         elif config.processes == 1:  # several processes returned it when they divided the graph
             keep_what_is_freed()
-        self.config, self.task = with_task(config, data.task), data.task
+        self.config = with_task(config, data.task)
+        self.task = data.task
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_model(model, **data.channels)
         self.loss = LOSSES[str(self.config.training.loss)]

@@ -106,7 +106,9 @@ def predict(
     also where there is no such part.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data, task, card = opened.data, opened.data.task, opened.data.build.card
+    data = opened.data
+    task = opened.data.task
+    card = opened.data.build.card
     key, ptr = rows_of(data, split)
     found = []
     with opened.applied(f"predicting {split}") as module:
@@ -159,10 +161,8 @@ def read_predictions(path: Path) -> Predictions:
     try:
         with open_regular(path) as file, io.BufferedReader(file) as stream:
             with zipfile.ZipFile(stream) as archive:  # a few bytes may unpack to any number
-                size, free = (
-                    sum(member.file_size for member in archive.infolist()),
-                    free_host_memory(),
-                )
+                size = sum(member.file_size for member in archive.infolist())
+                free = free_host_memory()
             if size > free:
                 raise OutOfResources(f"{path} unpacks to {size:,} bytes; {free:,} are free.")
             stream.seek(0)
@@ -237,18 +237,22 @@ def evaluate_predictions(
         predictions = Predictions(**given)
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
-    about, home = predictions.about, home or Home.locate()
+    about = predictions.about
+    home = home or Home.locate()
     config = config_for(target, home=home)
     own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
     changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
     if about is not None:  # it knows if numbers are values or labels; batches set the order of sums
         training = {"batch_size": about.batch_size, "loss": USUAL[about.kind][0], "metric": None}
         changes["training"] = config.training.model_copy(update=training)
-    config, own_split = config.model_copy(update=changes), None if about is None else about.split
+    config = config.model_copy(update=changes)
+    own_split = None if about is None else about.split
     data = open_data(config, home=home, required=(), build=False, split=own_split)
     part = split or ("test" if about is None else about.part)
-    values, links = _values(predictions, data, part), data.task.kind == "links"
-    metrics, start = SplitMetrics(data.task), 0
+    values = _values(predictions, data, part)
+    links = data.task.kind == "links"
+    metrics = SplitMetrics(data.task)
+    start = 0
     for batch in data.passes((part,))[0][1]:
         targets = data.task.targets(batch)
         targets = of_part(batch, part, targets, targets)[1]
@@ -266,13 +270,16 @@ def evaluate_predictions(
 def _values(given: Predictions, data: RunData, part: str) -> Tensor:
     """Return checked values for the metrics, (rows, outputs)."""
     (key, ptr), task = rows_of(data, part), data.task
-    rows, columns, kinds = len(key) if ptr is None else int(ptr[-1]), task.outputs, "fiu"
+    rows = len(key) if ptr is None else int(ptr[-1])
+    columns = task.outputs
+    kinds = "fiu"
     found = given.logits
     if found is None and task.kind in {"single-label", "regression"}:
         found = given.pred
     array = np.zeros(0) if found is None else found
     if classes := given.logits is None and task.kind == "single-label":
-        columns, kinds = 1, "iu"
+        columns = 1
+        kinds = "iu"
     right = (
         array.shape[:1] == (rows,) and array.size == rows * columns and array.dtype.kind in kinds
     )

@@ -99,7 +99,8 @@ def train(
     if name is not None:
         run_folder.check_name(name)
     config = config.with_plugins()
-    home, device = home or Home.locate(), _check_machine(config)
+    home = home or Home.locate()
+    device = _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
     if source := config.training.init_from:
         training = config.training.model_copy(
@@ -119,7 +120,8 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        seeded, initial = plan_evaluation(data.pinned(seeded), data, device, log), {}
+        seeded = plan_evaluation(data.pinned(seeded), data, device, log)
+        initial = {}
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
@@ -176,7 +178,8 @@ def resume(
     CheckFailed
         The dataset is not the one that the run began with.
     """
-    home, log = home or Home.locate(), partial(say, quiet=quiet or not is_main_process())
+    home = home or Home.locate()
+    log = partial(say, quiet=quiet or not is_main_process())
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     if (folder / RESULT_NAME).is_file():
@@ -225,7 +228,9 @@ def fit(run: Prepared) -> RunResult:
 
 
 def _fit(run: Prepared) -> RunResult:
-    config, data, folder = run.config, run.data, run.folder
+    config = run.config
+    data = run.data
+    folder = run.folder
     with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
         # Each process has measured memory. Recomputed layers exchange again, so all recompute or none.
@@ -278,7 +283,9 @@ def _fit(run: Prepared) -> RunResult:
 
 def _finish(run: Prepared, loop: Loop) -> RunResult:
     """Measure the best weights on every part and write weights and result."""
-    config, data, folder = run.config, run.data, run.folder
+    config = run.config
+    data = run.data
+    folder = run.folder
     if loop.best_epoch is None:
         raise CheckFailed(
             f"No epoch has a finite {config.training.metric} on val.",
@@ -286,7 +293,8 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         )
     best = loop.kept[loop.best_epoch]
     loop.module.model.load_state_dict(best)
-    card, rows = data.build.card, loop.history
+    card = data.build.card
+    rows = loop.history
     result = RunResult(
         **card.identity,
         name=folder.name if folder is not None else "",
@@ -335,7 +343,8 @@ def _announcement(
     depth = counted(config.model.layers, "layer")
     width = f"hidden_dim {config.model.hidden_dim}, {count_parameters(module.model):,} parameters"
     yield f"model: {config.model.name}, {depth}, {width}"
-    schedule, epochs = config.schedule, config.training.epochs
+    schedule = config.schedule
+    epochs = config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
     shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
     last = config.training.last_epoch
