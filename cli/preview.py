@@ -127,8 +127,8 @@ def view_of(
                 for drawing in drawings
             ],
             path,
-            title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
-            footer=str(card.license.get("notice", "")),
+            title=card.heading,
+            footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
             class_names=card.class_names,
             up=up_axis(card),
         )

@@ -26,7 +26,7 @@ from kmip_data.drawing.maps import (
     read_city_map,
     right_wrong,
 )
-from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
+from kmip_data.drawing.pictures import BONDS, Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import class_colors, element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import NODE_PARTS
@@ -119,7 +119,8 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     )
     header = _page_header(city.position, city.streets, city.columns, layers, packer)
     header |= {
-        "facts": f"{facts}; {city.options}",
+        "facts": facts,
+        "options": city.options,
         "metres": True,
         "degrees": list(city.columns)[:2],
     }
@@ -156,8 +157,7 @@ def record_graph(
     card = dataset.card
     columns = _columns(dataset, data)
     names: tuple[str, ...] = ()
-    own = own_colors(columns)
-    layers = [] if picture is not None else own  # on their picture they would not be seen
+    layers = list[Layer]()
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
@@ -179,20 +179,30 @@ def record_graph(
         known = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
         codes = np.select(known, range(len(known)), default=len(known)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
-    layers += [*(own if picture is not None else []), *elements(columns)]
+    # Classes come first: their colours are seen on any ground, those of the nodes themselves may be pale.
+    layers += [*own_colors(columns), *elements(columns)]
     layers.append(
         Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it")
     )
-    lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)
-    lines = lines[:, lines[0] != lines[1]]
-    facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
+    lines, first = np.unique(np.sort(drawing.edge_index, axis=0), axis=1, return_index=True)
+    joins_two = lines[0] != lines[1]
+    lines = lines[:, joins_two]
+    first = first[joins_two]
+    edges = counted(drawing.edge_index.shape[1], "edge")
+    facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {edges}"
+    if lines.shape[1] != drawing.edge_index.shape[1]:
+        facts += f" between {counted(lines.shape[1], 'pair')}"
     place = f" ({drawing.place})" if drawing.place else ""
     fitted, scale, middle = _fitted(drawing.pos, up_axis(card))
+    if drawing.bonds is not None:
+        lines = with_rings_on_the_left(lines, drawing.bonds[first], fitted)
     header = _page_header(fitted, lines, columns, layers, packer)
+    if drawing.bonds is not None:
+        header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
     if picture is not None:
         header["picture"] = _packed_picture(picture, scale, middle, packer)
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
-    header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
+    header |= {"facts": facts + place, "options": as_values(card.parameters)}
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)
     header["explore"] = {"hops": 1, "label": drawing.label, "crowded": crowded}
     shown: Any = {
@@ -254,6 +264,27 @@ def elements(columns: Values) -> list[Layer]:
     names = tuple(SYMBOLS.get(number, f"element {number}") for number in numbers)
     codes = codes.astype(np.uint8)
     return [Categories("element", codes, names, lambda: element_colors(numbers), "of the atoms")]
+
+
+def with_rings_on_the_left(lines: I64, bonds: I64, pos: NDArray[Any]) -> I64:
+    """Turn aromatic bonds around whose ring would be on their right: (2, S), places (N, 2 or 3).
+
+    The second line of such a bond is drawn on the left, which is then inside its ring.
+    """
+    aromatic = bonds == BONDS.index("aromatic")
+    middle = np.zeros((len(pos), 2))
+    count = np.zeros(len(pos))
+    for end, other in (lines, lines[::-1]):
+        np.add.at(middle, end[aromatic], pos[other[aromatic], :2])
+        np.add.at(count, end[aromatic], 1)
+    source, target = lines
+    # The neighbours of both ends, on aromatic bonds, lie around the middle of the ring.
+    neighbours = np.maximum(count[source] + count[target], 1)
+    inside = (middle[source] + middle[target]) / neighbours[:, None]
+    along = pos[target, :2] - pos[source, :2]
+    across = inside - pos[source, :2]
+    right = along[:, 0] * across[:, 1] - along[:, 1] * across[:, 0] < 0
+    return np.where(aromatic & right, lines[::-1], lines)
 
 
 def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:

@@ -21,7 +21,8 @@ MOST_NODES: Final = 20_000
 WORK: Final = (
     500_000_000  #: pairs of nodes looked at, of a part that is no larger than thousands of nodes
 )
-SIZE: Final = (760, 700)  #: pixels of the picture of a molecule
+SIZE: Final = (1900, 1000)  #: pixels of the picture of a molecule: two for one of its panel
+LETTERS: Final = 24  #: least height of an atom's letters in them
 
 
 def is_molecule(fields: Sequence[str]) -> bool:
@@ -34,13 +35,15 @@ def draw_molecule(
 ) -> tuple[U8, F64] | None:
     """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
-    Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit.
+    Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit. The
+    longest axis of the molecule lies across the picture, which is wider than high.
     """
     from matplotlib.colors import to_rgb
     from matplotlib.image import imread
 
     try:
         from rdkit import Chem
+        from rdkit.Chem import rdDepictor
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError:
         return None
@@ -60,12 +63,16 @@ def draw_molecule(
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
+    options.minFontSize = LETTERS
+    options.bondLineWidth = 3
     if look().ink > look().ground:
         rdMolDraw2D.SetDarkMode(options)
     options.setBackgroundColour(to_rgb(look().ground))
     options.updateAtomPalette(dict(zip(CPK, map(to_rgb, element_colors([*CPK])), strict=True)))
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
+    rdDepictor.Compute2DCoords(molecule)
+    rdDepictor.NormalizeDepiction(molecule)  # the principal axis becomes that of x
     drawer.DrawMolecule(
         rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
     )

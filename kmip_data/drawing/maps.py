@@ -301,12 +301,11 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     columns = _columns(len(layers), width + legend, height)
     rows = -(-len(layers) // columns)
     size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
-    title = f"{city.title}\n{city.options}"
     step = -(-len(city.position) // MOST_POINTS)
-    footer = (
-        f"{ATTRIBUTION}{f'; one of {step} intersections and streets is drawn' if step > 1 else ''}"
-    )
-    figure = new_figure(*size, title=title, footer=footer, layout="compressed")
+    footer = f"{city.options}\n{ATTRIBUTION}"
+    if step > 1:
+        footer += f"; one of {step} intersections and streets is drawn"
+    figure = new_figure(*size, title=city.title, footer=footer, layout="compressed")
     shrunk = figure.get_figwidth() / size[0]
     # Points that just about touch where the city is evenly dense.
     x, y = city.position[::step].T

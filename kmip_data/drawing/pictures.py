@@ -27,8 +27,17 @@ MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title sa
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
 ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
 NO_CLASS = "nodes have no class"
+BY_RDKIT: Final = "drawn by RDKit from the features"
 _LINE = {"alpha": 0.65, "clip_on": False}
 WIDTH: Final = 16.0  #: inches of four panels
+HIGH: Final = 4.1  #: inches of a row
+#: Inches of the picture of a molecule, as wide as two panels; its row is as high as the picture and its title.
+WIDTH_OF_MOLECULE = 8.0
+MOST_HIGH = 4.8
+LEAST_HIGH = 2.4
+TITLE_HIGH = 0.6
+RIM: Final = 16  #: pixels around the picture of a molecule
+BONDS: Final = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Drawing:
     label: str = ""  #: what the graph is labelled with, in words; empty where it has no label
     values: F32 | None = None  #: (N,), target of each node, where it is one number
     unit: str = ""  #: of ``values``
+    bonds: I64 | None = None  #: (E,) kind of each edge of a molecule, a position in :data:`BONDS`
 
     def degrees(self) -> tuple[I64, I64]:
         """In-degree and out-degree of each node, int64 ``(N,)``."""
@@ -82,7 +92,11 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     pos, picture, place = _placed(schema, values, edge_index, nodes)
     unit = labels.unit if labels is not None else ""
     pos = pos.astype(np.float64)
-    return Drawing(dataset.keys[position], pos, y, edge_index, picture, place, label, target, unit)
+    bonds = None
+    if place == BY_RDKIT:
+        bonds = values["edge_attr"][:, 0].astype(np.int64)
+    key = dataset.keys[position]
+    return Drawing(key, pos, y, edge_index, picture, place, label, target, unit, bonds)
 
 
 def _placed(
@@ -105,7 +119,7 @@ def _placed(
     if "edge_attr" in values and is_molecule(fields):
         drawn = draw_molecule(values["x"], edge_index, values["edge_attr"])
         if drawn is not None:
-            return drawn[1] * (1, -1), drawn[0], "drawn by RDKit from the features"
+            return drawn[1] * (1, -1), drawn[0], BY_RDKIT
     return layout(edge_index, nodes), None, "places by springs, not of the data"
 
 
@@ -126,21 +140,27 @@ def draw_png(
     drawings: Sequence[Drawing], path: Path, *, title: str, footer: str, class_names: Sequence[str] = (),
     up: Literal["y", "z"] = "z",
 ) -> None:  # fmt: skip
-    """Draw one row of four panels for each record into a PNG, SVG or PDF.
+    """Draw one row of panels for each record into a PNG, SVG or PDF.
 
     The panels are the points by class, the edges (dark where they join two classes), the
-    out-degrees with the in-degree, and the classes with their names and colours. ``title`` says what this is
+    out-degrees with the in-degree, and the classes with their names and colours. The atoms and bonds of a
+    molecule are one panel, as wide as two. ``title`` says what this is
     (a sample says so), ``footer`` the attribution that its licence asks for, ``up`` the axis that points up.
     A class without a name in ``class_names`` is shown by its number.
     """
-    figure = new_figure(WIDTH, 1.3 + 4.1 * len(drawings), title=title, footer=footer)
-    grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
+    heights = [_height(drawing) for drawing in drawings]
+    figure = new_figure(WIDTH, 1.3 + sum(heights), title=title, footer=footer)
+    panels = {"width_ratios": [1.15, 1.15, 0.85, 1.0], "height_ratios": heights}
+    grid = figure.add_gridspec(len(drawings), 4, **panels)
     largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
     colors = class_colors(max(len(class_names), largest + 1), class_names)
     for row, drawing in enumerate(drawings):
-        spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
-        _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, colors, up)
-        _draw_edges(figure.add_subplot(grid[row, 1], **spatial), drawing, colors, up)
+        if _is_formula(drawing):
+            _draw_molecule(figure.add_subplot(grid[row, :2]), drawing)
+        else:
+            spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
+            _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, colors, up)
+            _draw_edges(figure.add_subplot(grid[row, 1], **spatial), drawing, colors, up)
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
     save(figure, path)
@@ -163,6 +183,39 @@ def broken_line(pos: NDArray[Any], edges: I64) -> NDArray[Any]:
     return line.reshape(-1, pos.shape[1]).T
 
 
+def _draw_molecule(axes: Any, drawing: Drawing) -> None:
+    """Show the picture of a molecule, which has its atoms and bonds, without its margins."""
+    atoms = counted(len(drawing.pos), "node")
+    edges = counted(drawing.edge_index.shape[1], "edge")
+    axes.set_title(f"{drawing.key}\n{atoms}, {edges} ({drawing.place})")
+    axes.imshow(_without_margins(drawing), interpolation="antialiased")
+    axes.set_anchor("N")  # titles of a row on one line
+    axes.set_axis_off()
+
+
+def _is_formula(drawing: Drawing) -> bool:
+    """Return True for a molecule whose nodes have no classes: its picture shows all of it."""
+    return drawing.bonds is not None and drawing.y is None
+
+
+def _height(drawing: Drawing) -> float:
+    """Return the height of the row of a record, in inches."""
+    if not _is_formula(drawing):
+        return HIGH
+    height, width = _without_margins(drawing).shape[:2]
+    return TITLE_HIGH + float(np.clip(WIDTH_OF_MOLECULE * height / width, LEAST_HIGH, MOST_HIGH))
+
+
+def _without_margins(drawing: Drawing) -> U8:
+    """Return the part of a molecule's picture (H, W, 3) that is drawn on, and some pixels around it."""
+    assert drawing.picture is not None, "bonds are known where RDKit drew"
+    rows, columns = np.nonzero((drawing.picture != drawing.picture[0, 0]).any(axis=2))
+    if not len(rows):
+        return drawing.picture
+    low = np.maximum([rows.min() - RIM, columns.min() - RIM], 0)
+    return drawing.picture[low[0] : rows.max() + RIM, low[1] : columns.max() + RIM]
+
+
 def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
     place = f" ({drawing.place})" if drawing.place else ""
     key = drawing.key
@@ -173,8 +226,6 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture)
-        if drawing.y is None:
-            return  # a molecule: its picture shows the atoms
     few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
     size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
     color: Any = drawing.values if drawing.values is not None else look().palette[0]
@@ -186,6 +237,8 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
         "edgecolors": "white",
         "clip_on": False,
     }
+    if drawing.pos.shape[1] == 3:
+        style["depthshade"] = False  # points far away would be pale
     axes.scatter(*drawing.pos.T, c=color, **style)
 
 

@@ -20,15 +20,24 @@ from kmip_data.files.changes import write_output
 #: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened where they
 #: were paler, and differ for colour-blind eyes too.
 PALETTE: Final = (
-    "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#2b8cc4", "#6b4226", "#f830f8",
-    "#3000a0", "#8018f8", "#f80080", "#c078b0", "#007000", "#004868", "#0020f8", "#680040",
-    "#b00020", "#c000c0", "#8870f8", "#004818", "#5840b0", "#f85868", "#786810", "#007068",
+    "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#2b8cc4", "#6b4226", "#b00020",
+    "#004868", "#f830f8", "#007000", "#3000a0", "#f80080", "#786810", "#8018f8", "#0020f8",
+    "#c078b0", "#680040", "#004818", "#c000c0", "#f85868", "#8870f8", "#007068", "#5840b0",
 )  # fmt: skip
 #: As many on dark ground.
 DARK_PALETTE: Final = (
     "#3d9ae0", "#e8722a", "#00b386", "#d98bb8", "#e69f00", "#7cc4f0", "#a88a62", "#a800e0",
     "#50f800", "#d00060", "#e0f0b0", "#3850f8", "#088000", "#f840f8", "#805890", "#00f0b8",
     "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
+)  # fmt: skip
+#: Colours of ordered values on light ground, from low to high: ten steps through seven hues, each lighter
+#: than the one before it (L* 14 to 61), so that colour-blind eyes and grey prints keep the order.
+RAMP: Final = (
+    "#330564", "#02248f", "#004282", "#005977", "#036e50", "#507c03", "#a27c00", "#e96f04",
+)  # fmt: skip
+#: The same on dark ground, L* 43 to 94.
+DARK_RAMP: Final = (
+    "#7145df", "#4172eb", "#0493db", "#0aadc6", "#36c880", "#aed136", "#f6db16", "#fbefab",
 )  # fmt: skip
 CYCLE: Final = 7  #: hues of curves
 BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
@@ -57,12 +66,18 @@ class Style:
     dots: int = 110  #: per inch of a PNG
     body: int = BODY
     palette: tuple[str, ...] = PALETTE
+    ramp: tuple[str, ...] = RAMP
 
 
 STYLES: Final = {
     "light": Style(),
     "dark": Style(
-        ground="#16181d", ink="#e6e6e6", quiet="#a0a0a0", faint="#50545d", palette=DARK_PALETTE
+        ground="#16181d",
+        ink="#e6e6e6",
+        quiet="#a0a0a0",
+        faint="#50545d",
+        palette=DARK_PALETTE,
+        ramp=DARK_RAMP,
     ),
     "paper": Style(
         ink="#000000", font="STIXGeneral", widest=7.0, headline=False, dots=300, body=BODY_IN_PRINT
@@ -117,7 +132,8 @@ def new_figure(
         lines = (textwrap.fill(line, max(40, int(8 * width))) for line in title.split("\n"))
         figure.suptitle("\n".join(lines))
     if footer:
-        text = textwrap.fill(footer, max(40, int(14 * scale * width)))
+        most = max(40, int(14 * scale * width))
+        text = "\n".join(textwrap.fill(line, most) for line in footer.split("\n") if line)
         figure.supxlabel(text, fontsize=NOTE, color=now.quiet)
     return figure
 
@@ -277,13 +293,11 @@ def element_colors(numbers: Sequence[int]) -> list[str]:
 
 
 def ramp(count: int) -> tuple[str, ...]:
-    """Hex colours, evenly spaced on the visible part of plasma."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
+    """Hex colours of ordered values, evenly spaced, from low to high."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-    table = [to_hex(color) for color in colormaps["plasma"](np.linspace(0, 1, 256))]
-    seen = [color for color in table if contrast(color, look().ground) >= LEAST]
-    return tuple(seen[int(at)] for at in np.linspace(0, len(seen) - 1, count).round())
+    blend = LinearSegmentedColormap.from_list("ordered", look().ramp)
+    return tuple(to_hex(color) for color in blend(np.linspace(0, 1, count)))
 
 
 def on_grounds(paint: Paint) -> list[Sequence[str]]:

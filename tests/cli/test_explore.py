@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 import webbrowser
+from collections import Counter
 
 import pytest
 from support.browser import act
 from support.cases import check_each
 from support.cli import done, refused
+
+from kmip_data.builds.home import Build
+from kmip_data.format.card import read_card
+from kmip_data.reading.dataset import ShardedDataset
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
@@ -34,10 +39,15 @@ def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
     assert opened == [page.as_uri()]
     header = header_of(page)
     assert "z" in header, "a cloud can be turned"
-    assert [layer["name"] for layer in header["layers"]] == ["colour", "class", "edges of a node"]
+    assert [layer["name"] for layer in header["layers"]] == ["class", "colour", "edges of a node"]
     assert header["explore"]["hops"] == 1
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
     assert header["facts"].startswith("Area_6")
+    facts, options = header["facts"], header["options"]
+    pairs = header["streets"]["count"] // 2
+    assert pairs < 4 * 4_096
+    assert f"4,096 nodes, 16,384 edges between {pairs:,} pairs" in facts
+    assert ("k=4" in options, "k=4" in facts) == (True, False)
     done("verify", sample)  # the page next to the card is known
     found = done(
         "explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json"
@@ -86,31 +96,62 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
           point("pointerup", 300 + dx, 300 + dy);
         };
         const places = () => [...x.slice(0, 50), ...y.slice(0, 50)];
-        const [before, center, metre] = [places(), [...view.center], view.metre];
+        const inView = () => x.every((_, i) => view.toScreen(x[i], y[i]).every((at, side) =>
+          at >= 0 && at <= [canvas.clientWidth, canvas.clientHeight][side]));
+        const seen = [inView()];
+        const before = places();
         drag(0, 1000);
         const above = places();
-        drag(120, -150);
+        seen.push(inView());
+        for (let i = 0; i < 6; i++) drag(60, -30), seen.push(inView());
         const turned = places(), kept = [...view.center];
         drag(50, 0, true);
         canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true }));
         const inside = x.every((_, i) => Math.hypot(x[i], y[i]) < 1000);
+        const before_pinch = view.metre;
         point("pointerdown", 200, 300, 1); point("pointerdown", 300, 300, 2);
         point("pointermove", 150, 300, 1); point("pointermove", 350, 300, 2);
-        const pinch = view.metre / metre;
+        const pinch = view.metre / before_pinch;
         document.getElementById("lines").click();
         cityMap.drawNow();
         explorer.show(7);
         const at = view.toScreen(x[7], y[7]), found = cityMap.find(...at);
         const near = view.toScreen(x[found], y[found]);
-        return { before, above, turned, center, kept, moved: view.center, inside, pinch,
+        return { seen, before, above, turned, kept, moved: view.center, inside, pinch,
                  off: Math.hypot(at[0] - near[0], at[1] - near[1]),
                  lines: explorer.state.lines, story: document.getElementById("story").textContent };""",
         tmp_path,
     )
     assert found["before"] != found["above"] != found["turned"] != found["before"]
-    assert found["kept"] == found["center"] != found["moved"], "Shift moves it"
+    assert all(found["seen"]), "no side is cut, however it is turned"
+    assert found["moved"] != found["kept"], "Shift moves it"
     assert found["inside"]
     assert found["pinch"] == pytest.approx(2.0)
     assert found["off"] < 24, "the node pointed at, or one in front of it"
     assert isinstance(found["lines"], bool)
     assert "neighbours." in found["story"]
+
+
+def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
+    page = tmp_path / "page.html"
+    done("build", "peptides-func", "--sample", "--limit", "4", "-q")
+    done("explore", "peptides-func", "--sample", "--limit", "4", "--no-open", "--output", page)
+    found = act(
+        page,
+        """
+        const kinds = [...array(header.bonds)];
+        const drawn = linesOf(streets, array(header.bonds));
+        const lanes = drawn.filter((_, i) => i % 2).map((end) => end >>> 28);
+        return { kinds, lanes: [...lanes], edges: streets.length / 2, facts: header.facts };""",
+        tmp_path,
+    )
+    build = next((home / "built").glob("peptides-func-sample*"))
+    record = ShardedDataset(Build(build, read_card(build)))[0]
+    one_way = record.edge_index[0] < record.edge_index[1]
+    expected = Counter(record.edge_attr[one_way, 0].tolist())
+    assert expected[1] > 0, "peptides have double bonds"
+    assert Counter(found["kinds"]) == expected
+    lanes = Counter(found["lanes"])
+    assert lanes[1] == lanes[2] == expected[1], "a double bond is two lines"
+    assert lanes[5] == expected[3], "an aromatic one has a dashed line"
+    assert f"{2 * found['edges']} edges between {found['edges']} pairs" in found["facts"]

@@ -5,6 +5,19 @@ const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 8000; // edges in sight up to which they are bands; more are lines of one pixel, a fifth of the work
 const [EDGES, NODES, GLOW] = [0, 1, 2];
+// Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
+// and right of it, 3 and 4 farther, 5 dashed on the left.
+const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
+const DASHED = 5;
+
+// The lines that are drawn for edges with `kinds`: node numbers, with the lane in the upper bits of the second.
+function linesOf(pairs, kinds) {
+  const drawn = [];
+  for (const [edge, kind] of kinds.entries()) {
+    for (const lane of LANES[kind] || LANES[0]) drawn.push(pairs[2 * edge], (pairs[2 * edge + 1] | (lane << 28)) >>> 0);
+  }
+  return Uint32Array.from(drawn);
+}
 
 const VERTEX = `#version 300 es
   precision highp float;
@@ -16,13 +29,15 @@ const VERTEX = `#version 300 es
   uniform int mode, corners;
   uniform vec4 faint, ground;
   out vec4 paint;
-  out float across;
+  out float across, dash;
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
   vec4 colorOf(float at) { return at < 0.0 ? vec4(0.6, 0.6, 0.6, 1.0) : textureLod(palette, vec2(at, 0.5), 0.0); }
-  vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.22 * (1.0 + z)), color.a); }
+  vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.1 * (1.0 + z)), color.a); }
+  // A node's number has 28 bits; above them stands the side that a line of several lies on.
+  uint other(uvec4 ends) { return ends.y & 0x0fffffffu; }
   void line(int number, int corner) { // as little as can be: there are many
     uvec4 ends = texelFetch(pairs, cell(number), 0);
-    ivec2 end = cell(int(corner == 0 ? ends.x : ends.y));
+    ivec2 end = cell(int(corner == 0 ? ends.x : other(ends)));
     vec4 at = texelFetch(places, end, 0), look = texelFetch(looks, end, 0);
     gl_Position = vec4(at.xy * scale + offset, at.z + 0.04 * deep, 1.0);
     paint = faded(tint == 0.0 ? faint : mix(faint, colorOf(look.x), tint * look.y), at.z);
@@ -30,15 +45,21 @@ const VERTEX = `#version 300 es
   }
   void edge(int number, int corner) {
     uvec4 ends = texelFetch(pairs, cell(number), 0);
-    vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(ends.y)), 0);
-    vec4 la = texelFetch(looks, cell(int(ends.x)), 0), lb = texelFetch(looks, cell(int(ends.y)), 0);
+    vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(other(ends))), 0);
+    vec4 la = texelFetch(looks, cell(int(ends.x)), 0), lb = texelFetch(looks, cell(int(other(ends))), 0);
+    int lane = int(ends.y >> 28);
     bool far = corner == 2 || corner == 3 || corner == 5;
     float side = corner == 1 || corner > 3 ? 1.0 : -1.0;
     vec2 along = (b.xy - a.xy) * scale * size;
     vec2 normal = along == vec2(0.0) ? vec2(0.0) : normalize(vec2(-along.y, along.x));
     vec4 end = far ? b : a;
     across = side * (0.5 * band + 1.0);
-    gl_Position = vec4(end.xy * scale + offset + 2.0 * normal * across / size, end.z + 0.04 * deep, 1.0); // behind nodes
+    float beside = band * (lane == 1 ? 0.9 : lane == 2 ? -0.9 : lane == 4 ? -1.8 : lane > 2 ? 1.8 : 0.0);
+    float whole = length(along) / 2.0;
+    vec2 ahead = along / max(2.0 * whole, 1e-6);
+    vec2 back = lane < 3 ? vec2(0.0) : ahead * 0.5 * diameter * (far ? -1.0 : 1.0); // lines at the side are shorter
+    if (lane == ${DASHED}) dash = far ? max(whole - diameter, 0.0) : 0.0;
+    gl_Position = vec4(end.xy * scale + offset + 2.0 * (normal * (across + beside) + back) / size, end.z + 0.04 * deep, 1.0); // behind nodes
     paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
     paint.a *= 1.0 - 0.5 * deep;
   }
@@ -51,6 +72,7 @@ const VERTEX = `#version 300 es
     across = gl_PointSize;
   }
   void main() {
+    dash = -1.0;
     if (mode == ${EDGES} && corners == 2) line(gl_VertexID / 2, gl_VertexID % 2);
     else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
     else node(gl_VertexID);
@@ -60,14 +82,15 @@ const FRAGMENT = `#version 300 es
   precision highp float;
   uniform float band, rim;
   uniform int mode, corners;
-  uniform vec4 ground;
+  uniform vec4 ground, letters; // in space a rim in the direction of the letters: pale nodes are seen on any ground
   in vec4 paint;
-  in float across;
+  in float across, dash;
   out vec4 color;
   void main() {
     color = paint;
     if (mode == ${EDGES}) {
       if (corners > 2) color.a *= clamp(0.5 * band + 0.5 - abs(across), 0.0, 1.0);
+      if (dash >= 0.0 && mod(dash, 3.5 * band) > 2.0 * band) color.a = 0.0;
       return;
     }
     float radius = length(gl_PointCoord * 2.0 - 1.0);
@@ -76,7 +99,7 @@ const FRAGMENT = `#version 300 es
       return;
     }
     float soft = across < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / across, 1.0, radius);
-    if (rim > 0.0 && across > 5.0 && radius > 0.7) color.rgb = ground.rgb;
+    if (across > 5.0 && radius > 0.7) color.rgb = rim > 0.0 ? ground.rgb : mix(color.rgb, letters.rgb, 0.45);
     color.a *= soft;
     if (color.a < 0.02) discard;
   }`;
@@ -127,7 +150,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
     const seen = new Uint32Array(padded.length);
     let size = 0;
     for (let e = 0; e < pairs.length; e += 2) {
-      const [a, b] = [4 * pairs[e], 4 * pairs[e + 1]];
+      const [a, b] = [4 * pairs[e], 4 * (pairs[e + 1] & 0x0fffffff)];
       if (outside(places[a], places[b], across, wide) || outside(places[a + 1], places[b + 1], up, high)) continue;
       seen[size++] = pairs[e];
       seen[size++] = pairs[e + 1];
@@ -150,7 +173,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
   function draw({ panes, center, metre, diameter, band, tint, lines, nodes, glow, edge }) {
-    const [ground, faint] = ["ground", edge].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+    const [ground, faint, letters] = ["ground", edge, "ink"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
     gl.viewport(0, 0, canvas.width, canvas.height);
     gl.disable(gl.SCISSOR_TEST);
     gl.clearColor(...(clear ? [0, 0, 0, 0] : ground));
@@ -158,7 +181,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
     gl.enable(gl.SCISSOR_TEST);
     const numbers = { diameter, band, tint, deep: Number(deep), rim: Number(!deep && !glow) };
     for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
-    for (const [name, value] of Object.entries({ ground, faint })) gl.uniform4f(at(name), ...value);
+    for (const [name, value] of Object.entries({ ground, faint, letters })) gl.uniform4f(at(name), ...value);
     const seen = lines ? inSight(center, panes[0].width / metre / 2, panes[0].height / metre / 2) : 0;
     const corners = seen > BANDS ? 2 : 6;
     gl.uniform1i(at("corners"), corners);

@@ -158,6 +158,7 @@ function drawMarks() {
     pen.translate(left, top);
     if (state.layer.levels) drawKnown(pen);
     else drawHeld(pen);
+    if (header.bonds && state.layer.name === "element") drawSymbols(pen);
     const marked = state.node >= 0 ? state.node : state.hovered;
     for (const [strokeStyle, lineWidth] of marked < 0 ? [] : [["#fff", 5], ["#000", 2]]) {
       Object.assign(disc(pen, marked, 9), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
@@ -184,6 +185,20 @@ function disc(pen, node, radius) {
 function drawKnown(pen) {
   for (const node of influence[0].known) {
     Object.assign(disc(pen, node, 5), { strokeStyle: ink("ink"), lineWidth: 1, globalAlpha: 0.6 }).stroke();
+  }
+}
+
+// Symbols of atoms inside their discs; carbon has none, as in structural formulas.
+function drawSymbols(pen) {
+  const { layer, diameter, node: held } = state;
+  if (diameter < 9) return;
+  const size = Math.min(0.72 * diameter, 14);
+  Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle", fillStyle: ink("ground") });
+  for (let node = 0; node < x.length; node++) {
+    const symbol = layer.labels[layer.codes[node]];
+    if (symbol === "C" || symbol.length > 2 || !passes(node) || (held >= 0 && node !== held)) continue;
+    const [across, down] = placeOf(node);
+    pen.fillText(symbol, across, down + 0.05 * size);
   }
 }
 

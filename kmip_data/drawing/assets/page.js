@@ -25,26 +25,33 @@ async function startPage() {
   const others = [...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name));
   const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others.map((name) => ({ name }))];
-  drawing = makeDrawing(canvas, { count: x.length, pairs: streets, deep: Boolean(z), clear: Boolean(header.picture) });
+  const lines = header.bonds ? linesOf(streets, array(header.bonds)) : streets;
+  drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture) });
   state.lines = !header.explore.crowded; // they would hide a crowded graph
   // What can be turned stays inside a circle about its middle.
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const side = 0.85 * (reach || 0);
-  const [[west, east], [south, north]] = z ? [[-side, side], [-side, side]] : [x, y].map(extent);
+  let box = z ? [[-side, side], [-side, side]] : [x, y].map(extent);
+  const [[west, east], [south, north]] = box;
   state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];
   const size = () => [paneBoxes()[0].width, paneBoxes()[0].height];
   turning = z && makeTurning(x, y, z, reach, (depth) => {
     drawing.move(x, y, depth);
-    redraw();
+    box = [x, y].map(extent);
+    if (view.moved) redraw();
+    else view.fit(); // all of it stays in view from every side, until someone zooms
   });
   const ends = () => Array.from($("panes").querySelectorAll("span"), (each) => each.offsetTop + each.offsetHeight);
   const titles = () => (state.layer && state.layer.levels ? Math.max(0, ...ends()) : 0);
-  view = makeView(size, [west, south, east, north], redraw, { turn: turning && turning.turn, titles });
+  view = makeView(size, () => box, redraw, { turn: turning && turning.turn, titles });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
+  if (header.bonds) usual = meanLength(); // a chain leaves most of its box empty
   if (turning) turning.turn(0, 0);
   else drawing.move(x, y);
 
   $("facts").textContent = header.facts;
+  $("build").hidden = !header.options;
+  $("build").lastElementChild.textContent = header.options;
   $("by").replaceChildren(...ways.map((way, value) => element("option", { value, textContent: way.name })));
   $("by").addEventListener("change", () => colorBy(ways[$("by").value]));
   $("in").addEventListener("click", () => view.zoom(1.5));
@@ -55,8 +62,8 @@ async function startPage() {
   // A window that changes its size still shows the whole graph, until someone moves it.
   new ResizeObserver(() => {
     document.body.style.setProperty("--credit", `${$("credit").offsetHeight}px`); // what stands above it
-    if (view.moved) redraw();
-    else view.fit();
+    if (!view.moved) view.fit();
+    drawNow(); // not in the next frame: this one would stretch what was drawn for the old size
   }).observe(canvas);
   DARK.addEventListener("change", () => colorBy(state.layer));
   $("scale").hidden = !header.metres;
@@ -68,6 +75,13 @@ async function startPage() {
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find: nodeAt };
   document.body.dataset.state = "ready";
+}
+
+// The mean length of an edge in the plane.
+function meanLength() {
+  let sum = 0;
+  for (let i = 0; i < streets.length; i += 2) sum += Math.hypot(x[streets[i]] - x[streets[i + 1]], y[streets[i]] - y[streets[i + 1]]);
+  return sum / Math.max(streets.length / 2, 1);
 }
 
 // Switches for edges and for the picture below superpixels, where there are any.
@@ -116,8 +130,9 @@ function drawNow() {
   }));
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
   const least = header.metres ? 3.4 : 4;
-  const apart = (z ? 0.9 : 0.35) * usual * view.metre;
+  const apart = (z ? 0.9 : header.bonds ? 0.42 : 0.35) * usual * view.metre;
   const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), 18);
+  state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
   const plain = !header.metres && !header.picture && !levels && x.length < 400; // edges are read one by one, as bonds are
   const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : plain && !z ? Math.min(Math.max(0.2 * diameter, 1.1), 3) : 1.1;

@@ -1,11 +1,12 @@
 // The part of the graph that is seen, and how pointer, wheel, fingers and keys change it.
 
-// `size` gives width and height of one pane, `titles` how high its title is; `turn` turns what is in space by a
-// drag of so many pixels.
-function makeView(size, [west, south, east, north], onChange, { turn, titles }) {
+// `size` gives width and height of one pane, `bounds` the least and largest x and y, `titles` how high its title
+// is; `turn` turns what is in space by a drag of so many pixels.
+function makeView(size, bounds, onChange, { turn, titles }) {
   const view = { center: [0, 0], metre: 1, moved: false, corner: [0, 0] }; // middle in metres, CSS pixels a metre
   const middle = () => size().map((side) => side / 2);
   const whole = () => {
+    const [[west, east], [south, north]] = bounds();
     const [width, height] = middle().map((half, i) => 2 * half - 60 - i * Math.max(titles() - 20, 0)); // a margin of 30 on each side
     return Math.max(Math.min(width / Math.max(east - west, 1), height / Math.max(north - south, 1)), 1e-6);
   };
@@ -23,7 +24,11 @@ function makeView(size, [west, south, east, north], onChange, { turn, titles }) 
     const [across, down] = middle();
     return [view.center[0] + (px - across) / view.metre, view.center[1] - (py - down) / view.metre];
   };
-  view.fit = () => move([(west + east) / 2, (south + north + Math.max(titles() - 20, 0) / whole()) / 2], whole(), false);
+  view.fit = () => {
+    const [[west, east], [south, north]] = bounds();
+    const metre = whole();
+    move([(west + east) / 2, (south + north + Math.max(titles() - 20, 0) / metre) / 2], metre, false);
+  };
   view.pan = (dx, dy) => move([view.center[0] - dx / view.metre, view.center[1] + dy / view.metre], view.metre);
   view.drag = turn || view.pan;
   // Where a place of the canvas lies in its pane, whose corner is remembered.

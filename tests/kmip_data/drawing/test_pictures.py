@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from support.builds import s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
 
+from kmip_data.drawing import pictures
 from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
 from kmip_data.drawing.style import chosen
@@ -131,15 +132,39 @@ def test_molecules_are_drawn_from_their_features():
     picture, pos = draw_molecule(
         molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr
     )
-    assert picture.shape == (700, 760, 3)
+    assert picture.shape == (1000, 1900, 3)
     assert pos.shape == (len(molecule.x), 2)
-    assert ((pos >= 0) & (pos < (760, 700))).all()
+    assert ((pos >= 0) & (pos < (1900, 1000))).all()
     nitrogen = int(np.flatnonzero(molecule.x[:, 0] == 6)[0])
     column, row = pos[nitrogen].astype(int)
-    near = picture[row - 15 : row + 15, column - 15 : column + 15].reshape(-1, 3).astype(int)
+    near = picture[row - 30 : row + 30, column - 30 : column + 30].reshape(-1, 3).astype(int)
     assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue
     with chosen("dark"):
         picture, _ = draw_molecule(
             molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr
         )
     assert tuple(picture[0, 0]) == (0x16, 0x18, 0x1D), "the ground of the picture around it"
+
+
+def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tmp_path):
+    from kmip_data.pipelines.shared.molecules import read_smiles
+
+    chain = read_smiles("N" + "CC(=O)N" * 30 + "C")
+    edges = chain.edge_index.astype(np.int64)
+    picture, pos = draw_molecule(chain.x, edges, chain.edge_attr)
+    width, height = np.ptp(pos, axis=0)
+    assert width > 3 * height, "a chain lies across the picture"
+    bonds = chain.edge_attr[:, 0].astype(np.int64)
+    molecule = Drawing("chain", pos * (1, -1), None, edges, picture, "", bonds=bonds)
+    axes_of_figure = []
+    monkeypatch.setattr(pictures, "save", lambda figure, _: axes_of_figure.extend(figure.axes))
+    draw_png([molecule], tmp_path / "p.png", title="t", footer="f")
+    titles = [axes.get_title() for axes in axes_of_figure]
+    assert len(titles) == 3, "bonds and atoms are not drawn twice"
+    assert titles[0].startswith(f"chain\n{len(pos)} nodes, {edges.shape[1]} edges")
+    # Letters of oxygen are red: as high as LETTERS in the picture, half of that in a panel of 110 dots an inch.
+    red = (picture[..., 0] > 180) & (picture[..., 1] < 60) & (picture[..., 2] < 60)
+    oxygen = int(np.flatnonzero(chain.x[:, 0] == 7)[0])
+    column, row = pos[oxygen].astype(int)
+    rows = np.flatnonzero(red[row - 14 : row + 14, column - 14 : column + 14].any(axis=1))
+    assert np.ptp(rows) >= 12

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import image
-from matplotlib.colors import to_rgb
+from matplotlib.colors import rgb_to_hsv, to_rgb
 
 from kmip_data.drawing.maps import right_wrong
 from kmip_data.drawing.style import (
@@ -90,3 +90,23 @@ def test_colours_are_seen_on_their_ground_and_differ(name):
 def test_contrast_is_that_of_wcag():
     assert contrast("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
     assert contrast("#ffffff", "#0000ff") == pytest.approx(8.592, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_ten_ordered_classes_have_more_hues_than_one_and_rise_in_lightness(name):
+    with chosen(name):
+        colors = [to_rgb(color) for color in ramp(10)]
+        lightness = [contrast(color, "#000000") for color in ramp(10)]
+    assert lightness == sorted(lightness)
+    hues = np.array([rgb_to_hsv(color)[0] for color in colors])
+    purple = (hues > 0.7) & (hues < 0.95)
+    assert purple.sum() <= 2
+    apart = np.abs(hues[:, None] - hues[None])
+    assert np.minimum(apart, 1 - apart).max() > 0.4, "from one side of the circle to the other"
+
+
+def test_few_of_ten_classes_are_purple():
+    for name in ("light", "dark"):
+        with chosen(name):
+            hues = np.array([rgb_to_hsv(to_rgb(color))[0] for color in class_colors(10)])
+        assert ((hues > 0.7) & (hues < 0.95)).sum() <= 3, name
