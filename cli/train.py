@@ -20,7 +20,21 @@ if TYPE_CHECKING:
     from kmip_data.models.training.config.keys import RunConfig
 
 
-@click.command(cls=DatasetCommand, splits=True)
+#: Section of the help -> its options.
+GROUPS = {
+    "Data": (
+        "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
+        "--neighbor-sampling",
+    ),
+    "Model": ("--model", "--as", "--set", "--config", "--from-yaml", "--init-from"),
+    "Run": ("--epochs", "--stop-after", "--seeds", "--name", "--resume", "--reproduce"),
+    "Machine": (
+        "--device", "--devices", "--precision", "--plugin", "--home", "--json", "--quiet", "-h",
+    ),
+}  # fmt: skip
+
+
+@click.command(cls=DatasetCommand, splits=True, groups=GROUPS)
 @click.argument("target", metavar="[TARGET]", required=False, type=shared.TARGET)
 @click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="The same as TARGET alone.")
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")

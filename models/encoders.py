@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,49 @@ from kmip_data.models.layers.norms import BatchNorm
 #: Values of each integer feature of OGB's molecules, plus one for all others (ogb 1.3.6).
 ATOM_FEATURES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 BOND_FEATURES = (5, 6, 2)
+#: The same by ``torch_geometric.utils.from_smiles``, which numbers chirality, hydrogens, hybridisation and
+#: types of bonds otherwise (2.8).
+FROM_SMILES = {"node features": (119, 9, 11, 12, 9, 5, 8, 2, 2), "edge features": (22, 6, 2)}
+#: Encoders of whole numbers -> option, features and number of values of each column.
+INTEGER_FEATURES = {
+    "atom": ("model.node_encoder", "node features", ATOM_FEATURES),
+    "bond": ("model.edge_encoder", "edge features", BOND_FEATURES),
+}
+
+
+def check_integers(name: str, rows: Iterable[Tensor]) -> None:
+    """Raise ``UsageError`` or ``DamagedInput`` where the encoder ``name`` has no embedding for a value.
+
+    ``rows`` are pieces of the data, (…, columns), of which only bounds by column are kept.
+    """
+    option, what, sizes = INTEGER_FEATURES[name]
+    linear = f"--set {option}=linear"
+    low = torch.zeros(len(sizes), dtype=torch.int64)
+    high = torch.zeros(len(sizes), dtype=torch.int64)
+    for piece in rows:
+        if piece.shape[-1:] != (len(sizes),) or piece.is_floating_point():
+            columns = piece.shape[-1] if piece.ndim > 1 else 1
+            found = f"{columns} columns of {piece.dtype}, not OGB's {len(sizes)} of whole numbers"
+            raise UsageError(f"The {what} are {found}.", next=linear)
+        if piece.numel():
+            flat = piece.reshape(-1, len(sizes)).long().cpu()
+            low = torch.minimum(low, flat.amin(0))
+            high = torch.maximum(high, flat.amax(0))
+
+    wrong = []
+    for column, (least, most, size) in enumerate(
+        zip(low.tolist(), high.tolist(), sizes, strict=True)
+    ):
+        if least < 0 or most >= size:
+            wrong.append(f"column {column} is {least} to {most}, OGB's 0 to {size - 1}")
+    if not wrong:
+        return
+    step = linear
+    bounds = torch.tensor(FROM_SMILES[what])
+    if bool((low >= 0).all()) and bool((high < bounds).all()):
+        wrong.append("PyTorch Geometric's from_smiles numbers them so")
+        step += ", or OGB's numbers (ogb.utils.smiles2graph) instead of from_smiles'"
+    raise DamagedInput(f"The {what} are not OGB's.", found="; ".join(wrong), next=step)
 
 
 def _features(batch: GraphBatch, what: str) -> Tensor:
@@ -104,13 +147,15 @@ class BlockEncoder(LinearEncoder):
 class IntegerEncoder(nn.Module):
     """Sum of one embedding per integer feature, drawn by Xavier's uniform rule, as OGB's two encoders."""
 
-    def __init__(self, what: str, sizes: Sequence[int], channels: int | None, dim: int) -> None:
+    def __init__(self, name: str, channels: int | None, dim: int) -> None:
         super().__init__()
         if channels is None:
             raise _no_edge_features()
+        _, what, sizes = INTEGER_FEATURES[name]
         tables = [nn.Embedding(size, dim) for size in sizes]
         for table in tables:
             nn.init.xavier_uniform_(table.weight)
+        self.name = name
         self.what = what
         self.features = nn.ModuleDict({"embeddings": nn.ModuleList(tables)})  # names in checkpoints
 
@@ -119,17 +164,12 @@ class IntegerEncoder(nn.Module):
         rows = _features(batch, self.what)
         tables: Any = self.features["embeddings"]
         if rows.shape[-1] != len(tables) or rows.is_floating_point():
-            found = f"{rows.shape[-1]} columns of {rows.dtype}, not OGB's {len(tables)} of whole numbers"
-            raise UsageError(f"The {self.what} are {found}.")
+            check_integers(self.name, [rows])
         try:
             parts = [table(column) for table, column in zip(tables, rows.unbind(-1), strict=True)]
-        except (
-            IndexError
-        ) as error:  # on the CPU, where torch looks; a GPU stops with a text of its own
-            most = [table.num_embeddings for table in tables]
-            raise DamagedInput(
-                f"The {self.what} are {rows.min()} to {rows.max()}, OGB's from 0 below {most}."
-            ) from error
+        except IndexError:  # on the CPU, where torch looks; a GPU stops with a text of its own
+            check_integers(self.name, [rows])
+            raise
         total: Tensor = functools.reduce(torch.add, parts)
         return total
 
@@ -151,7 +191,7 @@ _EDGES = partial(LinearEncoder, "edge features")
 #: Called with the columns of the data (None: there are no edge features) and the network's channels.
 NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": _NODES,
-    "atom": partial(IntegerEncoder, "node features", ATOM_FEATURES),  # upstream ``Atom``
+    "atom": partial(IntegerEncoder, "atom"),  # upstream ``Atom``
     "voc": partial(_NODES, published=("pascalvoc-sp", "node/x")),  # upstream VOCNode
     "coco": partial(_NODES, published=("coco-sp", "node/x")),  # upstream COCONode
     "block": BlockEncoder,
@@ -159,7 +199,7 @@ NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
 EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
     "dummy": DummyEdge,
     "linear": _EDGES,
-    "bond": partial(IntegerEncoder, "edge features", BOND_FEATURES),  # upstream ``Bond``
+    "bond": partial(IntegerEncoder, "bond"),  # upstream ``Bond``
     "voc": partial(
         _EDGES, published=("pascalvoc-sp", "edge/attr")
     ),  # as LRGB; the paper's code: linear

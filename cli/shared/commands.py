@@ -18,7 +18,7 @@ import click
 from kmip_data.errors import UsageError, located
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kmip_data.builds.home import Home as Home  # noqa: PLC0414 -- commands annotate with it
 
@@ -47,7 +47,36 @@ def _refuse_torch_of_cpu() -> None:
 
 
 class Command(click.Command):
-    """A click command whose help ends with examples: those of ``manifests/tables/examples.toml``."""
+    """A click command whose help ends with examples: those of ``manifests/tables/examples.toml``.
+
+    ``groups``, for a command with many options: title of a section of the help -> options, as typed.
+    """
+
+    def __init__(
+        self, *args: Any, groups: Mapping[str, Sequence[str]] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.groups = groups or {}
+
+    def sections(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
+        """Return the options by section of the help; those in no group are the last one, ``Options``."""
+        title_of = {flag: title for title, flags in self.groups.items() for flag in flags}
+        sections: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option):
+                title = title_of.get(param.opts[0], "Options")
+                sections.setdefault(title, []).append(param)
+        return sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, by section where the command has groups."""
+        if not self.groups:
+            super().format_options(ctx, formatter)
+            return
+        for title, options in self.sections(ctx).items():
+            records = [option.get_help_record(ctx) for option in options]
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; an option of a previous version ends in an error that names the new spelling."""

@@ -83,7 +83,7 @@ def plan_evaluation(
     counts = data.build.card.counts
     free = free_host_memory()
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
-    cut = _cut_of(config, data, whole)
+    cut = cut_of(config, data, whole)
     columns = (value.nbytes for value in cut.to_dict().values() if isinstance(value, Tensor))
     graph = sum(columns) * whole.nodes // cut.num_nodes
     # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the graph.
@@ -126,7 +126,7 @@ def _on_a_cut(
 ) -> tuple[float, float]:
     """Peaks of a network of few layers on a cut, scaled to a batch: bytes by nodes, and by pairs of nodes."""
     size = whole or data.largest_batch
-    cut = _cut_of(config, data, size)
+    cut = cut_of(config, data, size)
     with torch.random.fork_rng(devices=[]):
         changes: dict[str, Any] = {"layers": layers, "checkpoint_layers": recompute}
         if ks := getattr(config.model.attention, "k", None):  # the most of all layers and epochs
@@ -148,7 +148,7 @@ def _on_a_cut(
     return by_nodes * size.nodes / cut.num_nodes, by_pairs * size.squares / cut.num_nodes**2
 
 
-def _cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
+def cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
     """Return a graph of :data:`CUT` nodes with the columns of the data and edges in their ratio.
 
     Rows are repeated where the example has fewer, and edges connect arbitrary nodes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -48,8 +48,10 @@ def page_of(root: click.Group) -> str:
         if not isinstance(command, click.Group):
             page.append(f"    {' '.join(['kmip-data', name, *arguments, *needed])}\n")
         page += [str(command.help).splitlines()[0], ""]
-        if rows := [row for row in _rows(command) if row not in common]:
-            page += ["| option | what |", "|---|---|", *rows, ""]
+        for title, options in command.sections(context).items():
+            if rows := [row for row in _rows(command, options) if row not in common]:
+                heading = [f"{title}:", ""] if command.groups else []
+                page += [*heading, "| option | what |", "|---|---|", *rows, ""]
     return "\n".join(page)
 
 
@@ -63,15 +65,16 @@ def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.C
             yield from _commands(command, f"{path}{name} ")
 
 
-def _rows(command: click.Command) -> list[str]:
+def _rows(command: click.Command, options: Iterable[click.Parameter] | None = None) -> list[str]:
+    """Rows of a table for options of a command: of all by default, without those of every command."""
     context = click.Context(command)
-    options = [
-        each
-        for each in command.params
-        if isinstance(each, click.Option) and each.name not in SHARED
-    ]
     rows = []
-    for record in filter(None, (option.get_help_record(context) for option in options)):
+    for option in options or command.params:
+        record = option.get_help_record(context)
+        if not isinstance(option, click.Option) or record is None:
+            continue
+        if option.name in SHARED or "--help" in option.opts:
+            continue
         names, text = (part.replace("|", "\\|") for part in record)  # a bar would end the cell
         short, comma, long = names.rpartition(", ")
         rows.append(f"| `{long}`{comma}{f'`{short}`' if short else ''} | {text} |")
@@ -168,3 +171,17 @@ def test_the_page_of_commands_is_up_to_date():
         path.write_text(head + BEGIN + expected, "utf-8")
         return
     assert begin + found == BEGIN + expected, "KMIP_DATA_WRITE_DOCS=1 pytest tests/cli/test_help.py"
+
+
+def test_options_of_train_are_in_groups_and_none_is_left_over():
+    command = root.get_command(click.Context(root), "train")
+    assert command is not None
+    sections = command.sections(click.Context(command))
+    assert [*sections] == ["Data", "Model", "Run", "Machine"], "an option is in no group"
+    listed = [flag for flags in command.groups.values() for flag in flags if flag != "-h"]
+    known = {param.opts[0] for param in command.params if isinstance(param, click.Option)}
+    assert sorted(listed) == sorted(known), "a group names an option that is gone"
+    text = done("train", "--help").out
+    assert [line for line in text.splitlines() if line.endswith(":") and line[0] != " "] == [
+        "Data:", "Model:", "Run:", "Machine:", "Examples:",
+    ]  # fmt: skip

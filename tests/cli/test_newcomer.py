@@ -12,9 +12,14 @@ from support.cli import done, kmip_process, python, refused
 from torch_geometric.data import Data
 
 import kmip_data
+from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import KMIPAttention, KMIPMultiheadAttention
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.folder import CONFIG_NAME
+from kmip_data.models.training.run.trial import try_encoders
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--model", "gine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
@@ -164,3 +169,38 @@ def test_a_signal_while_a_plugin_is_imported_is_not_its_fault(home, tmp_path):
     words = ["info", "s3dis", "--plugin", tmp_path / "slow_plugin.py"]
     ended = kmip_process(*words, code=128 + signal.SIGTERM)
     assert "cannot be imported" not in ended.err
+
+
+def test_features_without_an_embedding_leave_no_run(home, tmp_path):
+    """Of 30 molecules the last alone has an aromatic bond, as ``from_smiles`` numbers it."""
+    bonds = [torch.tensor([[1, 0, 0]] * 4) for _ in range(30)]
+    bonds[-1][0, 0] = 12
+    molecules = graphs(30, x=torch.zeros(4, 9, dtype=torch.int64))
+    for data, attributes in zip(molecules, bonds, strict=True):
+        data.edge_attr = attributes
+    split = {"train": range(10), "val": range(10, 20), "test": range(20, 30)}
+    kmip_data.save(molecules, tmp_path / "molecules", split=split)
+    words = ["train", tmp_path / "molecules", *QUICK, *SMALL, "--name", "mine"]
+    message = refused(*words, "--set", "model.edge_encoder=bond", code=4)
+    assert "found: column 0 is 0 to 12, OGB's 0 to 4; PyTorch Geometric's from_smiles" in message
+    assert "next: --set model.edge_encoder=linear, or OGB's numbers" in message
+
+    kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
+    plain = ["train", tmp_path / "plain", *QUICK, *SMALL, "--name", "mine"]
+    message = refused(*plain, "--set", "model.edge_encoder=bond")
+    assert "3 columns of torch.float32, not OGB's 3 of whole numbers" in message
+    assert not home.exists(), "a refused run has no folder, and its name is free"
+    done(*words, "--set", "model.edge_encoder=linear", "--set", "model.node_encoder=atom")
+
+
+def test_for_a_gpu_the_encoders_are_tried_on_the_cpu(home, tmp_path):
+    kmip_data.save(graphs(edge_attr=torch.rand(4, 3)), tmp_path / "plain", split=SPLIT)
+    config = config_for(str(tmp_path / "plain"), "gps-kmip")
+    data = open_data(config, home=Home.locate(home))
+    before = torch.random.get_rng_state()
+    try_encoders(data.pinned(config), data)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    wrong = apply_overrides(config, ["model.edge_encoder=bond", "model.local.kind=gated-gcn"])
+    data = open_data(wrong, home=Home.locate(home))
+    with pytest.raises(UsageError, match="not OGB's 3 of whole numbers"):
+        try_encoders(data.pinned(wrong), data)

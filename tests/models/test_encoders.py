@@ -14,6 +14,7 @@ from kmip_data.models.encoders import (
     ATOM_FEATURES,
     BOND_FEATURES,
     EDGE_ENCODERS,
+    FROM_SMILES,
     NODE_ENCODERS,
     POSITIONAL_ENCODERS,
 )
@@ -134,3 +135,10 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
         model(plain)
     with pytest.raises(ValueError, match="leaves no room"):
         ModelConfig(hidden_dim=16, positional=name)
+
+
+def test_sizes_of_from_smiles_are_those_of_pyg():
+    from torch_geometric.utils.smiles import e_map, x_map
+
+    assert FROM_SMILES["node features"] == tuple(map(len, x_map.values()))
+    assert FROM_SMILES["edge features"] == tuple(map(len, e_map.values()))

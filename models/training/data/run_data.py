@@ -28,6 +28,7 @@ from kmip_data.models.training.tasks import (
     Level,
     Task,
 )
+from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
 #: Kind of the targets -> loss and metric of a run that names none.
@@ -89,6 +90,9 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
 ROWS = {part: f"{part}_rows" for part in PARTS}
 #: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
+
+
+PIECE = 4096  #: records whose rows are looked at together
 
 
 class RunData(ABC):
@@ -182,6 +186,14 @@ class RunData(ABC):
     @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Return the passes that measure ``parts``: each row of a part once over all processes."""
+
+    def rows_of(self, attribute: str) -> Iterator[torch.Tensor]:
+        """Rows of a node or edge attribute as stored, of all parts, in pieces of :data:`PIECE` records."""
+        dataset = ShardedDataset(self.build, columns=[attribute])
+        assembler = dataset.assembler
+        assert assembler is not None, "there is no transform and no split"
+        for start in range(0, len(dataset), PIECE):
+            yield make_batch(assembler, dataset.records[start : start + PIECE])[attribute]
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.trial import try_out
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
@@ -126,7 +127,7 @@ def train(
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
             initial = checkpoint.fitting_weights(model, Path(seeded.training.init_from), log)
-        needed = plan_memory(seeded, data, device)
+        needed = try_out(seeded, data, device)
         opened: AbstractContextManager[Path | None] = (
             nullcontext()
         )  # the first process of the run has it

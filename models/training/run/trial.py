@@ -1,0 +1,46 @@
+"""Trial of a configuration on the data, before its run has a folder and a name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kmip_data.models.encoders import INTEGER_FEATURES, check_integers
+from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.network import build_model
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.machine import Device
+from kmip_data.models.training.memory import StepMemory, cut_of, plan_memory
+
+
+def try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
+    """Return the memory of a step; raise the error of a network that cannot learn from the data.
+
+    Whole numbers without an embedding are looked for in all records, because the first batches may have
+    none. On a CPU, the memory of a step is measured by steps on a cut of the data; for a GPU, where it is
+    not, the network is built and its encoders read the same cut. Random generators stay as they are.
+    """
+    encoders = {"x": config.model.node_encoder, "edge_attr": config.model.edge_encoder}
+    stored = {column.attribute for column in data.build.card.schema_.columns}
+    for attribute, name in encoders.items():
+        if name in INTEGER_FEATURES and attribute in stored:
+            check_integers(name, data.rows_of(attribute))
+
+    if device.kind == "cuda":
+        try_encoders(config, data)
+    return plan_memory(config, data, device)
+
+
+def try_encoders(config: RunConfig, data: RunData) -> None:
+    """Build the network and let its encoders read a cut of the data, on the CPU.
+
+    What the data and a configuration disagree about shows there: kinds and numbers of features.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model: Any = build_model(config.model, **data.channels).eval()
+        batch = read_batch(cut_of(config, data, data.largest_batch), model.reads)
+        model.node_encoder(batch)
+        if model.reads_edges:
+            model.edge_encoder(batch)
