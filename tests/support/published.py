@@ -1,9 +1,9 @@
-"""Write our published data: ``manifests/digests``, ``manifests/results/ours``, tables of docs/results.md.
+"""Write our published data: ``manifests/digests``, ``manifests/results/ours``, tables of the docs.
 
 ``python tests/support/published.py digests HOME`` writes the digests of every build of a home;
 ``… results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean checkout
 of the commit that trained. ``KMIP_DATA_WRITE_DOCS=1 pytest tests/models/reports/test_ours.py`` writes the
-tables.
+tables of results and docs/leaderboard.md.
 """
 
 from __future__ import annotations
@@ -11,19 +11,31 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomli_w
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.format.splits import PARTS
-from kmip_data.models.reports.ours import our_rows
+from kmip_data.manifest import dataset_names
+from kmip_data.models.config import models
+from kmip_data.models.reports.ours import Ours, leaderboards, our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.running import folders_of
+from kmip_data.models.training.config.presets import family_of, load_preset
+from kmip_data.models.training.config.published import PaperResult, published
 from kmip_data.models.training.run.checkpoint import WEIGHTS
-from kmip_data.models.training.run.folder import RunResult, is_share, metrics_columns, title_of
+from kmip_data.models.training.run.folder import (
+    RunResult,
+    is_share,
+    metrics_by_name,
+    metrics_columns,
+    title_of,
+    value_text,
+)
 from kmip_data.wording import rough_time
 
 NOTE = "Other work ran on the machine: seconds are too long."
@@ -132,6 +144,82 @@ def results_table(file: str) -> str:
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+class Standing(NamedTuple):
+    """One result on docs/leaderboard.md."""
+
+    mean: float  #: on test, a share or as the metric is
+    test: str
+    model: str
+    seeds: str
+    epochs: str
+    origin: str
+    source: str = ""  #: of a figure that is not ours
+
+
+def leaderboard() -> str:
+    """Return the results on each dataset as Markdown, ours and others', the best first.
+
+    Cells are not padded: each blank would count as a word of the docs.
+    """
+    lines = []
+    for (dataset, metric), standings in all_standings().items():
+        lines += [f"## {dataset}, {metrics_by_name()[metric].title}", ""]
+        if sources := sorted({standing.source for standing in standings} - {""}):
+            lines += [f"From: {'; '.join(sources)}.", ""]
+        lines.append(f"|test{' [%]' if is_share(metric) else ''}|model|seeds|epochs|from|")
+        lines.append("|---|---|---|---|---|")
+        for standing in standings:
+            lines.append(f"|{'|'.join(standing[1:-1])}|")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def all_standings() -> dict[tuple[str, str], list[Standing]]:
+    """Return our rows, the paper's figures and leaderboards' by dataset and metric, the best first."""
+    standings = defaultdict(list)
+    for name, row in our_rows().items():
+        standings[row.dataset, row.metric].append(our_standing(name, row))
+
+    for dataset in dataset_names():
+        for model in models():
+            figure = published(dataset, model)
+            if figure is not None:
+                standings[dataset, figure.metric].append(paper_standing(model, figure))
+
+    for board in leaderboards():
+        for dataset, entries in board.entries.items():
+            # Three decimals as printed; charges are printed in thousandths.
+            digits = 3 if max(entries.values())[0] > 0.1 else 6
+            for name, (mean, std) in entries.items():
+                text = f"{mean:.{digits}f} ± {std:.{digits}f}"
+                standing = Standing(mean, text, name, "–", "–", "leaderboard", board.source)
+                standings[dataset, board.metrics[0]].append(standing)
+
+    for (_, metric), ranked in standings.items():
+        ranked.sort(reverse=metrics_by_name()[metric].better == "higher")
+    return dict(sorted(standings.items()))
+
+
+def our_standing(name: str, row: Ours) -> Standing:
+    """Return a row of ours with the command that repeats it, and the epochs that its schedule or preset has."""
+    preset = family_of(row.dataset) or "city"  # of the cities that were built from tensors
+    planned = max(row.schedule_epochs, load_preset(preset, row.model, row.variant).training.epochs)
+    epochs = str(row.epochs) if row.epochs == planned else f"{row.epochs} of {planned} epochs"
+    model = row.model if row.variant == "code" else f"{row.model} ({row.variant})"
+    origin = f"**ours**: `kmip-data train --reproduce {name}`"
+    return Standing(row.mean, row.text(), model, str(len(row.seeds)), epochs, origin)
+
+
+def paper_standing(model: str, figure: PaperResult) -> Standing:
+    """Return a figure of the paper; shares are printed in percent."""
+    scale = 100 if is_share(figure.metric) else 1
+    std = None if figure.std is None else figure.std / scale
+    text = value_text(figure.metric, figure.mean / scale, std)
+    source, _, authors = figure.source.partition(", which takes it from ")
+    origin = f"paper, from {authors}" if authors else "paper"
+    return Standing(figure.mean / scale, text, model, str(figure.runs), "–", origin, source)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import statistics
 from pathlib import Path
 
 import pytest
-from support.published import results_table
+from support import published
+from support.published import leaderboard, our_standing, results_table
 from support.reports import write_run
 
 from kmip_data.errors import NotReproduced, UsageError
@@ -19,10 +20,8 @@ from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_r
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.run.folder import Summary, read_result
 
-PAGES = [
-    Path(__file__).resolve().parents[3] / "docs" / name
-    for name in ("results.md", "datasets/long-range.md")
-]
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGES = [DOCS / "results.md", DOCS / "datasets/long-range.md"]
 TEST = (0.90, 0.92, 0.94)
 
 
@@ -170,8 +169,58 @@ def test_tables_of_the_docs_are_those_of_the_rows() -> None:
             lambda found: found[1] + results_table(found[2]),
             text,
         )
-        if os.environ.get("KMIP_DATA_WRITE_DOCS"):
-            page.write_text(written, "utf-8")
-        else:
-            assert text == written, "KMIP_DATA_WRITE_DOCS=1 writes the tables anew"
+        check_page(page, written)
         assert "<!-- rows: " in text
+
+
+def check_page(page: Path, written: str) -> None:
+    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+        page.write_text(written, "utf-8")
+    assert page.read_text("utf-8") == written, "KMIP_DATA_WRITE_DOCS=1 writes the tables anew"
+
+
+def test_the_leaderboard_is_that_of_the_data() -> None:
+    page = DOCS / "leaderboard.md"
+    mark = "<!-- leaderboard -->\n"
+    above, _, _ = page.read_text("utf-8").partition(mark)
+    check_page(page, f"{above}{mark}\n{leaderboard()}")
+
+
+def test_the_leaderboard_has_every_row_and_the_best_first(monkeypatch) -> None:
+    rows = {
+        "low/gps-kmip": a_row(test=(0.5, 0.6, 0.7)),
+        "high/gps-kmip": a_row(test=(0.97, 0.97, 0.97)),
+        "sssp/gcn": a_row(
+            dataset="long-range", model="gcn", variant="sssp", metric="mae", epochs=12
+        ),
+    }
+    monkeypatch.setattr(published, "our_rows", lambda: rows)
+    tables = {}
+    for section in leaderboard().split("## ")[1:]:
+        title, _, text = section.partition("\n\n")
+        tables[title] = [line for line in text.splitlines() if line.startswith("|")]
+
+    lines = tables["malnet-tiny, accuracy"]
+    assert lines[0] == "|test [%]|model|seeds|epochs|from|"
+    command = "**ours**: `kmip-data train --reproduce"
+    assert lines[2] == f"|97.00 ± 0.00|gps-kmip|3|150|{command} high/gps-kmip`|"
+    assert lines[3] == "|93.52 ± 0.49|gps-kmip|5|–|paper|"
+    assert lines[4].startswith("|60.00 ± 8.16|")
+    assert "|0.9200 ± 0.0163|gcn (sssp)|3|12|**ours**" in tables["long-range, MAE"][2]
+    assert "|44.40 ± 0.65|gps-transformer|4|–|paper, from Tönshoff et al.|" in lines_of(tables)
+    assert "From: paper, table of the influence of k, row k = 10." in leaderboard()
+
+    echo = [float(line[1:].split()[0]) for line in tables["echo-charge, MAE"][2:]]
+    assert len(echo) == 11
+    assert echo == sorted(echo)
+    assert sum("|paper" in line for line in lines_of(tables)) == 36 + 16 + 29 + 2
+
+
+def lines_of(tables: dict[str, list[str]]) -> list[str]:
+    return [line for lines in tables.values() for line in lines]
+
+
+def test_a_standing_says_of_how_many_epochs() -> None:
+    assert our_standing("a/b", a_row(epochs=40, planned=150)).epochs == "40 of 150 epochs"
+    assert our_standing("a/b", a_row(epochs=12)).epochs == "12 of 150 epochs"  # of its preset
+    assert our_standing("a/b", a_row()).epochs == "150"
