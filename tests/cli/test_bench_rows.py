@@ -6,6 +6,7 @@ import pytest
 import torch
 from benchmarks import country, disk, reading
 from benchmarks.gated_gcn import DIM, ScatterGatedGCN
+from benchmarks.sizes import Learner
 from benchmarks.training import rivals
 from torch_geometric.data import Batch, Data
 
@@ -109,3 +110,9 @@ def test_the_stages_of_a_build_are_measured_where_they_run():
     assert not [
         (stage, cost) for stage, cost in found.costs.items() if cost.reason or not cost.seconds
     ]
+
+
+def test_accuracy_after_some_seconds_is_that_of_the_best_evaluation_on_val() -> None:
+    learner = Learner.__new__(Learner)
+    learner.curve = [(1.0, 0.1, 0.2), (2.0, 0.5, 0.4), (3.0, 0.3, 0.9), (4.0, 0.6, 0.5)]
+    assert [learner.accuracy(seconds) for seconds in (0.5, 1, 2.9, 3, 9)] == [0, 0.2, 0.4, 0.4, 0.5]
