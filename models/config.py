@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, WrapValidator, mode
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import Encoding, parse_encoding
+from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.manifest import ADDED, Strict, read_shipped, shipped_names, unknown_name, with_added
@@ -88,6 +89,8 @@ POSITIONAL = {
     "rwse": Positional(RandomWalk(20), width=28),
     "rwse32": Positional(RandomWalk(32), width=28),
 }
+#: Values of ``model.edge_encoder`` that read an added column, and the column.
+EDGE_ENCODINGS = {"voc-rwse32": EdgeRandomWalk(32)}
 ADDED_WIDTH: Final = 16  #: channels of a plugin's encoding
 
 
@@ -202,10 +205,11 @@ class ModelConfig(Strict):
     node_encoder_norm: bool = Field(
         default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
     )
-    edge_encoder: Literal["dummy", "linear", "bond", "voc", "coco"] = Field(
+    edge_encoder: Literal["dummy", "linear", "bond", "voc", "coco", "voc-rwse32"] = Field(
         default="dummy",
         description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
-        " OGB's three integers; voc, coco: standardised, then linear",
+        " OGB's three integers; voc, coco: standardised, then linear; voc-rwse32: with chances of walks"
+        " between the ends",
     )
     positional: Annotated[
         SerializeAsAny[Literal["equivstable", "lappe", "none", "rwse", "rwse32"]],
@@ -231,7 +235,12 @@ class ModelConfig(Strict):
     @property
     def encodings(self) -> list[Encoding]:
         """Added columns that the network reads."""
-        found = (positional(self.positional).encoding, self.attention.encoding, self.local.encoding)
+        found = (
+            positional(self.positional).encoding,
+            EDGE_ENCODINGS.get(self.edge_encoder),
+            self.attention.encoding,
+            self.local.encoding,
+        )
         return [encoding for encoding in found if encoding is not None]
 
     @model_validator(mode="before")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.models.config import POSITIONAL, positional
+from kmip_data.models.config import EDGE_ENCODINGS, POSITIONAL, positional
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
@@ -97,6 +97,7 @@ class LinearEncoder(nn.Module):
         published: tuple[str, str] | None = None,
         *,
         bias: bool = True,
+        added: int = 0,
     ) -> None:
         super().__init__()
         if channels is None:
@@ -110,22 +111,52 @@ class LinearEncoder(nn.Module):
                 next="--set model.node_encoder=linear --set model.edge_encoder=linear",
             )
         self.what = what
+        self.channels = channels
         self.standardised = constants is not None
         if constants is not None:
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
-        self.linear = Linear(channels, dim, bias=bias)
+        self.linear = Linear(channels + added, dim, bias=bias)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim), or (…, dim) in the form of the batch's edges, of which each may have one number."""
+        return self.linear(self.columns(batch))  # type: ignore[no-any-return]
+
+    def columns(self, batch: GraphBatch) -> Tensor:
+        """What the linear map takes: the features, standardised where the dataset is published."""
         rows = _features(batch, self.what)
-        weight = self.linear.weight
         rows = rows[:, None] if rows.ndim == 1 else rows
-        if rows.shape[-1] != weight.shape[1]:
-            found = f"{rows.shape[-1]} columns, the network takes {weight.shape[1]}"
+        if rows.shape[-1] != self.channels:
+            found = f"{rows.shape[-1]} columns, the network takes {self.channels}"
             raise UsageError(f"The {self.what} have {found}.")
-        rows = rows.to(weight.dtype)
-        return self.linear((rows - self.mean) / self.std if self.standardised else rows)  # type: ignore[no-any-return]
+        rows = rows.to(self.linear.weight.dtype)
+        return (rows - self.mean) / self.std if self.standardised else rows
+
+
+class WalkedEdges(LinearEncoder):
+    """Edge features as :class:`LinearEncoder` takes them, next to the columns of an encoding of edges.
+
+    GNN⁺'s ``VOCEdge`` where the nodes have RWSE: random walks between the ends of an edge are not standardised.
+    """
+
+    def __init__(self, encoder: str, channels: int | None, dim: int, dataset: str) -> None:
+        encoding = EDGE_ENCODINGS[encoder]
+        column = encoding.columns()[0]
+        published = dataset, "edge/attr"
+        super().__init__("edge features", channels, dim, published, added=column.shape[0])
+        self.added_name = encoding.name
+        self.attribute = column.attribute
+
+    def columns(self, batch: GraphBatch) -> Tensor:
+        """(…, channels + T) in the form of the batch's edges."""
+        rows = super().columns(batch)
+        walks = batch.added.get(self.attribute)
+        if walks is None:
+            raise UsageError(
+                f"The data lack the added column {self.added_name}, which the network reads.",
+                next=f"kmip-data encode TARGET {self.added_name}; or --set model.edge_encoder=voc",
+            )
+        return torch.cat([rows, walks.to(rows.dtype).view(*rows.shape[:-1], -1)], dim=-1)
 
 
 class BlockEncoder(LinearEncoder):
@@ -204,6 +235,7 @@ EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
         _EDGES, published=("pascalvoc-sp", "edge/attr")
     ),  # as LRGB; the paper's code: linear
     "coco": partial(_EDGES, published=("coco-sp", "edge/attr")),  # upstream COCOEdge
+    "voc-rwse32": partial(WalkedEdges, "voc-rwse32", dataset="pascalvoc-sp"),
 }
 
 

@@ -18,6 +18,7 @@ from kmip_data.models.context import PLAIN, ForwardContext, Found
 from kmip_data.models.encoders import (
     EDGE_ENCODERS,
     NODE_ENCODERS,
+    WalkedEdges,
     WithPositional,
     positional_encoder,
 )
@@ -268,6 +269,8 @@ class GPSNetwork(nn.Module):
         )
         self.output_scale = config.output_scale
         self.reads = (*positional(name).reads, *(name for part in parts for name in part.reads))
+        if isinstance(self.edge_encoder, WalkedEdges):
+            self.reads += (self.edge_encoder.attribute,)
 
     def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.

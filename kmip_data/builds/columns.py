@@ -59,8 +59,12 @@ class ColumnsCard(Strict):
     @model_validator(mode="after")
     def _of_columns_alone(self) -> Self:
         schema = self.schema_
-        if schema.edges != "none" or schema.views or not schema.columns:
-            raise ValueError("data_schema has edges or views, or no columns")
+        of_edges = any(column.level == "edge" for column in schema.columns)
+        has_edges = schema.edges != "none"
+        if has_edges != of_edges or schema.views or not schema.columns:
+            raise ValueError(
+                "data_schema has edges without a column of theirs, or views, or no columns"
+            )
         return self
 
     def to_json(self) -> str:
@@ -74,9 +78,14 @@ def shards_digest(card: Card) -> str:
 
 
 def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
-    """Return the schema of the files of an added column: no edges, and keys as in the build."""
-    sizes: dict[str, Any] = {"max_nodes": schema.max_nodes, "key_length": schema.key_length}
-    return Schema(columns=encoding.columns(), edges="none", **sizes)
+    """Return the schema of the files of an added column: keys as in the build, edges for one of edges."""
+    columns = encoding.columns()
+    options: dict[str, Any] = {"max_nodes": schema.max_nodes, "key_length": schema.key_length}
+    if any(column.level == "edge" for column in columns):
+        options |= {"edges": schema.edges, "k": schema.k}
+    else:
+        options["edges"] = "none"
+    return Schema(columns=columns, **options)
 
 
 def columns_key(encoding: Encoding, card: Card) -> str:

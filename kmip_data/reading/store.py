@@ -72,11 +72,15 @@ class ShardStore:
             self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema)
             for entry in card.files
         ]
-        pairs = zip(files, self.shards, strict=False)
+        pairs = list(zip(files, self.shards, strict=False))
         same = all(np.array_equal(file.node_ptr, shard.node_ptr) for file, shard in pairs)
+        if schema.edges != "none":  # a column of edges
+            same &= all(np.array_equal(file.edge_ptr, shard.edge_ptr) for file, shard in pairs)
         if not same or len(files) != len(self.shards):
             what = f"{self.build.location}/{folder} does not go with the shards."
-            raise self._damaged(what, "the graphs of each shard, with as many nodes", "others")
+            raise self._damaged(
+                what, "the graphs of each shard, with as many nodes and edges", "others"
+            )
         taken = {column.key for column in self.schema.columns}
         if twice := [column.key for column in schema.columns if column.key in taken]:
             # Rows are found by key: two columns of one key would be read with each other's width.

@@ -145,6 +145,7 @@ class BatchSize:
 
 #: Attribute of a padded batch, (2,) int64: how many nodes and edges count; the rest, behind them, is padding.
 COUNTED = "counted"
+EDGE_COLUMNS = {"edge_attr", "edge_rwse"}  #: attributes of a batch with a row for each edge
 
 
 class Rows(NamedTuple):
@@ -178,7 +179,7 @@ class GraphBatch:
     graph: Tensor  #: (N,) int64, the graph of each node
     added: Mapping[str, Tensor] = field(
         default_factory=dict
-    )  #: further columns of the nodes, as encodings
+    )  #: further columns of the nodes, as encodings; of the edges in the order of ``edges.index``
     #: (2,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
     #: None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
     counted: Tensor | None = None

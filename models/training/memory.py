@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources, human_bytes
 from kmip_data.models.context import autocast
-from kmip_data.models.layers.batch import BatchSize
+from kmip_data.models.layers.batch import EDGE_COLUMNS, BatchSize
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -176,7 +176,7 @@ def cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
             values[name] = (value[:, columns] if name == "edge_index" else value[rows].long()) % n
         else:  # one row per edge, per node, or (eigenvalues) per graph: the cut is one graph
             of_nodes = value[rows] if len(value) == batch.num_nodes else value[:1]
-            values[name] = value[columns] if name == "edge_attr" else of_nodes
+            values[name] = value[columns] if name in EDGE_COLUMNS else of_nodes
     return Data(**values)
 
 

@@ -32,7 +32,7 @@ from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, read_card
 from kmip_data.format.reader import Shard, check_edges
-from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR
+from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
@@ -214,6 +214,15 @@ def _edges(shard: Shard) -> NDArray[Any]:
     return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
 
 
+def _stored_edges(schema: Schema, edge_index: NDArray[Any]) -> dict[str, Any]:
+    """Return the edges of a record as ``schema`` stores them, from (2, E) of one graph."""
+    if schema.edges == "index":
+        return {"edge_index": edge_index}
+    if schema.edges == "neighbor":  # the edges of a target follow one another
+        return {"neighbor": edge_index[0].reshape(-1, schema.k or 1)}
+    return {}
+
+
 def encode_shard_columns(task: EncodeTask) -> UnitResult:
     """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
 
@@ -237,17 +246,18 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 
         arrays = task.encoding.compute(graphs, check)
         schema = columns_schema(task.encoding, shard.schema)
-        levels = {column.key: column.level for column in schema.columns}
 
         def records() -> Iterator[GraphRecord]:
             for g, key in enumerate(shard.keys):
-                a = shard.node_ptr[g]
-                b = shard.node_ptr[g + 1]
-                rows = {
-                    n: array[g] if levels[n] == "graph" else array[a:b]
-                    for n, array in arrays.items()
-                }
-                yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
+                nodes = slice(shard.node_ptr[g], shard.node_ptr[g + 1])
+                edges = slice(shard.edge_ptr[g], shard.edge_ptr[g + 1])
+                rows: dict[str, Any] = {"graph": g, "node": nodes, "edge": edges}
+                yield GraphRecord(
+                    key=key,
+                    num_nodes=int(nodes.stop - nodes.start),
+                    columns={c.key: arrays[c.key][rows[c.level]] for c in schema.columns},
+                    **_stored_edges(schema, graphs.edge_index[:, edges]),
+                )
 
         how: Any = {"dataset": task.dataset, "build_key": task.key}
         facts = writer.write_shard(

@@ -114,12 +114,14 @@ class SlowNetwork:
             found.append(scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"])
         return found
 
-    def raw(self, name: str, kind: str, rows: Tensor) -> Tensor:
+    def raw(self, name: str, kind: str, rows: Tensor, walks: Tensor | None = None) -> Tensor:
         if kind in {"atom", "bond"}:
             tables = self.under(f"{name}features.embeddings.")
             return sum(tables[f"{i}.weight"][rows[:, i]] for i in range(rows.shape[1]))
-        if kind in {"voc", "coco"}:
+        if kind in {"voc", "coco", "voc-rwse32"}:
             rows = (rows - self.buffers[f"{name}mean"]) / self.buffers[f"{name}std"]
+        if walks is not None:
+            rows = torch.cat([rows, walks], 1)
         return self.linear(f"{name}linear", rows)
 
     def encode(self, graphs: Sequence[Data]) -> list[State]:
@@ -146,7 +148,8 @@ class SlowNetwork:
         if config.edge_encoder == "dummy":
             e = self.weights["edge_encoder.embedding.weight"].expand(index.shape[1], -1)
         else:
-            e = self.raw("edge_encoder.", config.edge_encoder, graph.edge_attr)
+            walks = getattr(graph, "edge_rwse", None)
+            e = self.raw("edge_encoder.", config.edge_encoder, graph.edge_attr, walks)
         distance, virtual, attended = None, x[:0], None
         if config.positional == "equivstable":
             place = self.linear("position.linear", graph.lappe_vectors.nan_to_num())

@@ -75,3 +75,54 @@ def walk(
             now[u] = 0.0
             then[u] = 0.0
             seen[u] = False
+
+
+@njit_nogil()
+def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -> None:
+    """Fill the rows of ``out`` (E, T) whose edges begin at the nodes ``start:stop``.
+
+    Node i has the edges ``first[i]:first[i + 1]``. Row e gets the chances that a walk from its source is at
+    ``targets[e]`` after 1, 2, … T steps. As in :func:`walk` the distribution is kept only on the nodes
+    reached so far; half the steps do not suffice here, as source and target differ.
+    """
+    nodes = len(first) - 1
+    steps = out.shape[1]
+    inverse = np.zeros(nodes)
+    for i in range(nodes):
+        degree = first[i + 1] - first[i]
+        if degree > 0:
+            inverse[i] = 1.0 / degree
+    now = np.zeros(nodes)
+    then = np.zeros(nodes)
+    seen = np.zeros(nodes, np.bool_)
+    order = np.empty(nodes, np.int64)
+    for i in range(start, stop):
+        if inverse[i] == 0.0:
+            continue
+        now[i] = 1.0
+        seen[i] = True
+        order[0] = i
+        reached = 1
+        for t in range(steps):
+            before = reached
+            for at in range(before):
+                u = order[at]
+                mass = now[u] * inverse[u]
+                now[u] = 0.0
+                if mass == 0.0:
+                    continue
+                for e in range(first[u], first[u + 1]):
+                    v = targets[e]
+                    then[v] += mass
+                    if not seen[v]:
+                        seen[v] = True
+                        order[reached] = v
+                        reached += 1
+            now, then = then, now
+            for e in range(first[i], first[i + 1]):
+                out[e, t] = now[targets[e]]
+        for at in range(reached):
+            u = order[at]
+            now[u] = 0.0
+            then[u] = 0.0
+            seen[u] = False

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kmip_data.models.layers.batch import COUNTED
+from kmip_data.models.layers.batch import COUNTED, EDGE_COLUMNS
 from kmip_data.models.training.tasks import PADDING
 
 
@@ -153,7 +153,7 @@ def padded(batch: Any) -> Any | None:
         length = (
             all_nodes if slices[name].tolist() == of_nodes else len(value) // graphs * (graphs + 1)
         )
-        length = all_edges if name == "edge_attr" else length
+        length = all_edges if name in EDGE_COLUMNS else length
         out[name] = (_without_targets if name == "y" else _repeated)(value, length)
     out.batch = pad(batch.batch, (0, more), value=graphs)
     out.ptr = pad(batch.ptr, (0, 1), value=all_nodes)

@@ -18,6 +18,7 @@ from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undi
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
+from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
 from kmip_data.runtime import threads
@@ -35,6 +36,19 @@ def slow_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
     for _ in range(steps):
         power = power @ walk
         found.append(np.diag(power).copy())
+    return np.stack(found, 1)
+
+
+def slow_edge_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
+    """Entries of powers of the dense matrix at the edges."""
+    adjacency = np.zeros((nodes, nodes))
+    np.add.at(adjacency, (edges[0], edges[1]), 1)
+    degree = adjacency.sum(1, keepdims=True)
+    walk = np.divide(adjacency, degree, where=degree > 0, out=np.zeros_like(adjacency))
+    power, found = np.eye(nodes), []
+    for _ in range(steps):
+        power = power @ walk
+        found.append(power[edges[0], edges[1]])
     return np.stack(found, 1)
 
 
@@ -66,6 +80,9 @@ def test_walks_are_diagonals_of_powers(
     found = random_walk_encoding(edges, nodes, steps)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, slow_walk(edges, nodes, steps), atol=1e-6)
+    along = edge_walk_encoding(edges, nodes, steps)
+    assert along.dtype == np.float32
+    np.testing.assert_allclose(along, slow_edge_walk(edges, nodes, steps), atol=1e-6)
 
 
 def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_edges() -> None:

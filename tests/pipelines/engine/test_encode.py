@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.builds import numbered_build
 from support.toy_pipeline import build_toy, digests, write_raw
@@ -15,13 +16,14 @@ from kmip_data.builds.home import Build, added_names
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import parse_encoding
+from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build, repair_build
 from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.run import open_executor
 from kmip_data.reading.dataset import ShardedDataset
 
-NAMES = ("rwse5", "lappe4", "degree-profile-2.0")
+NAMES = ("rwse5", "lappe4", "degree-profile-2.0", "edge-rwse3")
 ENCODINGS = [parse_encoding(name) for name in NAMES]
 
 
@@ -60,6 +62,9 @@ def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
     assert set(ShardedDataset(encoded)[0].keys()) == {"x", "y", "edge_index"}
     assert set(ShardedDataset(encoded, columns=["x", "rwse5"])[0].keys()) == {"x", "rwse"}
     assert "rwse" in ShardedDataset(encoded, columns="rwse5")[0]
+    graph = ShardedDataset(encoded, columns=["x", "edge_index", "edge-rwse3"])[1]
+    walks = edge_walk_encoding(graph.edge_index.numpy(), len(graph.x), 3)
+    np.testing.assert_array_equal(graph.edge_rwse.numpy(), walks)
     with pytest.raises(UsageError, match="rwse9"):
         ShardedDataset(encoded, columns=["rwse9"])
 
@@ -103,7 +108,7 @@ def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch
 
 def test_verify_finds_and_repair_computes_columns_that_are_broken(copy: Build) -> None:
     before = digests(copy.path)
-    assert verify_build(copy.path).checked["columns"] == 3
+    assert verify_build(copy.path).checked["columns"] == len(NAMES)
     broken = copy.path / "columns/rwse5/00001.h5"
     data = bytearray(broken.read_bytes())
     data[-3] ^= 1

@@ -1,0 +1,77 @@
+"""Edge RWSE: chances that a random walk from an edge's source is at its target after 1, 2, … T steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.arrays import F32
+from kmip_data.format.schema import Column
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
+from kmip_data.runtime.threads import for_ranges
+
+_GRAIN: Final = 64  #: fewest source nodes worth a thread
+_MOST: Final = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
+
+
+class EdgeRandomWalk(Encoding):
+    """Edge RWSE: probabilities of T steps of a random walk from source to target of each edge."""
+
+    stem = "edge-rwse"
+    metavar = "T"
+    help = "Probabilities of T steps of a random walk from source to target of each edge."
+    about = (
+        "entries of P, P², … to the power {parameter} at the edges; P = D⁻¹A of the stored edges"
+    )
+
+    def columns(self) -> tuple[Column, ...]:
+        """``edge_rwse`` (E, T)."""
+        return (self.column("edge", "edge_rwse", self.parameter, low=0.0),)
+
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+        """Compute all graphs at once, as components of one graph."""
+        check()
+        nodes = int(graphs.node_ptr[-1])
+        return {"edge/edge_rwse": edge_walk_encoding(graphs.joined(), nodes, self.parameter)}
+
+
+def edge_walk_encoding(
+    edge_index: NDArray[np.integer[Any]], num_nodes: int, steps: int = 32
+) -> F32:
+    """Return the entries of P, P², … Pᵀ at each edge, P being the matrix of a random walk along the edges.
+
+    The relative walk probabilities that GNN⁺ (Luo et al., arXiv 2502.09263) appends to edge features:
+    ``get_rw_landing_probs_and_edge_features`` of LUOyk1999/GNNPlus multiplies dense matrices; here each walk
+    is followed over the nodes that it reaches, in float64, and rounded once. Edges count as often as they are
+    there, loops too.
+
+    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1. Returns float32 (E, T), in the
+    order of the edges. Raises ``DamagedInput`` if an edge leads to a missing node.
+    """
+    from kmip_data.graphs.kernels.random_walk import walk_to_targets
+
+    check_edges(edge_index, num_nodes)
+    source = np.ascontiguousarray(edge_index[0], np.int64)
+    target = np.ascontiguousarray(edge_index[1], np.int64)
+
+    # Sort the edges, so that no sum depends on their order.
+    order = np.argsort(source * num_nodes + target, kind="stable")
+    first = np.searchsorted(source[order], np.arange(num_nodes + 1))
+    targets = target[order]
+
+    walked = np.zeros((len(order), steps), np.float32)
+    for_ranges(
+        lambda a, b: walk_to_targets(first, targets, walked, a, b),
+        num_nodes,
+        grain=_GRAIN,
+        most=_MOST,
+    )
+    out = np.empty_like(walked)
+    out[order] = walked
+    return out
+
+
+ENCODING = EdgeRandomWalk
