@@ -32,6 +32,7 @@ MODELS = {
         **PLAIN_KEYS,
     },
     "gine": {"local": {"kind": "gine", "stack": "graphgym"}, "norm": "graph"},
+    "gcne": {"local": {"kind": "gcne", "stack": "gnn-plus"}},
     "gat": {"local": {"kind": "gat"}, "norm": "layer"},
     "mlp": {"local": {"kind": "mlp", "stack": "graphgym"}, "norm": "none"},
     "attention": {"local": {"kind": "none"}},
@@ -112,7 +113,7 @@ def batch_of(sizes, *, table):
         targets = torch.arange(n)[:, None].expand(-1, 2)
         pairs = torch.stack([sources, targets]).flatten(1)
         attr = torch.randn(2 * n, 4, generator=generator)
-        graphs.append(Data(x=x, y=y, edge_index=pairs, edge_attr=attr))
+        graphs.append(Data(x=x, y=y, edge_index=pairs, edge_attr=attr, edge_rwse=attr))
     batch = Batch.from_data_list(graphs)
     if table:
         batch.neighbor = batch.edge_index[0].view(-1, 2)
@@ -130,6 +131,7 @@ def test_outputs_and_gradients_of_one_batch(model, table):
     batch, results = batch_of((7, 30, 2), table=table), []
     larger = padded(batch)
     assert larger[COUNTED].tolist() == [39, 78]
+    assert torch.equal(larger.edge_rwse, larger.edge_attr)
     for given in (batch, larger):
         torch.manual_seed(0)
         network = build_model(config, in_channels=5, num_classes=3, edge_channels=4)
