@@ -50,9 +50,8 @@ class Ways:
     node_id: I64  #: (n,) OpenStreetMap's numbers, ascending
     x: I32  #: (n,) longitude in 1e-7 degrees
     y: I32  #: (n,) latitude
-    direction: NDArray[
-        np.int8
-    ]  #: (W,) of :func:`~kmip_data.pipelines.openstreetmap.streets.direction`
+    #: (W,) of :func:`~kmip_data.pipelines.openstreetmap.streets.direction`
+    direction: NDArray[np.int8]
     tags: Mapping[str, I32]  #: (W,) position of the way's value in ``values``, -1 without one
     values: Mapping[str, list[Values]]  #: of each tag of :data:`VALUES`, sorted
 
@@ -77,13 +76,14 @@ class Ways:
     @property
     def cut(self) -> int:
         """Number of ways with a node that is not in the file."""
-        return len(np.unique(np.searchsorted(self.start, np.flatnonzero(self.node < 0), "right")))
+        missing = np.flatnonzero(self.node < 0)
+        ways = np.searchsorted(self.start, missing, "right")
+        return len(np.unique(ways))
 
-    def nodes(self, kept: NDArray[np.bool_]) -> Ways:
+    def nodes(self, inside: NDArray[np.bool_]) -> Ways:
         """Return the ways cut at all other nodes."""
-        number = np.append(
-            np.where(kept, np.arange(len(kept), dtype=np.int32), np.int32(-1)), np.int32(-1)
-        )
+        number = np.full(len(inside) + 1, -1, np.int32)  # the last one for references to no node
+        number[:-1][inside] = np.flatnonzero(inside)
         return replace(self, node=number[self.node])
 
 
@@ -103,10 +103,15 @@ def file_format(path: Path) -> str:
     for name, beginnings in _BEGINNINGS.items():
         if head.lstrip().startswith(beginnings):
             return name
-    found = f"it begins with {head[:16].decode('latin-1')!a}" if head else "it is empty"
-    what = f"{path.name} is not an OpenStreetMap file: {found}."
-    again = "an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de"
-    raise DamagedInput(what, expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)", next=again)
+
+    fault = "it is empty"
+    if head:
+        fault = f"it begins with {head[:16].decode('latin-1')!a}"
+    raise DamagedInput(
+        f"{path.name} is not an OpenStreetMap file: {fault}.",
+        expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
+        next="an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
+    )
 
 
 def read_extract(
@@ -122,19 +127,22 @@ def read_extract(
     name = name or path.name
     with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
         folder = Path(temporary)
-        found = _Map(path, network_type, folder, name)
-        ways = found.ways()
-        if found.repeated:
+        city_map = _Map(path, network_type, folder, name)
+        ways = city_map.ways()
+
+        if city_map.repeated:
             # The newest version of each element: nodes, ways, relations, each by number.
             reader = osmium.MergeInputReader()
             reader.add_file(str(path))
             with osmium.SimpleWriter(str(folder / "sorted.osm.pbf")) as writer:
                 reader.apply(writer, simplify=True)
-            found = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
-            ways = found.ways()
-        return Extract(
-            ways, assemble(found.closed, found.relations, found.member_rings(), found.open_areas)
+            city_map = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
+            ways = city_map.ways()
+
+        land_use = assemble(
+            city_map.closed, city_map.relations, city_map.member_rings(), city_map.open_areas
         )
+        return Extract(ways, land_use)
 
 
 class _Map:
@@ -151,7 +159,7 @@ class _Map:
         self.closed: dict[int, tuple[str, F64]] = {}
         self.open_areas = 0
         self.relations: dict[int, tuple[str, list[int]]] = {}
-        self.repeated = False  #: whether an element comes twice
+        self.repeated = False  #: true if an element comes twice
         self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
         self.street = array("b")  #: of each kind: 1 if it belongs to the network
         self.node_id, self.x, self.y = self._read()
@@ -162,34 +170,37 @@ class _Map:
 
         file = osmium.io.File(str(self.path), file_format(self.path))
         if osmium.FileProcessor(file).header.has_multiple_object_versions:
-            what = f"{self.name} is a history or change file, not a map of one point in time."
-            raise DamagedInput(what, next="osmium time-filter makes a map of a history file")
+            raise DamagedInput(
+                f"{self.name} is a history or change file, not a map of one point in time.",
+                next="osmium time-filter makes a map of a history file",
+            )
         # Of large extracts it took up to twice their size; a mapped file that finds no room ends the process.
         require_room(self.folder, 3 * self.path.stat().st_size, "A copy of the streets")
+
         kinds = osmium.osm.WAY | osmium.osm.RELATION
-        filters = osmium.filter.EntityFilter(kinds), osmium.filter.KeyFilter("highway", "landuse")
+        entities = osmium.filter.EntityFilter(kinds)
+        tagged = osmium.filter.KeyFilter("highway", "landuse")
         with tempfile.TemporaryFile(dir=self.folder) as nodes:
             # Not by its name, as a comma in it would end it.
             locations = osmium.index.create_map(f"sparse_file_array,/dev/fd/{nodes.fileno()}")
             keep = osmium.NodeLocationsForWays(locations)
             keep.apply_nodes_to_ways = False
-            self.copy = self._copied(osmium.osm.NODE | kinds, keep, *filters)
+            self.copy = self._copied(osmium.osm.NODE | kinds, keep, entities, tagged)
             size = locations.used_memory() // 16
-            table = (
-                np.memmap(nodes, np.int32, "r", shape=(size, 4))
-                if size
-                else np.empty((0, 4), np.int32)
-            )
-            table = table.view(np.ndarray)
+            table = np.empty((0, 4), np.int32)
+            if size:  # an empty file cannot be mapped
+                table = np.memmap(nodes, np.int32, "r", shape=(size, 4)).view(np.ndarray)
         if size >= 2**31:
             raise UsageError(
                 f"{self.name} has {size:,} nodes.", next="give an extract of a part of it"
             )
+
         # Each row: a number of 8 bytes, longitude, latitude.
         number = table.view(np.int64)[:, 0]
         x = table[:, 2]
         y = table[:, 3]
-        if not (number[1:] > number[:-1]).all() or (x == _UNDEFINED).any():
+        ascending = (number[1:] > number[:-1]).all()
+        if not ascending or (x == _UNDEFINED).any():
             order = np.argsort(number, kind="stable")
             order = order[x[order] != _UNDEFINED]
             number = number[order]
@@ -203,11 +214,11 @@ class _Map:
         import osmium
 
         copy = self.folder / "copy.osm.pbf"
+        source = osmium.io.File(str(self.path), file_format(self.path))
+        target = osmium.io.File(str(copy), FORMAT)
         with (
-            osmium.SimpleWriter(osmium.io.File(str(copy), FORMAT), overwrite=True) as writer,
-            osmium.io.Reader(
-                osmium.io.File(str(self.path), file_format(self.path)), kinds
-            ) as reader,
+            osmium.SimpleWriter(target, overwrite=True) as writer,
+            osmium.io.Reader(source, kinds) as reader,
         ):
             osmium.apply(reader, *handlers, writer)
         return copy
@@ -215,16 +226,19 @@ class _Map:
     def ways(self) -> Ways:
         """Return the streets, without consecutive repetitions of a node; keep areas and relations."""
         self._add_relations()
+
+        # 1. Of each block of the copy, keep the streets as numbers: 4 bytes a reference.
         used = np.zeros(len(self.node_id), np.bool_)
         rows: list[tuple[NDArray[Any], ...]] = [tuple(np.empty(0, code) for code in "qqii")]
         for block in read_blocks(self.copy, self.keys):
             several = block.size > 1
             kind = self._kinds(block)
             owner = np.repeat(np.arange(len(several)), block.size)
-            self._refuse(
-                block.number[several].min(initial=1), block.ref[several[owner]].min(initial=1)
-            )
+            least_way = block.number[several].min(initial=1)
+            least_node = block.ref[several[owner]].min(initial=1)
+            self._refuse(least_way, least_node)
             self._add_areas(block, kind, owner)
+
             street = several & np.frombuffer(self.street, np.bool_)[kind]
             new = street[owner]
             new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
@@ -234,6 +248,8 @@ class _Map:
             rows.append((block.number[street], size[street], kind[street], node))
         number, size, kind, node = map(np.concatenate, zip(*rows, strict=True))
         del rows
+
+        # 2. Order by way number, whatever the order of the file.
         start = np.append(0, np.cumsum(size))
         if not (number[1:] > number[:-1]).all():
             order = np.argsort(number, kind="stable")
@@ -243,35 +259,48 @@ class _Map:
             first = start[order]
             start = np.append(0, np.cumsum(size))
             node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
-        node = np.where(node < 0, -1, np.cumsum(used, dtype=np.int32)[node] - 1).astype(
-            np.int32, copy=False
-        )
-        node_id, x, y = (mapped(each[used], self.folder) for each in (self.node_id, self.x, self.y))
+
+        # 3. Number only the nodes that streets use.
+        renumbered = np.cumsum(used, dtype=np.int32)[node] - 1
+        node = np.where(node < 0, -1, renumbered).astype(np.int32, copy=False)
+        node_id = mapped(self.node_id[used], self.folder)
+        x = mapped(self.x[used], self.folder)
+        y = mapped(self.y[used], self.folder)
         self._check_places(node_id, x, y)
-        distinct, place = np.unique(kind, return_inverse=True)
-        every = [*self.kinds]
-        tags = [dict(every[number]) for number in distinct.tolist()]
-        of_tags = {key: coded([found.get(key, "") for found in tags], "") for key in VALUES}
+
+        # 4. Code the tags: each distinct combination is looked at once, whatever the number of its ways.
+        distinct, combination = np.unique(kind, return_inverse=True)
+        combinations = [*self.kinds]
+        tags = [dict(combinations[number]) for number in distinct.tolist()]
+        directions = np.array([direction(tag, self.network_type) for tag in tags], np.int8)
+        codes: dict[str, I32] = {}
+        values: dict[str, list[Values]] = {}
+        for key in VALUES:
+            code, texts = coded([tag.get(key, "") for tag in tags], "")
+            codes[key] = code[combination]
+            values[key] = [(text,) for text in texts]
         return Ways(
             start=start,
             node=mapped(node, self.folder),
             node_id=node_id,
             x=x,
             y=y,
-            direction=np.array([direction(found, self.network_type) for found in tags], np.int8)[
-                place
-            ],
-            tags={key: codes[place] for key, (codes, _) in of_tags.items()},
-            values={key: [(value,) for value in values] for key, (_, values) in of_tags.items()},
+            direction=directions[combination],
+            tags=codes,
+            values=values,
         )
 
     def _kinds(self, block: WayBlock) -> I32:
         """Return the combination of tags of each way."""
+        # Rows of text numbers as bytes: equal rows are read once.
         rows = block.tags.view(f"V{block.tags.itemsize * len(self.keys)}").ravel().tolist()
         known: dict[bytes, int] = {}
         for row in set(rows):
-            at = zip(self.keys, np.frombuffer(row, np.int32).tolist(), strict=True)
-            tags = {key: block.texts[text].decode() for key, text in at if text >= 0}
+            texts = np.frombuffer(row, np.int32).tolist()
+            tags = {}
+            for key, text in zip(self.keys, texts, strict=True):
+                if text >= 0:
+                    tags[key] = block.texts[text].decode()
             known[row] = self.kinds.setdefault(tuple(tags.items()), len(self.kinds))
             if len(self.kinds) > len(self.street):
                 self.street.append(is_street(tags, self.network_type))
@@ -286,27 +315,34 @@ class _Map:
             )
 
     def _check_places(self, node_id: I64, x: I32, y: I32) -> None:
-        lon, lat = (UNITS_A_DEGREE * limit for limit in (180, 90))
-        outside = (x < -lon) | (x > lon) | (y < -lat) | (y > lat)
+        """Refuse coordinates beyond 180 degrees of longitude or 90 of latitude."""
+        lon_limit = 180 * UNITS_A_DEGREE
+        lat_limit = 90 * UNITS_A_DEGREE
+        outside = (x < -lon_limit) | (x > lon_limit) | (y < -lat_limit) | (y > lat_limit)
         if outside.any():
-            at = int(outside.argmax())
-            lon = x[at] / UNITS_A_DEGREE
-            lat = y[at] / UNITS_A_DEGREE
-            what = f"{self.name}: node {node_id[at]} is not on the map, at {lon}, {lat} degrees."
-            raise DamagedInput(what, next="give an undamaged extract")
+            first = int(outside.argmax())
+            lon = x[first] / UNITS_A_DEGREE
+            lat = y[first] / UNITS_A_DEGREE
+            raise DamagedInput(
+                f"{self.name}: node {node_id[first]} is not on the map, at {lon}, {lat} degrees.",
+                next="give an undamaged extract",
+            )
 
     def _add_areas(self, block: WayBlock, kind: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""
-        every = [*self.kinds]
-        use = {number: dict(every[number]) for number in np.unique(kind).tolist()}
-        use = {number: tags for number, tags in use.items() if "landuse" in tags}
+        combinations = [*self.kinds]
+        use: dict[int, dict[str, str]] = {}
+        for number in np.unique(kind).tolist():
+            tags = dict(combinations[number])
+            if "landuse" in tags:
+                use[number] = tags
         area = np.isin(kind, [*use]) & (block.size > 1)
         ref = block.ref[area[owner]]
         lines = self._lines(ref)
+
+        numbers = block.number[area].tolist()
         first = 0
-        for number, size, way in zip(
-            block.number[area].tolist(), block.size[area], kind[area], strict=True
-        ):
+        for number, size, way in zip(numbers, block.size[area], kind[area], strict=True):
             last = first + size - 1
             tags = use[way]
             if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
@@ -332,29 +368,34 @@ class _Map:
         """Return the lines of the ways of which relations are made; ways that the file lacks are left out."""
         import osmium
 
-        wanted = {member for _, members in self.relations.values() for member in members}
+        wanted: set[int] = set()
+        for _, members in self.relations.values():
+            wanted.update(members)
         if not wanted:
             return {}
+
         lines: dict[int, F64] = {}
-        for block in read_blocks(self._copied(osmium.osm.WAY, osmium.filter.IdFilter(wanted)), ()):
+        copy = self._copied(osmium.osm.WAY, osmium.filter.IdFilter(wanted))
+        for block in read_blocks(copy, ()):
             parts = np.split(self._lines(block.ref), np.cumsum(block.size)[:-1])
             lines |= zip(block.number.tolist(), parts, strict=True)
         return lines
 
     def _lines(self, refs: I64) -> F64:
         """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
-        at = positions(self.node_id, refs)
+        position = positions(self.node_id, refs)
+        inside = position >= 0
         line = np.full((len(refs), 2), np.nan)
-        line[at >= 0] = (
-            np.stack([self.x[at[at >= 0]], self.y[at[at >= 0]]], axis=1) / UNITS_A_DEGREE
-        )
+        line[inside, 0] = self.x[position[inside]] / UNITS_A_DEGREE
+        line[inside, 1] = self.y[position[inside]] / UNITS_A_DEGREE
         return line
 
 
 def coded(values: Sequence[Value], missing: Value) -> tuple[NDArray[np.int32], list[Value]]:
     """Return the position of each value among the sorted distinct ones, -1 for ``missing``, and these."""
     distinct = sorted(set(values) - {missing})
-    position = {missing: -1, **{value: i for i, value in enumerate(distinct)}}
+    position = {value: i for i, value in enumerate(distinct)}
+    position[missing] = -1
     return np.array([position[value] for value in values], np.int32), distinct
 
 
@@ -366,7 +407,7 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
-        again = "get the extract again; `osmium fileinfo -e FILE` checks that it is whole"
         raise DamagedInput(
-            f"{name} cannot be read to its end: {first_fault(error)}", next=again
+            f"{name} cannot be read to its end: {first_fault(error)}",
+            next="get the extract again; `osmium fileinfo -e FILE` checks that it is whole",
         ) from error

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 EARTH_RADIUS: Final = 6_371_009.0  #: metres, as OSMnx has it
 BOTH: Final = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some are not
-_OF_EDGES: Final = ("source", "target", "length", "oneway", "reversed")
+_EDGE_ARRAYS: Final = ("source", "target", "length", "oneway", "reversed")
 _AT_ONCE: Final = 1 << 20  #: references of ways that are worked on together
 _STREETS_AT_ONCE: Final = 1 << 17
 
@@ -48,9 +48,8 @@ class StreetGraph:
     oneway: NDArray[np.int8]  #: (E,) 0 no, 1 yes, :data:`BOTH`
     reversed: NDArray[np.int8]
     tags: Mapping[str, I32]  #: (E,) for each of ``VALUES``: position in ``values``, -1 without
-    values: Mapping[
-        str, list[Values]
-    ]  #: distinct values of a tag; several on one street are a sorted tuple
+    #: Distinct values of a tag; several on one street are a sorted tuple.
+    values: Mapping[str, list[Values]]
     street_count: I64 | None = None  #: (N,) once it is known
 
     @property
@@ -65,27 +64,30 @@ class StreetGraph:
 
     def edges(self, chosen: I64) -> StreetGraph:
         """Return the graph with the edges at these positions, in this order."""
+        arrays = {name: getattr(self, name)[chosen] for name in _EDGE_ARRAYS}
         tags = {key: codes[chosen] for key, codes in self.tags.items()}
-        return replace(self, tags=tags, **{name: getattr(self, name)[chosen] for name in _OF_EDGES})
+        return replace(self, tags=tags, **arrays)
 
-    def nodes(self, kept: NDArray[np.bool_]) -> StreetGraph:
+    def nodes(self, inside: NDArray[np.bool_]) -> StreetGraph:
         """Return the graph induced by the marked nodes."""
-        number = np.cumsum(kept, dtype=np.int32) - 1
-        graph = self.edges(np.flatnonzero(kept[self.source] & kept[self.target]))
+        number = np.cumsum(inside, dtype=np.int32) - 1
+        graph = self.edges(np.flatnonzero(inside[self.source] & inside[self.target]))
+        street_count = self.street_count
+        if street_count is not None:
+            street_count = street_count[inside]
         return replace(
             graph,
-            node_id=self.node_id[kept],
-            lon=self.lon[kept],
-            lat=self.lat[kept],
+            node_id=self.node_id[inside],
+            lon=self.lon[inside],
+            lat=self.lat[inside],
             source=number[graph.source],
             target=number[graph.target],
-            street_count=None if self.street_count is None else self.street_count[kept],
+            street_count=street_count,
         )
 
 
-Part = tuple[
-    I32, I32, I32
-]  #: source, target, and ``2 * row + 1`` if it is a way backwards, else ``2 * row``
+#: Source, target, and ``2 * row + 1`` if it is a way backwards, else ``2 * row``.
+Part = tuple[I32, I32, I32]
 Network = TypeVar("Network", Ways, StreetGraph)
 
 
@@ -116,10 +118,10 @@ def _expand(
     for way in range(first, stop):
         for back in range(1 if direction[way] else 2):
             swapped = 1 if back or direction[way] < 0 else 0
-            for at in range(start[way], start[way + 1] - 1):
-                if node[at] >= 0 and node[at + 1] >= 0:
-                    edges[swapped, size] = node[at]
-                    edges[1 - swapped, size] = node[at + 1]
+            for i in range(start[way], start[way + 1] - 1):
+                if node[i] >= 0 and node[i + 1] >= 0:
+                    edges[swapped, size] = node[i]
+                    edges[1 - swapped, size] = node[i + 1]
                     edges[2, size] = 2 * way + back
                     size += 1
     return size
@@ -139,8 +141,11 @@ def largest_component(graph: Network) -> Network:
     if not graph.num_nodes:
         return graph
     component = components(graph)
-    kept = component == np.bincount(component).argmax()
-    return graph if kept.all() else graph.nodes(kept)
+    largest = np.bincount(component).argmax()
+    inside = component == largest
+    if inside.all():
+        return graph
+    return graph.nodes(inside)
 
 
 def components(graph: Ways | StreetGraph) -> I32:
@@ -176,13 +181,13 @@ def inside(graph: Network, polygon: Geometry) -> Network:
 
 def on_disk(graph: StreetGraph, folder: Path) -> StreetGraph:
     """Return the graph with its large arrays mapped: a country has a gigabyte, and each stage reads some."""
-    arrays = ((each.name, getattr(graph, each.name)) for each in fields(graph))
-    large: dict[str, Any] = {
-        name: mapped(values, folder) for name, values in arrays if isinstance(values, np.ndarray)
-    }
-    return replace(
-        graph, tags={key: mapped(codes, folder) for key, codes in graph.tags.items()}, **large
-    )
+    large: dict[str, Any] = {}
+    for field in fields(graph):
+        values = getattr(graph, field.name)
+        if isinstance(values, np.ndarray):
+            large[field.name] = mapped(values, folder)
+    tags = {key: mapped(codes, folder) for key, codes in graph.tags.items()}
+    return replace(graph, tags=tags, **large)
 
 
 def count_streets(graph: StreetGraph) -> I64:
@@ -192,15 +197,20 @@ def count_streets(graph: StreetGraph) -> I64:
     """
     low = np.minimum(graph.source, graph.target)
     high = np.maximum(graph.source, graph.target)
-    # Pairs of nodes, each direction of one next to the other.
+
+    # The last bit is the direction, so the two directions of a pair lie next to each other when sorted.
     pair = 2 * (low.astype(np.int64) * graph.num_nodes + high) + (graph.source > graph.target)
     pair, streets = np.unique(pair, return_counts=True)
     first = np.flatnonzero(np.diff(pair >> 1, prepend=-1))
-    streets = np.maximum.reduceat(streets, first) if len(first) else streets
+    if len(first):
+        streets = np.maximum.reduceat(streets, first)
+
     low, high = np.divmod(pair[first] >> 1, max(graph.num_nodes, 1))
-    streets = np.where(low == high, 1, streets)  # counted at both ends
-    counts = [np.bincount(end, streets, graph.num_nodes) for end in (low, high)]
-    return (counts[0] + counts[1]).astype(np.int64)
+    # Both directions of a loop are the same edge, and both of its ends are counted below.
+    streets = np.where(low == high, 1, streets)
+    at_low = np.bincount(low, streets, graph.num_nodes)
+    at_high = np.bincount(high, streets, graph.num_nodes)
+    return (at_low + at_high).astype(np.int64)
 
 
 def simplify(graph: Ways | StreetGraph) -> StreetGraph:
@@ -209,54 +219,71 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     Nodes in between and components that are one ring without an intersection are gone afterwards.
     """
     near, onward, endpoint, linked = neighbours(graph)
-    # 1. Streets begin with the first part from an endpoint to each neighbour that is none.
-    begins = [np.stack(part)[:, endpoint[part[0]] & ~endpoint[part[1]]] for part in parts(graph)]
-    source, target, edge = np.concatenate([np.empty((3, 0), np.int32), *begins], axis=1)
+
+    # 1. Streets begin with the first part from an endpoint to each neighbour that is none. Only these
+    #    parts are in memory: the 10^8 of a country are made anew for each pass.
+    begins = [np.empty((3, 0), np.int32)]
+    for part in parts(graph):
+        starts = endpoint[part[0]] & ~endpoint[part[1]]
+        begins.append(np.stack(part)[:, starts])
+    source, target, edge = np.concatenate(begins, axis=1)
     del begins
-    first = np.unique(source.astype(np.int64) * graph.num_nodes + target, return_index=True)[1]
-    # 2. Follow them, a batch at a time.
+    # Parallel parts to one neighbour begin one street: that of the first.
+    pair = source.astype(np.int64) * graph.num_nodes + target
+    first = np.unique(pair, return_index=True)[1]
+
+    # 2. Follow them, a batch at a time, and mark the nodes that they pass.
     passed = np.zeros(graph.num_nodes, np.bool_)
-    known = {
-        key: {value: code for code, value in enumerate(found)}
-        for key, found in graph.values.items()
-    }
+    known: dict[str, dict[Values, int]] = {}
+    for key, values in graph.values.items():
+        known[key] = {value: code for code, value in enumerate(values)}
     streets = []
     for batch in np.array_split(first, len(first) // _STREETS_AT_ONCE + 1):
+        if not len(batch):
+            continue
         ptr, steps = follow_streets(
             source[batch], target[batch], edge[batch], near, onward, endpoint, passed
         )
-        if len(batch):
-            streets.append(_join(_columns(graph, *steps), ptr, graph.values, known))
+        streets.append(_join(_columns(graph, *steps), ptr, graph.values, known))
     del near, onward, source, target, edge, first
+
     # 3. Parts between nodes that no street passed are streets already; they come first.
-    straight = [_columns(graph, *np.empty((3, 0), np.int32))]
-    for part in parts(graph):
-        at = np.flatnonzero(~(passed[part[0]] | passed[part[1]]))
-        straight.append(_columns(graph, *(column[at] for column in part)))
-    pieces = straight + streets
-    del straight, streets
-    joined = {
-        key: np.concatenate([piece.pop(key) for piece in pieces]) for key in (*_OF_EDGES, *VALUES)
-    }
+    pieces = [_columns(graph, *np.empty((3, 0), np.int32))]
+    for source, target, edge in parts(graph):
+        straight = np.flatnonzero(~(passed[source] | passed[target]))
+        pieces.append(_columns(graph, source[straight], target[straight], edge[straight]))
+    pieces += streets
+    del streets
+    joined = {}
+    for key in (*_EDGE_ARRAYS, *VALUES):
+        # A piece gives each array away as it is joined: two copies of one array, never of all.
+        joined[key] = np.concatenate([piece.pop(key) for piece in pieces])
+
     # 4. Number the nodes that are left anew.
-    kept = linked & ~passed
-    lasting = kept[joined["source"]] & kept[joined["target"]]
-    number = np.cumsum(kept, dtype=np.int32) - 1
-    joined |= {end: number[joined[end]] for end in ("source", "target")}
+    lasting = linked & ~passed
+    both_ends = lasting[joined["source"]] & lasting[joined["target"]]
+    number = np.cumsum(lasting, dtype=np.int32) - 1
+    joined["source"] = number[joined["source"]]
+    joined["target"] = number[joined["target"]]
     simple = StreetGraph(
-        node_id=graph.node_id[kept],
-        lon=graph.lon[kept],
-        lat=graph.lat[kept],
+        node_id=graph.node_id[lasting],
+        lon=graph.lon[lasting],
+        lat=graph.lat[lasting],
         tags={key: joined.pop(key) for key in VALUES},
         values={key: [*values] for key, values in known.items()},
         **joined,
     )
-    simple = simple if lasting.all() else simple.edges(np.flatnonzero(lasting))
-    # 5. Of a component at least one node is an endpoint, else it is a ring.
+    if not both_ends.all():
+        simple = simple.edges(np.flatnonzero(both_ends))
+
+    # 5. A component without an endpoint is a ring: it goes.
     component = components(simple)
     crossing = np.zeros(simple.num_nodes, np.bool_)
     crossing[component[neighbours(simple)[2]]] = True
-    return simple if crossing[component].all() else simple.nodes(crossing[component])
+    crossing = crossing[component]
+    if crossing.all():
+        return simple
+    return simple.nodes(crossing)
 
 
 def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], NDArray[np.bool_]]:
@@ -267,12 +294,17 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], 
     out. ``near`` are the first two neighbours, (N, 2), and ``onward`` is the first part to each, -1 without
     one. ``linked`` marks nodes with an edge.
     """
-    near, onward = (np.full((graph.num_nodes, 2), -1, np.int32) for _ in range(2))
-    out, into = (np.zeros(graph.num_nodes, np.uint8) for _ in range(2))
+    near = np.full((graph.num_nodes, 2), -1, np.int32)
+    onward = np.full((graph.num_nodes, 2), -1, np.int32)
+    out = np.zeros(graph.num_nodes, np.uint8)
+    into = np.zeros(graph.num_nodes, np.uint8)
     for part in parts(graph):
         _note_neighbours(*part, near, onward, out, into)
+
     edges = out + into
-    between = (near[:, 1] >= 0) & ((edges == 2) | (edges == 4)) & (out > 0) & (into > 0)
+    two_neighbours = near[:, 1] >= 0
+    two_or_four_edges = (edges == 2) | (edges == 4)
+    between = two_neighbours & two_or_four_edges & (out > 0) & (into > 0)
     return near, onward, ~between, edges > 0
 
 
@@ -285,14 +317,15 @@ def _note_neighbours(
         out[source[i]] = 5 if source[i] == target[i] else min(out[source[i]] + 1, 5)
         into[target[i]] = min(into[target[i]] + 1, 5)
         for end in range(2 if source[i] != target[i] else 0):
-            here, there = (target[i], source[i]) if end else (source[i], target[i])
-            slot = 0 if near[here, 0] < 0 or near[here, 0] == there else 1
-            if near[here, slot] < 0 or near[here, slot] == there:
-                near[here, slot] = there
-                if end == 0 and onward[here, slot] < 0:
-                    onward[here, slot] = edge[i]
+            node = target[i] if end else source[i]
+            other = source[i] if end else target[i]
+            slot = 0 if near[node, 0] < 0 or near[node, 0] == other else 1
+            if near[node, slot] < 0 or near[node, slot] == other:
+                near[node, slot] = other
+                if end == 0 and onward[node, slot] < 0:
+                    onward[node, slot] = edge[i]
             else:  # a third neighbour
-                out[here] = 5
+                out[node] = 5
 
 
 def _columns(
@@ -302,12 +335,19 @@ def _columns(
     row = edge >> 1
     tags = {key: codes[row] for key, codes in graph.tags.items()}
     if isinstance(graph, StreetGraph):
-        return {**{name: getattr(graph, name)[row] for name in _OF_EDGES}, **tags}
-    places = (axis[end] / UNITS_A_DEGREE for end in (source, target) for axis in (graph.y, graph.x))
+        arrays = {name: getattr(graph, name)[row] for name in _EDGE_ARRAYS}
+        return {**arrays, **tags}
+
+    length = great_circle(
+        graph.y[source] / UNITS_A_DEGREE,
+        graph.x[source] / UNITS_A_DEGREE,
+        graph.y[target] / UNITS_A_DEGREE,
+        graph.x[target] / UNITS_A_DEGREE,
+    )
     return {
         "source": source,
         "target": target,
-        "length": great_circle(*places),
+        "length": length,
         "oneway": (graph.direction[row] != 0).astype(np.int8),
         "reversed": (edge & 1).astype(np.int8),
         **tags,
@@ -323,14 +363,16 @@ def _join(
     """Return one edge a street: lengths added up, values collected; new ones are added to ``known``."""
     street = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     starts = ptr[:-1]
-    return {
+    joined = {
         "source": steps["source"][starts],
         "target": steps["target"][ptr[1:] - 1],
         "length": np.bincount(street, weights=steps["length"]),
         "oneway": _either(steps["oneway"], starts),
         "reversed": _either(steps["reversed"], starts),
-        **{key: _collected(steps[key], starts, street, values[key], known[key]) for key in VALUES},
     }
+    for key in VALUES:
+        joined[key] = _collected(steps[key], starts, street, values[key], known[key])
+    return joined
 
 
 def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
@@ -343,23 +385,29 @@ def _collected(
     codes: I32, starts: I64, street: I64, values: list[Values], known: dict[Values, int]
 ) -> I32:
     """Return one code a street: that of its value, or of the tuple of its sorted distinct values."""
+    # Most streets have one value: the least and the greatest code are equal, no Python is needed.
     joined = np.maximum.reduceat(codes, starts)
     low = np.minimum.reduceat(np.where(codes < 0, np.int32(2**31 - 1), codes), starts)
     mixed = (joined >= 0) & (low < joined)
-    at = np.flatnonzero(mixed[street] & (codes >= 0))
-    # The distinct values of each of these streets, one street after the other.
-    pair = np.unique(street[at] * len(values) + codes[at])
-    of, code = np.divmod(pair, max(len(values), 1))
-    bounds = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(pair)]
-    found: dict[Values, int] = {}
-    several = of[bounds[:-1]].tolist()
-    codes_of = code.tolist()
-    for number, first, stop in zip(several, bounds, bounds[1:], strict=False):
-        these = tuple(codes_of[first:stop])
-        if these not in found:
-            every = {value for one in these for value in values[one]}
-            found[these] = known.setdefault(tuple(sorted(every)), len(known))
-        joined[number] = found[these]
+
+    # The distinct values of each other street, one street after the other.
+    steps = np.flatnonzero(mixed[street] & (codes >= 0))
+    pair = np.unique(street[steps] * len(values) + codes[steps])
+    owner, code = np.divmod(pair, max(len(values), 1))
+    bounds = [*np.flatnonzero(np.diff(owner, prepend=-1)).tolist(), len(pair)]
+
+    # Few combinations serve many streets: each is sorted once.
+    code_of: dict[tuple[int, ...], int] = {}
+    codes_in_turn = code.tolist()
+    mixed_streets = owner[bounds[:-1]].tolist()
+    for number, first, stop in zip(mixed_streets, bounds, bounds[1:], strict=False):
+        combination = tuple(codes_in_turn[first:stop])
+        if combination not in code_of:
+            texts: set[str] = set()
+            for position in combination:
+                texts.update(values[position])
+            code_of[combination] = known.setdefault(tuple(sorted(texts)), len(known))
+        joined[number] = code_of[combination]
     return joined
 
 
@@ -382,25 +430,25 @@ def follow_streets(
     steps = np.empty((3, 4 * len(source) + 1), np.int32)
     size = 0
     for street in range(len(source)):
-        before = source[street]
-        here = target[street]
+        previous = source[street]
+        node = target[street]
         part = edge[street]
         while True:
             if size == steps.shape[1]:
                 steps = np.concatenate((steps, np.empty_like(steps)), axis=1)
-            steps[0, size] = before
-            steps[1, size] = here
+            steps[0, size] = previous
+            steps[1, size] = node
             steps[2, size] = part
             size += 1
-            if endpoint[here]:
+            if endpoint[node]:
                 break
             # It has two neighbours, so the other one is next, also where the street returns to its begin.
-            slot = 1 if near[here, 0] == before else 0
-            part = onward[here, slot]
+            slot = 1 if near[node, 0] == previous else 0
+            part = onward[node, slot]
             if part < 0:
                 break  # one-way streets that meet head-on
-            passed[here] = True
-            before = here
-            here = near[here, slot]
+            passed[node] = True
+            previous = node
+            node = near[node, slot]
         ptr[street + 1] = size
     return ptr, steps[:, :size].copy()

@@ -29,37 +29,48 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     rng = Generator(PCG64(seed))
     graphs = (_graph(i % NUM_CLASSES, rng) for i in range(count))
     sizes = part_sizes(count, PUBLISHED)
-    write_torch_file(
-        folder / FILE, [list(itertools.islice(graphs, size)) for size in sizes.values()]
-    )
+    parts = [list(itertools.islice(graphs, size)) for size in sizes.values()]
+    write_torch_file(folder / FILE, parts)
 
 
 def _graph(label: int, rng: Generator) -> dict[str, NDArray[Any]]:
+    # Cells: nine of ten points of a jittered grid, in no order.
     side = int(rng.integers(10, 13))
-    grid = (
-        np.stack(np.meshgrid(*[np.arange(side)] * 2, indexing="ij"), axis=-1).reshape(-1, 2) + 0.5
-    ) / side
-    pos = np.clip(grid + rng.normal(0, 0.15 / side, grid.shape), 0, 1)
+    steps = np.arange(side)
+    grid = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    middle = (grid + 0.5) / side
+    pos = np.clip(middle + rng.normal(0, 0.15 / side, middle.shape), 0, 1)
     pos = rng.permutation(pos[rng.random(len(pos)) < 0.9])
+
+    # A square or a disc, by the class, in a colour before its complement.
     centre = 0.5 + rng.normal(0, 0.06, 2)
     size = 0.28 + 0.02 * (label % 5)
     offset = np.abs(pos - centre)
-    inside = (offset.max(axis=1) if label % 2 else np.hypot(*offset.T)) < size
+    distance = offset.max(axis=1) if label % 2 else np.hypot(*offset.T)
+    inside = distance < size
     hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / NUM_CLASSES
     front = 0.5 + 0.35 * np.cos(hue + np.array([0.0, 2.1, 4.2]))
-    colour = np.where(inside[:, None], front, 1 - front) + rng.normal(0, 0.06, (len(pos), 3))
-    similar = _similarity(pos)
+    noise = rng.normal(0, 0.06, (len(pos), 3))
+    colour = np.where(inside[:, None], front, 1 - front) + noise
+
     # The eight most similar but for one of the nine, as upstream's; each cell to others.
+    similar = _similarity(pos)
     order = np.argsort(-similar, axis=1, kind="stable")[:, : DEGREE + 1]
     chosen = np.sort(np.delete(order, int(rng.integers(DEGREE + 1)), axis=1), axis=1)
     source = np.repeat(np.arange(len(pos)), DEGREE)
+    target = chosen.reshape(-1)
     return {
-        "x": np.clip(colour, 0, 1).astype(np.float16).astype(np.float32),
-        "edge_index": np.stack([source, chosen.reshape(-1)]).astype(np.int64),
-        "edge_attr": similar[source, chosen.reshape(-1)].astype(np.float16).astype(np.float32),
+        "x": _half(np.clip(colour, 0, 1)),
+        "edge_index": np.stack([source, target]).astype(np.int64),
+        "edge_attr": _half(similar[source, target]),
         "y": np.array([label], np.int64),
-        "pos": pos.astype(np.float16).astype(np.float32),
+        "pos": _half(pos),
     }
+
+
+def _half(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round to half precision, kept in float32, as upstream's features are."""
+    return values.astype(np.float16).astype(np.float32)
 
 
 def _similarity(pos: NDArray[np.float64]) -> NDArray[np.float64]:

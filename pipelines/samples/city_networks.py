@@ -15,12 +15,12 @@ from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.samples.writers import write_torch_file
 
 DEFAULT_NODES: Final = 2_000
-WEST, SOUTH = 10.0, 50.0  #: corner of the city, degrees
+WEST: Final = 10.0  #: corner of the city, degrees
+SOUTH: Final = 50.0
 STEP: Final = 0.001  #: between crossings, degrees
 KEPT: Final = 0.67  #: share of the sides of the grid that are streets
-DEGREE: Final = np.array(
-    [71_500.0, 111_200.0]
-)  #: metres of a degree of longitude and latitude there
+#: Metres of a degree of longitude and latitude there.
+DEGREE: Final = np.array([71_500.0, 111_200.0])
 CATEGORIES: Final = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 
 
@@ -33,21 +33,25 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     n = max(30, DEFAULT_NODES if limit is None else limit)
     rng = Generator(PCG64(seed))
     lon_lat, streets = bent_grid(n, rng)
-    length = np.linalg.norm((lon_lat[streets[0]] - lon_lat[streets[1]]) * DEGREE, axis=1)
+    difference = lon_lat[streets[0]] - lon_lat[streets[1]]
+    length = np.linalg.norm(difference * DEGREE, axis=1)
     columns = [
         length * rng.uniform(1.0, 1.4, len(length)),
         rng.choice([20.0, 30.0, 50.0], len(length)),
     ]
     columns += [_one_hot(rng, len(length), count) for count in CATEGORIES]
-    edge_index, edge_features = symmetrise(streets, np.column_stack(columns).astype(np.float32), n)
+    street_features = np.column_stack(columns).astype(np.float32)
+    edge_index, edge_features = symmetrise(streets, street_features, n)
+
     street_count = np.bincount(edge_index[0], minlength=n)
-    node_features = np.column_stack([lon_lat, street_count, _one_hot(rng, n, 9)]).astype(np.float32)
-    augmented = np.column_stack([node_features, mean_over_streets(edge_index, edge_features, n)])
+    land_use = _one_hot(rng, n, 9)
+    node_features = np.column_stack([lon_lat, street_count, land_use]).astype(np.float32)
+    around = mean_over_streets(edge_index, edge_features, n)
     eccentricity = local_eccentricity(edge_index, edge_features[:, 0], n, quiet=True)
     codes = split_codes(n)
     files: dict[str, NDArray[Any]] = {
         "node_features": node_features,
-        "node_features_augmented": augmented,
+        "node_features_augmented": np.column_stack([node_features, around]),
         "edge_indices": edge_index,
         "edge_features": edge_features,
         "10-chunk_16-hop_node_labels": chunk_labels(eccentricity, 10).astype(np.int64),
@@ -65,36 +69,47 @@ def bent_grid(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.i
     """Return places (n, 2) and streets (2, S) of a connected part of the grid, numbered at random."""
     side = int(np.ceil(np.sqrt(1.7 * n))) + 3
     number = np.arange(side * side).reshape(side, side)
-    pairs = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
-    sides = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in pairs], axis=1)
+    to_the_right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
+    downwards = np.stack([number[:-1].ravel(), number[1:].ravel()])
+    sides = np.concatenate([to_the_right, downwards], axis=1)
     sides = sides[:, rng.random(sides.shape[1]) < KEPT]
-    near: list[list[int]] = [[] for _ in range(side * side)]
-    for a, b in sides.T.tolist():
-        near[a].append(b)
-        near[b].append(a)
-    met: dict[int, None] = {}
-    for start in number.ravel()[side * side // 2 :].tolist():  # until a part is large enough
-        met = {start: None}
-        queue = [start]
-        for u in queue:
-            for v in near[u]:
-                if v not in met and len(met) < n:
-                    met[v] = None
-                    queue.append(v)
-        if len(met) == n:
-            break
-    chosen = np.fromiter(met, np.int64)
+
+    chosen = np.array(_connected_part(sides, side, n))
     new = np.full(side * side, -1)
     new[chosen] = rng.permutation(len(chosen))
     streets = new[sides]
+
     column, row = np.divmod(chosen, side)
     east = column + 0.02 * column**2  # streets get longer
-    places = np.column_stack([east, row]) + rng.uniform(-0.2, 0.2, (len(chosen), 2))
+    shift = rng.uniform(-0.2, 0.2, (len(chosen), 2))
+    places = np.column_stack([east, row]) + shift
     lon_lat = np.empty((len(chosen), 2))
     lon_lat[new[chosen]] = np.array([WEST, SOUTH]) + STEP * places
     return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
 
 
+def _connected_part(sides: NDArray[np.int64], side: int, n: int) -> list[int]:
+    """Return ``n`` crossings that are connected: breadth first, until a start has a part that is large enough."""
+    near: list[list[int]] = [[] for _ in range(side * side)]
+    for a, b in sides.T.tolist():
+        near[a].append(b)
+        near[b].append(a)
+
+    queue: list[int] = []
+    for start in range(side * side // 2, side * side):
+        met = {start}
+        queue = [start]
+        for u in queue:
+            for v in near[u]:
+                if v not in met and len(met) < n:
+                    met.add(v)
+                    queue.append(v)
+        if len(met) == n:
+            break
+    return queue
+
+
 def _one_hot(rng: Generator, rows: int, categories: int) -> NDArray[np.float64]:
     weights = 0.5 ** np.arange(categories)
-    return np.eye(categories)[rng.choice(categories, rows, p=weights / weights.sum())]
+    chosen = rng.choice(categories, rows, p=weights / weights.sum())
+    return np.eye(categories)[chosen]

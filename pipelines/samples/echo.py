@@ -29,32 +29,53 @@ def write_sample(folder: Path, *, task: str, limit: int | None = None, seed: int
     make = _molecule if task in {"charge", "energy"} else _graph
     row = 0
     for part, size in part_sizes(limit or DEFAULT_GRAPHS, _SHARES).items():
-        write_graphs(folder / f"{part}_data.pt", [make(row + i, task, rng) for i in range(size)])
+        graphs = [make(row + i, task, rng) for i in range(size)]
+        write_graphs(folder / f"{part}_data.pt", graphs)
         row += size
 
 
 def _graph(number: int, _task: str, rng: Generator) -> dict[str, NDArray[Any]]:
     topologies = list(TOPOLOGIES.values())
+    make_topology = topologies[number % len(topologies)]
     nodes = 2 * int(rng.integers(9, 21))
-    edges = _both_ways(rng.permutation(nodes)[topologies[number % len(topologies)](nodes, rng)])
-    there = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=(nodes, nodes))
-    apart = shortest_path(there.tocsr(), unweighted=True)
+    order = rng.permutation(nodes)
+    edges = _both_ways(order[make_topology(nodes, rng)])
+
+    adjacency = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=(nodes, nodes))
+    distance = shortest_path(adjacency.tocsr(), unweighted=True)
     source = int(rng.integers(nodes))
-    x = np.stack([np.arange(nodes) == source, rng.random(nodes)], axis=1)
-    y = np.stack([apart.max(1), np.full(nodes, apart.max()), apart[source]], axis=1)
-    return {"x": x.astype(np.float32), "edge_index": edges, "y": y.astype(np.float32)}
+    is_source = np.arange(nodes) == source
+    x = np.stack([is_source, rng.random(nodes)], axis=1)
+    diameter = np.full(nodes, distance.max())
+    y = np.stack([distance.max(1), diameter, distance[source]], axis=1)
+    return {
+        "x": x.astype(np.float32),
+        "edge_index": edges,
+        "y": y.astype(np.float32),
+    }
 
 
 def _molecule(_number: int, task: str, rng: Generator) -> dict[str, NDArray[Any]]:
     atoms = int(rng.integers(30, 60))
     edges = _both_ways(tree(atoms, rng))
-    x = np.stack([rng.choice(_ATOMS, atoms), 10 * rng.random(atoms)], axis=1)
+    number = rng.choice(_ATOMS, atoms)
+    x = np.stack([number, 10 * rng.random(atoms)], axis=1)
+
     bonds = edges.shape[1] // 2
-    attr = np.tile(np.stack([rng.integers(1, 4, bonds), 1 + rng.random(bonds) / 2], axis=1), (2, 1))
-    y = x[:, :1].sum(keepdims=True)
-    y = np.log10(y) if task == "energy" else (x[:, :1] - x[:, :1].mean()) / 10
-    found = {"x": x, "edge_attr": attr, "y": y}
-    return {name: array.astype(np.float32) for name, array in found.items()} | {"edge_index": edges}
+    kind = rng.integers(1, 4, bonds)
+    bond_length = 1 + rng.random(bonds) / 2
+    attr = np.tile(np.stack([kind, bond_length], axis=1), (2, 1))
+
+    numbers = x[:, :1]
+    y = (numbers - numbers.mean()) / 10
+    if task == "energy":
+        y = np.log10(numbers.sum(keepdims=True))
+    return {
+        "x": x.astype(np.float32),
+        "edge_attr": attr.astype(np.float32),
+        "y": y.astype(np.float32),
+        "edge_index": edges,
+    }
 
 
 def _both_ways(edges: NDArray[np.int64]) -> NDArray[np.int64]:

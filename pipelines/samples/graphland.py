@@ -27,33 +27,35 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     n = max(30, DEFAULT_STREETS if limit is None else limit)
     rng = Generator(PCG64(seed))
     _, streets = bent_grid(n, rng)
-    both = rng.random(streets.shape[1]) < 0.3
-    edges = np.concatenate([streets, streets[::-1, both]], axis=1)
+    both_ways = rng.random(streets.shape[1]) < 0.3
+    edges = np.concatenate([streets, streets[::-1, both_ways]], axis=1)
+
     length = rng.lognormal(4, 0.7, n)
     allowed = rng.choice([20, 30, 50, 80], n)
     surface = rng.integers(1, 5, n)
-    around = np.bincount(edges[0], length[edges[1]], n) / np.maximum(
-        np.bincount(edges[0], minlength=n), 1
-    )
-    speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + rng.normal(0, 2, n)
-    numbers = [length, allowed, rng.beta(2, 2, n)]
-    for column in (*numbers[:1], *numbers[2:], speed):
+    degree = np.maximum(np.bincount(edges[0], minlength=n), 1)
+    around = np.bincount(edges[0], length[edges[1]], n) / degree
+    noise = rng.normal(0, 2, n)
+    speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + noise
+    paved = rng.beta(2, 2, n)
+    for column in (length, paved, speed):
         column[rng.random(n) < MISSING] = np.nan
-    columns = [*numbers, rng.integers(0, 2, n), surface]
+    bus = rng.integers(0, 2, n)
+
     folder.mkdir(parents=True, exist_ok=True)
     info = ["# SAMPLE: generated, not the real data", "dataset_name: sample", "task: regression"]
-    for kind, names in (
-        ("numerical", NUMERICAL),
-        ("fraction", NUMERICAL[2:]),
-        ("categorical", CATEGORICAL),
-    ):
+    kinds = {"numerical": NUMERICAL, "fraction": NUMERICAL[2:], "categorical": CATEGORICAL}
+    for kind, names in kinds.items():
         info += [f"{kind}_features_names:", *(f"- {name}" for name in names)]
-    (folder / "info.yaml").write_text("\n".join([*info, "target_name: sample_speed\n"]), "ascii")
+    info.append("target_name: sample_speed\n")
+    (folder / "info.yaml").write_text("\n".join(info), "ascii")
+
+    columns = (length, allowed, paved, bus, surface)
     tables = {"features": dict(zip((*NUMERICAL, *CATEGORICAL), columns, strict=True))}
     tables["targets"] = {"sample_speed": speed}
     for rule, (train, val) in SPLITS.items():
-        place = rng.permutation(n) / n
-        part = (place >= train).astype(int) + (place >= train + val)
+        draw = rng.permutation(n) / n
+        part = (draw >= train).astype(int) + (draw >= train + val)
         tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
     for name, table in tables.items():
         rows = zip(range(n), *(values.tolist() for values in table.values()), strict=True)
@@ -63,9 +65,13 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
 def _write(path: Path, header: list[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write a table, a value that is not known as nothing."""
-    lines = [",".join(header), *(",".join(map(_text, row)) for row in rows)]
-    path.write_text("\n".join([*lines, ""]), "ascii")
+    lines = [",".join(header)]
+    lines += [",".join(map(_text, row)) for row in rows]
+    lines.append("")
+    path.write_text("\n".join(lines), "ascii")
 
 
 def _text(value: Any) -> str:
-    return f"{value:.6g}".replace("nan", "") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}".replace("nan", "")
+    return str(value)

@@ -33,11 +33,14 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     names: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for i, kind in zip(range(count), itertools.cycle(KINDS), strict=False):
         digest = hashlib.sha256(f"sample {seed} {i}".encode()).hexdigest().upper()
-        name = f"{kind}/{KINDS[kind][0]}/{digest}"
+        family = KINDS[kind][0]
+        name = f"{kind}/{family}/{digest}"
         path = folder / f"{name}.edgelist"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_text(_edges(kind, rng), digest), encoding="ascii", newline="\n")
+        text = _text(_edges(kind, rng), digest)
+        path.write_text(text, encoding="ascii", newline="\n")
         names[kind].append(name)
+
     (folder / "type").mkdir()
     for part, listed in _lists(names, rng).items():
         text = "".join(f"{name}\n" for name in listed)
@@ -48,43 +51,54 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     """Make the calls of one app, (2, E), each once, in the order of the callers."""
     _, low, high, calls, unevenness, leaves = KINDS[kind]
     functions = int(rng.integers(low, high + 1))
-    numbers = np.sort(rng.permutation(functions + functions // 12 + 1)[:functions])
+    # Some numbers are missing, and the last one is that of a function that calls itself and nothing else.
+    lonely = functions + functions // 12 + 1
+    numbers = np.sort(rng.permutation(lonely)[:functions])
+
     popularity = (1.0 + np.arange(functions)) ** -unevenness
     popularity = rng.permutation(popularity / popularity.sum())
-    degree = np.where(
-        rng.random(functions) >= leaves, 1 + rng.poisson(calls / (1 - leaves), functions), 0
-    )
-    source = np.repeat(np.arange(functions), degree)
+    is_caller = rng.random(functions) >= leaves
+    degree = 1 + rng.poisson(calls / (1 - leaves), functions)
+    source = np.repeat(np.arange(functions), np.where(is_caller, degree, 0))
     target = rng.choice(functions, len(source), p=popularity)
+
     # Each calls one near it, too: the graph hangs together.
     near = np.arange(1, functions)
-    source = np.concatenate([source, near])
-    target = np.concatenate([target, near - 1 - rng.integers(0, np.minimum(near, 8))])
-    alone = rng.permutation(functions)[: 1 + functions // 200]  # recursive functions
-    source = np.concatenate([source, alone])
-    target = np.concatenate([target, alone])
-    lonely = functions + functions // 12 + 1  # calls itself and nothing else
-    pairs = np.unique(np.stack([numbers[source], numbers[target]]), axis=1)
-    return np.concatenate([pairs, [[lonely], [lonely]]], axis=1) if rng.random() < 0.3 else pairs
+    before = near - 1 - rng.integers(0, np.minimum(near, 8))
+    recursive = rng.permutation(functions)[: 1 + functions // 200]
+    source = numbers[np.concatenate([source, near, recursive])]
+    target = numbers[np.concatenate([target, before, recursive])]
+    pairs = np.unique(np.stack([source, target]), axis=1)
+    if rng.random() < 0.3:
+        pairs = np.concatenate([pairs, [[lonely], [lonely]]], axis=1)
+    return pairs
 
 
 def _text(edges: NDArray[np.int64], digest: str) -> str:
-    return (
-        "# Directed graph (each unordered pair of nodes is saved once)\n"
-        "# Function call graph of malicious Android APK\n"
-        f"# SHA-256: {digest}\n"
-        f"# Nodes: {len(np.unique(edges))}, Edges: {edges.shape[1]}\n"
-        "# FromNodeId\tToNodeId\n"
-    ) + "".join(f"{u}\t{v}\n" for u, v in edges.T.tolist())
+    lines = [
+        "# Directed graph (each unordered pair of nodes is saved once)\n",
+        "# Function call graph of malicious Android APK\n",
+        f"# SHA-256: {digest}\n",
+        f"# Nodes: {len(np.unique(edges))}, Edges: {edges.shape[1]}\n",
+        "# FromNodeId\tToNodeId\n",
+    ]
+    lines += [f"{u}\t{v}\n" for u, v in edges.T.tolist()]
+    return "".join(lines)
 
 
 def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
     """Deal each type to the parts by the published shares; a part is empty only where there are few."""
     parts: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for position in range(max(map(len, names.values()))):
-        place = (position * 3) % 10  # 7 of 10 to train, 1 to val, 2 to test, spread
-        part = "val" if place == 3 else "test" if place in {6, 9} else "train"
-        parts[part] += [listed[position] for listed in names.values() if position < len(listed)]
+        # 7 of 10 to train, 1 to val, 2 to test, spread.
+        turn = (position * 3) % 10
+        part = "train"
+        if turn == 3:
+            part = "val"
+        elif turn in {6, 9}:
+            part = "test"
+        for listed in names.values():
+            parts[part] += listed[position : position + 1]
     for listed in parts.values():
         rng.shuffle(listed)
     return parts

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 DEFAULT_INTERSECTIONS = 400
-WEST, SOUTH = 10.0, 50.0  #: corner of the city, degrees
+WEST = 10.0  #: corner of the city, degrees
+SOUTH = 50.0
 STEP = 0.001  #: between crossings, degrees
 USES = (
     "residential", "commercial", "grass", "retail", "industrial", "forest", "farmland", "railway", "basin",
@@ -44,32 +45,43 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
             return number
 
         # Crossings, then the bends of the streets to the east and to the north of each.
-        for (kind, i, j), number in zip(np.ndindex(3, side, side), itertools.count(1)):
-            row, column = (j, i) if kind == 2 else (i, j)
-            (east, north), (dx, dy) = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5))[kind], shift[kind, i, j]
-            location = (WEST + STEP * (column + east + dx), SOUTH + STEP * (row + north + dy))
-            writer.add_node(make.Node(id=number, version=1, location=location))
+        offsets = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5))
+        for number, (kind, i, j) in enumerate(np.ndindex(3, side, side), 1):
+            row = i
+            column = j
+            if kind == 2:
+                row = j
+                column = i
+            east, north = offsets[kind]
+            dx, dy = shift[kind, i, j]
+            lon = WEST + STEP * (column + east + dx)
+            lat = SOUTH + STEP * (row + north + dy)
+            writer.add_node(make.Node(id=number, version=1, location=(lon, lat)))
+
         for axis, lines in enumerate((crossing, crossing.T)):
             for row, line in enumerate(lines):
-                for place in range(side - 1):
-                    if generator.random() >= 0.15:  # else a gap: blocks of different sizes
-                        nodes = line[place], bends[axis, row, place], line[place + 1]
-                        add_way(nodes, _street(generator))
-        blocks = [(i, j) for i in range(0, side - 1, 2) for j in range(0, side - 1, 2)]
+                for column in range(side - 1):
+                    if generator.random() < 0.15:
+                        continue  # a gap: blocks of different sizes
+                    nodes = line[column], bends[axis, row, column], line[column + 1]
+                    add_way(nodes, _street(generator))
+
+        blocks = list(itertools.product(range(0, side - 1, 2), repeat=2))
         for i, j in blocks:
             ring = crossing[[i, i, i + 1, i + 1, i], [j, j + 1, j + 1, j, j]]
-            # The last one has its use on a relation, as areas with holes do.
-            use = USES[generator.integers(len(USES))]
-            last = add_way(ring, {"landuse": use} if (i, j) != blocks[-1] else {})
+            tags = {"landuse": USES[generator.integers(len(USES))]}
+            if (i, j) == blocks[-1]:
+                tags = {}  # its use is on a relation, as that of areas with holes
+            last = add_way(ring, tags)
         tags = {"type": "multipolygon", "landuse": "recreation_ground"}
-        writer.add_relation(
-            make.Relation(id=1, version=1, members=[("w", last, "outer")], tags=tags)
-        )
+        members = [("w", last, "outer")]
+        writer.add_relation(make.Relation(id=1, version=1, members=members, tags=tags))
 
 
 def _street(generator: Generator) -> dict[str, str]:
     weights = 0.6 ** np.arange(len(KINDS))
-    tags = {"highway": KINDS[generator.choice(len(KINDS), p=weights / weights.sum())]}
+    kind = generator.choice(len(KINDS), p=weights / weights.sum())
+    tags = {"highway": KINDS[kind]}
     if generator.random() < 0.2:
         tags["oneway"] = "yes"
     if generator.random() < 0.4:

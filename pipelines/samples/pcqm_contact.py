@@ -7,6 +7,7 @@ conformer, chance decides which pairs of atoms at least five bonds apart touch; 
 from __future__ import annotations
 
 import gzip
+import itertools
 import pickle
 from pathlib import Path
 
@@ -30,10 +31,13 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         text, atoms, contacts = _molecule(rng)
         lines.append(f"{len(lines) - 1}\t{text}")
         # One row in six is used, and of these the ones with contacts.
-        lines += [f"{len(lines) - 1 + i}\t[H][H]" for i in range(EVERY - 1)]
-        sizes += [atoms] if contacts else []
+        for _ in range(EVERY - 1):
+            lines.append(f"{len(lines) - 1}\t[H][H]")
+        if contacts:
+            sizes.append(atoms)
     text = "\n".join(lines) + "\n"
     (folder / TABLE).write_bytes(gzip.compress(text.encode(), mtime=0))
+
     by_size = np.argsort(sizes, kind="stable")
     held = max(1, count // 20) if count > 2 else 0  # molecules of val, and of test: a twentieth
     parts = {"train": count - 2 * held, "val": held, "test": held}
@@ -47,29 +51,32 @@ def _molecule(rng: Generator) -> tuple[str, int, int]:
     """Make one molecule: its extended SMILES, number of atoms, number of contacts."""
     elements = [*rng.choice(["C", "C", "C", "N", "O"], size=int(rng.integers(5, 13)))]
     elements[0] = elements[-1] = "C"
-    depth: list[int] = []  # place in the chain of each atom, in the order of the text
+    depth: list[int] = []  # position in the chain of each atom, in the order of the text
     hydrogen: list[bool] = []
     words = []
-    for place, element in enumerate(elements):
-        neighbours = 1 if place in {0, len(elements) - 1} else 2
+    for position, element in enumerate(elements):
+        neighbours = 1 if position in {0, len(elements) - 1} else 2
         open_ends = VALENCE[str(element)] - neighbours
         words.append(f"[{element}]" + "([H])" * open_ends)
-        depth += [place] + [place] * open_ends
+        depth += [position] * (1 + open_ends)
         hydrogen += [False] + [True] * open_ends
-    pairs = [
-        (i, j)
-        for i in range(len(depth))
-        for j in range(i + 1, len(depth))
-        if depth[j] - depth[i] >= 5
-        and rng.random() < (0.06 if hydrogen[i] and hydrogen[j] else 0.01)
-    ]
+
     contacts: dict[int, list[str]] = {}
-    for number, pair in enumerate(pairs):
-        for atom in pair:
-            contacts.setdefault(atom, []).append(str(number))
+    number = 0
+    for i, j in itertools.combinations(range(len(depth)), 2):
+        if depth[j] - depth[i] < 5:
+            continue
+        chance = 0.06 if hydrogen[i] and hydrogen[j] else 0.01
+        if rng.random() < chance:
+            contacts.setdefault(i, []).append(str(number))
+            contacts.setdefault(j, []).append(str(number))
+            number += 1
+
     # A semicolon is written as RDKit writes it.
-    properties = [
-        f"{atom}.contact.{'&#59;'.join(numbers)}" for atom, numbers in sorted(contacts.items())
-    ]
-    extension = f" |atomProp:{':'.join(properties)}|" if properties else ""
-    return "".join(words) + extension, len(depth), len(pairs)
+    properties = []
+    for atom, numbers in sorted(contacts.items()):
+        properties.append(f"{atom}.contact.{'&#59;'.join(numbers)}")
+    extension = ""
+    if properties:
+        extension = f" |atomProp:{':'.join(properties)}|"
+    return "".join(words) + extension, len(depth), number

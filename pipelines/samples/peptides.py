@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -46,23 +47,22 @@ def write_sample(
     count = limit or DEFAULT_PEPTIDES
     rng = Generator(PCG64(seed))
     chains = [_chain(rng) for _ in range(count)]
-    composition = np.array(
-        [[chain.upper().count(code) for code in SIDE_CHAINS] for chain in chains], float
-    )
+    composition = np.zeros((count, len(SIDE_CHAINS)))
+    for row, chain in enumerate(chains):
+        composition[row] = [chain.upper().count(code) for code in SIDE_CHAINS]
+
     header = ["", "smiles", "peptide_seq", *columns]
+    more: list[list[Any]] = []
     if len(columns) == 1:
         header.append("identifier")
-        more = [
-            [str(row), 3 * i + 4]
-            for i, row in enumerate(_labels(composition, NUM_LABELS, rng).tolist())
-        ]
+        for i, labels in enumerate(_labels(composition, NUM_LABELS, rng).tolist()):
+            more.append([str(labels), 3 * i + 4])
     else:
-        more = [
-            [repr(value) for value in row]
-            for row in _targets(composition, len(columns), rng).tolist()
-        ]
+        targets = _targets(composition, len(columns), rng).tolist()
+        more += [list(map(repr, row)) for row in targets]
     rows = [[i, smiles(chain, rng), chain, *more[i]] for i, chain in enumerate(chains)]
     (folder / table).write_bytes(gzip.compress(csv_bytes(header, rows), mtime=0))
+
     dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
     listed = {part: np.sort(rows) for part, rows in dealt.items()}
     (folder / lists).write_bytes(pickle.dumps(listed, protocol=4))
@@ -73,15 +73,18 @@ def smiles(chain: str, rng: Generator) -> str:
     parts = []
     for code in chain:
         residue = code.upper()
-        charged = residue in CHARGED and rng.random() < 0.15
-        side = CHARGED[residue] if charged else SIDE_CHAINS[residue]
+        side = SIDE_CHAINS[residue]
+        if residue in CHARGED and rng.random() < 0.15:
+            side = CHARGED[residue]
         if residue == "G":
             parts.append("NCC(=O)")
         elif residue == "P":
             parts.append("N1CCC[C@H]1C(=O)")
         else:
-            parts.append(f"N[{'C@H' if code.islower() else 'C@@H'}]({side})C(=O)")
-    return "".join(parts) + ("N" if rng.random() < 0.3 else "O")
+            centre = "C@H" if code.islower() else "C@@H"
+            parts.append(f"N[{centre}]({side})C(=O)")
+    parts.append("N" if rng.random() < 0.3 else "O")
+    return "".join(parts)
 
 
 def _chain(rng: Generator) -> str:
@@ -89,17 +92,19 @@ def _chain(rng: Generator) -> str:
     # Few kinds of residues per peptide: compositions differ, as those of functions do.
     weights = rng.dirichlet(np.full(len(codes), 0.35))
     length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
-    chain = rng.choice(codes, size=length, p=weights)
+    chain = rng.choice(codes, size=length, p=weights).tolist()
     small = rng.random(length) < 0.08
-    return "".join(
-        code.lower() if low else str(code) for code, low in zip(chain, small, strict=True)
-    )
+    for i in np.flatnonzero(small):
+        chain[i] = chain[i].lower()
+    return "".join(chain)
 
 
 def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:
     """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
     share = composition / composition.sum(axis=1, keepdims=True)
-    score = share[:, :count] + share[:, ::-1][:, :count] + rng.normal(0, 0.02, (len(share), count))
+    opposite = share[:, ::-1]
+    noise = rng.normal(0, 0.02, (len(share), count))
+    score = share[:, :count] + opposite[:, :count] + noise
     labels: NDArray[np.int64] = (score > 0.16).astype(np.int64)
     labels[np.arange(len(labels)), score.argmax(axis=1)] = 1
     return labels

@@ -34,9 +34,19 @@ KINDS = (
     "pantry",
     "storage",
 )
-CEILING, FLOOR, WALL, BEAM, COLUMN, WINDOW, DOOR, TABLE, CHAIR, SOFA, BOOKCASE, BOARD, CLUTTER = (
-    range(13)
-)
+CEILING = 0
+FLOOR = 1
+WALL = 2
+BEAM = 3
+COLUMN = 4
+WINDOW = 5
+DOOR = 6
+TABLE = 7
+CHAIR = 8
+SOFA = 9
+BOOKCASE = 10
+BOARD = 11
+CLUTTER = 12
 COLORS = np.array(
     [
         (224, 222, 214), (126, 104, 84), (203, 199, 183), (170, 158, 140), (150, 152, 158), (150, 190, 214),
@@ -61,15 +71,31 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     while batch := list(itertools.islice(blocks, BLOCKS_PER_FILE)):
         names, data, label = zip(*batch, strict=True)
         rooms += names
-        files.append(f"{ROOT}/ply_data_all_{len(files)}.h5")
+        file_name = f"ply_data_all_{len(files)}.h5"
+        files.append(f"{ROOT}/{file_name}")
+
         # As pointnet utils/data_prep_util.py::save_h5: gzip 4 and 1, chunks chosen by h5py.
-        with h5py.File(folder / Path(files[-1]).name, "w", libver="earliest") as file:
-            file.create_dataset("data", data=np.array(data), compression="gzip", compression_opts=4)
+        with h5py.File(folder / file_name, "w", libver="earliest") as file:
             file.create_dataset(
-                "label", data=np.array(label), compression="gzip", compression_opts=1
+                "data",
+                data=np.array(data),
+                compression="gzip",
+                compression_opts=4,
             )
-    for name, lines in (("all_files.txt", files), ("room_filelist.txt", rooms)):
-        (folder / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+            file.create_dataset(
+                "label",
+                data=np.array(label),
+                compression="gzip",
+                compression_opts=1,
+            )
+
+    _write_lines(folder / "all_files.txt", files)
+    _write_lines(folder / "room_filelist.txt", rooms)
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_bytes(text.encode())
 
 
 def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
@@ -84,16 +110,13 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], N
             rng = Generator(PCG64([seed, area, number]))
             cloud, label, extent = make_room(rng)
             corners = windows(extent[:2].tolist(), WIDTH)
-            places = (
-                np.linspace(0, len(corners) - 1, min(wanted, most, len(corners)))
-                .round()
-                .astype(int)
-            )
-            cut = list(_cut(cloud, label, [corners[i] for i in places], rng))
+            count = min(wanted, most, len(corners))
+            spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
+            blocks = list(_cut(cloud, label, [corners[i] for i in spread], rng))
             kind = KINDS[int(rng.integers(len(KINDS)))]
-            for x, y in cut:
+            for x, y in blocks:
                 yield f"Area_{area}_{kind}_{number}", x, y
-            wanted -= len(cut)
+            wanted -= len(blocks)
 
 
 def area_sizes(total: int) -> list[int]:
@@ -101,13 +124,15 @@ def area_sizes(total: int) -> list[int]:
 
     No area is empty where there are six blocks or more; with fewer, areas 1 and 6 come first.
     """
-    exact = [total * blocks / sum(AREA_BLOCKS) for blocks in AREA_BLOCKS]
+    published = sum(AREA_BLOCKS)
+    exact = [total * blocks / published for blocks in AREA_BLOCKS]
     sizes = [int(share) for share in exact]
     for area in (0, 5, 4, 1, 3, 2)[:total]:
         sizes[area] = max(sizes[area], 1)
-    for area in sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))[
-        : max(total - sum(sizes), 0)
-    ]:
+
+    missing = max(total - sum(sizes), 0)
+    by_remainder = sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))
+    for area in by_remainder[:missing]:
         sizes[area] += 1
     return sizes
 
@@ -127,10 +152,12 @@ def _cut(
         first, last = np.searchsorted(cloud[:, 0], [left, left + WIDTH])
         strip = cloud[first:last, 1]
         inside = first + np.flatnonzero((strip >= front) & (strip <= front + WIDTH))
-        if len(inside) >= FEWEST:
-            rows = draw(inside, BLOCK_POINTS, rng)
-            centred, share = normalised(cloud[:, :3], rows, WIDTH, top)
-            yield np.hstack([centred, cloud[rows, 3:].astype(np.float32), share]), label[rows]
+        if len(inside) < FEWEST:
+            continue
+        rows = draw(inside, BLOCK_POINTS, rng)
+        centred, share = normalised(cloud[:, :3], rows, WIDTH, top)
+        colour = cloud[rows, 3:].astype(np.float32)
+        yield np.hstack([centred, colour, share]), label[rows]
 
 
 Vector = tuple[float, float, float]
@@ -146,16 +173,20 @@ class _Scene:
 
     def box(self, label: int, low: Vector, size: Vector) -> None:
         """Add the faces of a box; a size of 0 on one axis gives one face."""
-        (x, y, z), (dx, dy, dz) = low, size
+        x, y, z = low
+        dx, dy, dz = size
         ex = (dx, 0.0, 0.0)
         ey = (0.0, dy, 0.0)
         ez = (0.0, 0.0, dz)
-        for u, v, (nx, ny, nz) in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
-            if max(u) > 0 and max(v) > 0:
-                for shift in (0.0, 1.0) if max(nx, ny, nz) > 0 else (0.0,):
-                    self.corner.append((x + shift * nx, y + shift * ny, z + shift * nz))
-                    self.edges.append((u, v))
-                    self.label.append(label)
+        for u, v, normal in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
+            if max(u) == 0 or max(v) == 0:
+                continue
+            nx, ny, nz = normal
+            shifts = (0.0, 1.0) if max(normal) > 0 else (0.0,)
+            for shift in shifts:
+                self.corner.append((x + shift * nx, y + shift * ny, z + shift * nz))
+                self.edges.append((u, v))
+                self.label.append(label)
 
 
 def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.float64]]:
@@ -164,17 +195,24 @@ def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], N
     scene = _furnish(extent, rng)
     corner = np.array(scene.corner)
     label = np.array(scene.label, np.uint8)
-    u, v = (np.array([edge[i] for edge in scene.edges]) for i in (0, 1))
-    areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+    u = np.array([first for first, _ in scene.edges])
+    v = np.array([second for _, second in scene.edges])
+
     # Points a square metre: some blocks have more than 4,096 points, some fewer.
+    areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
     counts = np.ceil(areas * rng.uniform(700, 1_800)).astype(int)
     face = np.repeat(np.arange(len(counts)), counts)
-    xyz = corner[face] + rng.random((len(face), 1)) * u[face] + rng.random((len(face), 1)) * v[face]
+    along_u = rng.random((len(face), 1)) * u[face]
+    along_v = rng.random((len(face), 1)) * v[face]
+    xyz = corner[face] + along_u + along_v
     xyz = np.clip(xyz + rng.normal(0.0, 0.004, xyz.shape), 0.0, extent)
     xyz = np.round(xyz - xyz.min(axis=0), 3)
+
+    # One tint a room, one shade a face, noise a point.
     tint = rng.normal(0.0, 8.0, 3)
     shade = rng.normal(0.0, 10.0, (len(counts), 3))
-    rgb = COLORS[label][face] + tint + shade[face] + rng.normal(0.0, 6.0, xyz.shape)
+    noise = rng.normal(0.0, 6.0, xyz.shape)
+    rgb = COLORS[label][face] + tint + shade[face] + noise
     rgb = np.clip(np.round(rgb), 0, 255) / 255.0
     return np.concatenate([xyz, rgb], axis=1), label[face], extent
 
@@ -191,7 +229,8 @@ def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
     scene.box(WALL, (x, 0, 0), (0, y, z))
 
     def along(length: float, size: float) -> float:
-        return float(rng.uniform(0.2, max(0.25, length - size - 0.2)))
+        last = max(0.25, length - size - 0.2)
+        return float(rng.uniform(0.2, last))
 
     # On the walls, a few centimetres into the room so that they hide the wall behind them.
     scene.box(DOOR, (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
@@ -199,28 +238,35 @@ def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
     scene.box(BOARD, (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
     scene.box(BOOKCASE, (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
     scene.box(COLUMN, (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
+
     for _ in range(int(rng.integers(1, 3))):
         scene.box(BEAM, (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
     if rng.random() < 0.8:
-        low = (along(x, 1.7), along(y, 0.85), 0.0)
-        scene.box(SOFA, low, (1.7, 0.85, 0.42))
-        scene.box(SOFA, (low[0], low[1], 0.42), (1.7, 0.2, 0.4))
+        left = along(x, 1.7)
+        front = along(y, 0.85)
+        scene.box(SOFA, (left, front, 0.0), (1.7, 0.85, 0.42))
+        scene.box(SOFA, (left, front, 0.42), (1.7, 0.2, 0.4))
     for _ in range(int(rng.integers(1, 4))):
-        left = along(x, 1.5)
-        front = along(y, 0.8)
-        scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
-        for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
-            scene.box(TABLE, (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
-        scene.box(
-            CLUTTER, (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, float(rng.uniform(0.1, 0.4)))
-        )
-        for side in range(int(rng.integers(1, 3))):
-            seat = (left + 0.2 + 0.7 * side, front - 0.35)
-            scene.box(CHAIR, (*seat, 0.42), (0.45, 0.45, 0.06))
-            scene.box(CHAIR, (*seat, 0.48), (0.45, 0.05, 0.42))
-            scene.box(CHAIR, (seat[0] + 0.2, seat[1] + 0.2, 0), (0.06, 0.06, 0.42))
+        _add_table(scene, along(x, 1.5), along(y, 0.8), rng)
     for _ in range(int(rng.integers(1, 4))):
-        size = rng.uniform(0.2, 0.6, 3)
-        low = (along(x, 0.6), along(y, 0.6), 0.0)
-        scene.box(CLUTTER, low, (float(size[0]), float(size[1]), float(size[2])))
+        dx, dy, dz = rng.uniform(0.2, 0.6, 3).tolist()
+        left = along(x, 0.6)
+        front = along(y, 0.6)
+        scene.box(CLUTTER, (left, front, 0.0), (dx, dy, dz))
     return scene
+
+
+def _add_table(scene: _Scene, left: float, front: float, rng: Generator) -> None:
+    """Add a table on four legs with something on it, and one or two chairs."""
+    scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
+    for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
+        scene.box(TABLE, (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
+    height = float(rng.uniform(0.1, 0.4))
+    scene.box(CLUTTER, (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, height))
+
+    for side in range(int(rng.integers(1, 3))):
+        x = left + 0.2 + 0.7 * side
+        y = front - 0.35
+        scene.box(CHAIR, (x, y, 0.42), (0.45, 0.45, 0.06))
+        scene.box(CHAIR, (x, y, 0.48), (0.45, 0.05, 0.42))
+        scene.box(CHAIR, (x + 0.2, y + 0.2, 0), (0.06, 0.06, 0.42))

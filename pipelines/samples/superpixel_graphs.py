@@ -31,24 +31,26 @@ def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: in
     count = limit or DEFAULT_PICTURES
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
-    made = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
+    pictures = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
     held = 2 * count // 5
-    train = made[: count - held]
-    pool = made[count - held :]
+    pool = pictures[count - held :]
+    val_size = held - held // 2
     if coco:
-        halves = np.arange(held - held // 2), np.arange(held - held // 2, held)
+        val = np.arange(val_size)
+        test = np.arange(val_size, held)
     else:
-        classes = np.array([np.bincount(y, minlength=len(ids)) for *_, y in pool]).reshape(
-            held, len(ids)
-        )
-        halves = stratified_draw(meta_labels(classes, 0), held - held // 2)
+        classes = np.zeros((held, len(ids)), np.int64)
+        for row, (*_, y) in enumerate(pool):
+            classes[row] = np.bincount(y, minlength=len(ids))
+        val, test = stratified_draw(meta_labels(classes, 0), val_size)
+
     parts = {
-        "train": train,
-        "val": [pool[i] for i in halves[0]],
-        "test": [pool[i] for i in halves[1]],
+        "train": pictures[: count - held],
+        "val": [pool[i] for i in val],
+        "test": [pool[i] for i in test],
     }
+    dtype = np.uint8 if coco else np.int32
     for name, chosen in parts.items():
-        dtype = np.uint8 if coco else np.int32
         graphs = ((x, attr, edges, ids[y].astype(dtype)) for x, attr, edges, y in chosen)
         write_pickled_list(folder / f"{name}.pickle", graphs)
 
@@ -58,34 +60,36 @@ def make_picture(number: int, classes: int, rng: Generator, *, side: tuple[int, 
 
     ``side`` is the least and the largest number of cells along a side of the grid.
     """
-    columns, rows = (
-        (1, 1) if number == 1 else (int(n) for n in rng.integers(*side, 2, endpoint=True))
-    )
-    cells = np.stack(
-        np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"), axis=-1
-    ).reshape(-1, 2)
-    centre = (
-        (cells + 0.5 + rng.uniform(-0.2, 0.2, cells.shape))
-        * np.array(SIZES[::-1])
-        / (rows, columns)
-    )
+    columns = 1
+    rows = 1
+    if number != 1:
+        columns, rows = rng.integers(*side, 2, endpoint=True).tolist()
+    grid = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
+    cells = np.stack(grid, axis=-1).reshape(-1, 2)
+    shift = rng.uniform(-0.2, 0.2, cells.shape)
+    height_width = np.array(SIZES[::-1])
+    centre = (cells + 0.5 + shift) * height_width / (rows, columns)
+
     y = np.zeros(len(cells), np.int64)
     for thing in range(1 + int(rng.random() < 0.3)):
-        kind = (number if thing == 0 else int(rng.integers(classes))) % (classes - 1) + 1
-        place = rng.uniform(0.3, 0.7, 2) * SIZES[::-1]
-        y[np.linalg.norm((centre - place) / SIZES[::-1], axis=1) < rng.uniform(0.15, 0.3)] = kind
+        kind = number if thing == 0 else int(rng.integers(classes))
+        middle = rng.uniform(0.3, 0.7, 2) * SIZES[::-1]
+        distance = np.linalg.norm((centre - middle) / SIZES[::-1], axis=1)
+        y[distance < rng.uniform(0.15, 0.3)] = kind % (classes - 1) + 1
+
     hue = 2 * np.pi * y[:, None] / classes + np.array([0.0, 2.1, 4.2])
-    mean = np.clip(
-        0.5 + 0.35 * np.cos(hue) * (y > 0)[:, None] + rng.normal(0, 0.05, hue.shape), 0, 1
-    )
+    colour = 0.35 * np.cos(hue) * (y > 0)[:, None]  # the background is grey
+    mean = np.clip(0.5 + colour + rng.normal(0, 0.05, hue.shape), 0, 1)
     spread = rng.uniform(0.01, 0.1, mean.shape)
-    x = np.hstack(
-        [mean, spread, np.clip(mean + 3 * spread, 0, 1), np.clip(mean - 3 * spread, 0, 1), centre]
-    )
-    edges = _grid_edges(rows, columns) if len(cells) > 1 else np.zeros((2, 1), np.int64)
+    brightest = np.clip(mean + 3 * spread, 0, 1)
+    darkest = np.clip(mean - 3 * spread, 0, 1)
+    x = np.hstack([mean, spread, brightest, darkest, centre])
+
+    single = len(cells) == 1
+    edges = np.zeros((2, 1), np.int64) if single else _grid_edges(rows, columns)
     strength = np.linalg.norm(mean[edges[0]] - mean[edges[1]], axis=1) / 4
-    length = rng.integers(1, 60, len(cells))  # symmetric: of the smaller end
-    attr = np.stack([strength, length[edges.min(axis=0)]], axis=1) * (len(cells) > 1)
+    length = rng.integers(1, 60, len(cells))[edges.min(axis=0)]  # symmetric: of the smaller end
+    attr = np.stack([strength, length], axis=1) * (not single)
     return x.astype(np.float16), attr.astype(np.float32), edges, y
 
 
@@ -97,6 +101,8 @@ def _grid_edges(rows: int, columns: int) -> NDArray[np.int64]:
         (number[:-1], number[1:]),
         (number[:-1, :-1], number[1:, 1:]),
     ]
-    one_way = np.concatenate([np.stack([a.reshape(-1), b.reshape(-1)]) for a, b in pairs], axis=1)
+    sides = [np.stack([first.reshape(-1), second.reshape(-1)]) for first, second in pairs]
+    one_way = np.concatenate(sides, axis=1)
     both = np.concatenate([one_way, one_way[::-1]], axis=1)
-    return both[:, np.lexsort((both[1], both[0]))]
+    order = np.lexsort((both[1], both[0]))
+    return both[:, order]

@@ -24,15 +24,16 @@ def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of train, val and test: the published shares, no part empty from three records on."""
     everything = sum(published.values())
     least = 1 if total >= 3 else 0
-    val, test = (
-        max(round(total * published[part] / everything), least) for part in ("val", "test")
-    )
+    val = max(round(total * published["val"] / everything), least)
+    test = max(round(total * published["test"] / everything), least)
     return {"train": total - val - test, "val": val, "test": test}
 
 
 def deal(rows: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
     """Return ``rows``, in their order, cut into parts of these sizes."""
-    return dict(zip(sizes, np.split(rows, np.cumsum(list(sizes.values()))[:-1]), strict=True))
+    ends = np.cumsum(list(sizes.values()))
+    parts = np.split(rows, ends[:-1])
+    return dict(zip(sizes, parts, strict=True))
 
 
 #: dtype -> the two lines that name its storage in a pickle.
@@ -63,10 +64,12 @@ def write_graphs(path: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> No
 
 def write_archive(path: Path, pickled: bytes, storages: Sequence[NDArray[Any]] = ()) -> None:
     """Write the zip of ``torch.save`` around a pickle."""
+    members = {"data.pkl": pickled, "byteorder": b"little"}
+    for key, array in enumerate(storages):
+        members[f"data/{key}"] = array.tobytes()
+    members["version"] = b"3\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        members = {"data.pkl": pickled, "byteorder": b"little"}
-        members |= {f"data/{key}": array.tobytes() for key, array in enumerate(storages)}
-        for name, data in {**members, "version": b"3\n"}.items():
+        for name, data in members.items():
             archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
 
 
@@ -79,29 +82,39 @@ def _opcodes(value: Any, storages: list[NDArray[Any]]) -> bytes:
     if isinstance(value, int):
         return b"\x8a\x08" + struct.pack("<q", value)
     if isinstance(value, str):
-        return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+        text = value.encode()
+        return b"X" + struct.pack("<I", len(text)) + text
     if isinstance(value, dict):
         return b"}(" + put(*itertools.chain(*value.items())) + b"u"
     if isinstance(value, list):
         return b"](" + put(*value) + b"e"
     if isinstance(value, tuple):
         return b"(" + put(*value) + b"t"
+
     array = np.ascontiguousarray(value).reshape(value.shape)
     storages.append(array)
     storage = put(str(len(storages) - 1), "cpu", array.size)
     strides = tuple(step // array.itemsize for step in array.strides)
-    return (
-        b"ctorch._utils\n_rebuild_tensor_v2\n((" + put("storage") + b"c" + STORAGE_NAMES[array.dtype] + b"\n"
-        + storage + b"tQ" + put(0, array.shape, strides) + b"\x89ccollections\nOrderedDict\n)RtR"
-    )  # fmt: skip
+    return b"".join(
+        [
+            b"ctorch._utils\n_rebuild_tensor_v2\n((",
+            put("storage"),
+            b"c" + STORAGE_NAMES[array.dtype] + b"\n",
+            storage,
+            b"tQ",
+            put(0, array.shape, strides),
+            b"\x89ccollections\nOrderedDict\n)RtR",
+        ]
+    )
 
 
 def write_pickled_list(path: Path, graphs: Iterable[Sequence[NDArray[Any]]]) -> None:
     """Write tuples of arrays, the last as numpy's, the others as tensors; the same arrays, the same bytes."""
     keys = map(str, itertools.count(94_000_000_000_001))
-    items = [
-        (*(_tensor(array, next(keys)) for array in tensors), last) for *tensors, last in graphs
-    ]
+    items: list[tuple[Any, ...]] = []
+    for *arrays, last in graphs:
+        tensors = [_tensor(array, next(keys)) for array in arrays]
+        items.append((*tensors, last))
     with path.open("wb") as file:
         _Pickler(file, protocol=4).dump(items)
 
@@ -109,18 +122,25 @@ def write_pickled_list(path: Path, graphs: Iterable[Sequence[NDArray[Any]]]) -> 
 def storage_bytes(array: NDArray[Any], key: str) -> bytes:
     """Return the file that ``torch.save`` makes of the storage of a tensor, in its older layout."""
     text = b"X" + struct.pack("<I", len(key)) + key.encode()
-    return (
-        b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00("
-        b"X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03X\r\x00\x00\x00little_endianq\x02\x88"
-        b"X\n\x00\x00\x00type_sizesq\x03}q\x04(X\x05\x00\x00\x00shortq\x05K\x02"
-        b"X\x03\x00\x00\x00intq\x06K\x04X\x04\x00\x00\x00longq\x07K\x04uu."
-        b"\x80\x02(X\x07\x00\x00\x00storageq\x00c"
-        + STORAGE_NAMES[array.dtype]
-        + b"\nq\x01"
-        + text
-        + b"q\x02"
-        b"X\x03\x00\x00\x00cpuq\x03" + pickle.dumps(array.size, 2)[2:-1] + b"Ntq\x04Q."
-        b"\x80\x02]q\x00" + text + b"q\x01a." + struct.pack("<q", array.size) + array.tobytes()
+    return b"".join(
+        [
+            b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",  # the magic number
+            b"\x80\x02M\xe9\x03.",  # version 1001
+            b"\x80\x02}q\x00(X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03",
+            b"X\r\x00\x00\x00little_endianq\x02\x88X\n\x00\x00\x00type_sizesq\x03}q\x04(",
+            b"X\x05\x00\x00\x00shortq\x05K\x02X\x03\x00\x00\x00intq\x06K\x04",
+            b"X\x04\x00\x00\x00longq\x07K\x04uu.",
+            b"\x80\x02(X\x07\x00\x00\x00storageq\x00c",  # the reference to the storage
+            STORAGE_NAMES[array.dtype],
+            b"\nq\x01",
+            text,
+            b"q\x02X\x03\x00\x00\x00cpuq\x03",
+            pickle.dumps(array.size, 2)[2:-1],
+            b"Ntq\x04Q.",
+            b"\x80\x02]q\x00" + text + b"q\x01a.",  # the list of the one key
+            struct.pack("<q", array.size),
+            array.tobytes(),
+        ]
     )
 
 
@@ -182,7 +202,8 @@ class _Pickler(_WrittenInPython):  # type: ignore[misc]
                 (1, obj.shape, obj.dtype, False, obj.tobytes()),
             )
         if isinstance(obj, np.dtype):
-            return _DTYPE, (obj.str[1:], False, True), (3, obj.str[0], None, None, None, -1, -1, 0)
+            state = (3, obj.str[0], None, None, None, -1, -1, 0)
+            return _DTYPE, (obj.str[1:], False, True), state
         return NotImplemented
 
     def save_global(self, obj: _Name, name: str | None = None) -> None:
