@@ -150,6 +150,7 @@ class RawNeededError(UsageError):
     """A split rule reads the raw files and was asked without them; ``build`` brings them in."""
 
 
+PLUGIN_BYTES = 2**18  #: raw files of a plugin up to which no process is started
 P = TypeVar("P", bound=Params)
 S = TypeVar("S", bound=SplitParams)
 
@@ -211,9 +212,15 @@ class Pipeline(ABC, Generic[P, S]):
         return Prepared(raw.path)
 
     def is_small(self, raw: RawFolder) -> bool:
-        """True if the work is one unit that takes less time than starting a worker process."""
-        sizes = ((raw.path / member).stat().st_size for member in raw.members)
-        return self.one_unit and sum(sizes) <= self.small_bytes
+        """True if the work takes less time than starting a worker process.
+
+        That is one unit of few bytes, or so few bytes of a plugin, which each worker imports again, often
+        with PyTorch (5 s of CPU).
+        """
+        size = sum((raw.path / member).stat().st_size for member in raw.members)
+        if self.manifest.name in ADDED["datasets"]:
+            return 0 < size <= PLUGIN_BYTES
+        return self.one_unit and size <= self.small_bytes
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:

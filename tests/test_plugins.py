@@ -79,8 +79,9 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
     mine.write_text(EXAMPLE)
     assert len(EXAMPLE.splitlines()) < 70
     write_rings(folder / "raw")
-    # A process of its own, whose worker imports the file by its name.
-    kmip_process("build", "rings", "--archive", folder / "raw", "--plugin", mine, "--jobs", 1)
+    # A process of its own, whose worker, which --memory asks for, imports the file by its name.
+    words = ("build", "rings", "--archive", folder / "raw", "--plugin", mine)
+    kmip_process(*words, "--memory", "8GiB")
     run = ("train", "--dataset", "rings", "--model", "gps-hub", "--name", "mine", *SMALL)
     with fresh():
         assert done(*run, "--plugin", "mine.py", "--json").json["run"] == str(config.parent)

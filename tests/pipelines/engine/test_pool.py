@@ -20,6 +20,8 @@ from support.toy_pipeline import (
     write_raw,
 )
 
+from kmip_data.manifest import ADDED
+from kmip_data.pipelines.base import PLUGIN_BYTES
 from kmip_data.runtime import signals
 
 GRAPHS = 6
@@ -42,6 +44,16 @@ def test_only_one_unit_of_small_files_is_small(tmp_path: Path) -> None:
     assert pipeline.is_small(raw)
     assert not toy_pipeline().is_small(raw)
     (tmp_path / "raw/part1.txt").write_bytes(bytes(pipeline.small_bytes))
+    assert not pipeline.is_small(raw)
+
+
+def test_few_bytes_of_a_plugin_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_raw(tmp_path / "raw", GRAPHS)
+    raw = raw_folder(tmp_path / "raw")
+    pipeline = toy_pipeline()
+    monkeypatch.setitem(ADDED["datasets"], pipeline.manifest.name, (pipeline, None))
+    assert pipeline.is_small(raw)
+    (tmp_path / "raw/part1.txt").write_bytes(bytes(PLUGIN_BYTES))
     assert not pipeline.is_small(raw)
 
 
