@@ -117,7 +117,7 @@ def _start_others(config: RunConfig) -> None:
         raise UsageError(
             f"A run on {config.system.nodes} machines is started on each of them by torchrun.",
             next=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
-            " -m kmip_data train …; see docs/training.md",
+            " -m kmip_data train …; see docs/devices.md",
         )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
