@@ -122,9 +122,8 @@ def _limits() -> Iterator[tuple[int, int]]:
 
 
 SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
-M_TRIM_THRESHOLD: Final = -1  #: of malloc.h
-M_MMAP_THRESHOLD: Final = -3
-HEAP_BLOCK: Final = 1 << 25  #: bytes; glibc's own upper bound of blocks that it takes from its heap
+M_MMAP_THRESHOLD: Final = -3  #: of malloc.h
+HEAP_KEPT: Final = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
 KEEP: Final = (
     1 << 28
 )  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
@@ -186,22 +185,40 @@ def return_what_is_freed() -> None:
     By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a step on
     100,000 nodes. A step there takes a quarter more processor time for its fresh pages.
     """
-    _set_malloc(M_MMAP_THRESHOLD, SMALLEST)
+    if sys.platform == "linux" and (option := getattr(ctypes.CDLL(None), "mallopt", None)):
+        option(M_MMAP_THRESHOLD, SMALLEST)
 
 
-def keep_what_is_freed() -> None:
-    """Keep up to 2 GiB at the end of the C library's heap mapped, until the process ends.
+class HeapBound:
+    """Bound of the free memory that the C library's heap holds between two training steps.
 
-    By default glibc returns all but 64 MiB of it. A training step on 30,000 nodes frees and allocates 2 GB
-    in tensors of 28 MB, and spent up to 0.9 s of 2.2 s in the kernel, which zeroes each page again.
+    Batches of small graphs differ in size, so tensors of one step do not fit the holes of the last: of a
+    network that needs 1.3 GB, 40 steps held 3.2 GB and 300 steps 6.3 GB. Returning the holes costs the next
+    step their pages, 0.2 to 1 s, so it is done seldom: each time that more than :data:`HEAP_KEPT`, or a
+    quarter of the free memory where that is less, has gathered.
     """
-    _set_malloc(M_MMAP_THRESHOLD, HEAP_BLOCK)
-    _set_malloc(M_TRIM_THRESHOLD, 2**31 - 1)
+
+    def __init__(self) -> None:
+        self.kept = min(HEAP_KEPT, free_host_memory() // 4)
+        self.limit = private_memory() + self.kept
+
+    def check(self) -> None:
+        """Return all free heap to the operating system if too much of it has gathered."""
+        if private_memory() <= self.limit:
+            return
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            trim(0)
+        self.limit = private_memory() + self.kept
 
 
-def _set_malloc(option: int, value: int) -> None:
-    if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
-        set_option(option, value)
+def private_memory() -> int:
+    """Return the resident bytes of this process without mapped files; 0 where Linux does not tell."""
+    try:
+        fields = Path("/proc/self/statm").read_text("ascii").split()
+    except OSError:
+        return 0
+    resident, shared = map(int, fields[1:3])
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def release() -> None:

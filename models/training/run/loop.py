@@ -38,6 +38,7 @@ from kmip_data.models.training.run.checkpoint import (
 )
 from kmip_data.models.training.run.folder import METRICS_NAME, with_unit
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time
 
@@ -108,6 +109,7 @@ class Loop:
             False  #: True once a checkpoint of this process was written: what it resumed was sound
         )
         self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
+        self._heap = HeapBound()
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
         self._ends: list[float] = []  # times at which the first batches of this process had ended
@@ -168,6 +170,7 @@ class Loop:
                 if self.config.schedule.per == "step":
                     self.schedule.step()
             self.batch += 1
+            self._heap.check()
             self.progress.update(1)
             if len(self._ends) < FORECAST_AFTER:
                 self._forecast()

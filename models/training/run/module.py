@@ -20,11 +20,7 @@ from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import ROWS, RunData, sent_ahead, with_task
 from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.tasks import LOSSES
-from kmip_data.runtime.memory import (
-    keep_what_is_freed,
-    peak_host_memory,
-    return_what_is_freed,
-)
+from kmip_data.runtime.memory import peak_host_memory, return_what_is_freed
 
 
 class TrainingModule(nn.Module):
@@ -42,8 +38,6 @@ class TrainingModule(nn.Module):
         super().__init__()
         if recompute:
             return_what_is_freed()
-        elif config.processes == 1:  # several processes returned it when they divided the graph
-            keep_what_is_freed()
         self.config = with_task(config, data.task)
         self.task = data.task
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})

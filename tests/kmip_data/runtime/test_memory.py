@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -118,3 +120,34 @@ def test_work_that_does_not_fit_is_refused_before_it(monkeypatch) -> None:
     ) as raised:
         memory.require_memory(1_001, "a city", "free some")
     assert raised.value.parts["next"] == "free some"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc alone returns holes of its heap")
+def test_holes_of_the_heap_are_returned() -> None:
+    code = """
+import ctypes
+from kmip_data.runtime import memory
+
+library = ctypes.CDLL(None)
+library.mallopt(memory.M_MMAP_THRESHOLD, 32 << 20)
+bound = memory.HeapBound()
+bound.kept = 64 << 20
+bound.limit = memory.private_memory() + bound.kept
+library.malloc.restype = ctypes.c_void_p
+library.free.argtypes = [ctypes.c_void_p]
+blocks = [library.malloc(16 << 20) for _ in range(16)]
+for block in blocks:
+    ctypes.memset(block, 1, 16 << 20)
+used = memory.private_memory()
+for block in blocks[:-1]:  # the last one keeps the end of the heap, which glibc returns by itself
+    library.free(block)
+held = memory.private_memory()
+bound.check()
+print(used, held, memory.private_memory())
+"""
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    used, held, after = map(int, output.stdout.split())
+    assert held > used - (32 << 20), "the heap holds what was freed"
+    assert after < used - (200 << 20), "the check returned it"
