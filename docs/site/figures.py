@@ -13,16 +13,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-INK, QUIET, GROUND, PANEL = "#222222", "#777777", "#ffffff", "#eef1f5"
-BLUE, ORANGE = "#0072b2", "#d55e00"
+from kmip_data.drawing.style import STYLES, mixed
+
+LIGHT, NIGHT = STYLES["light"], STYLES["dark"]
+INK, QUIET, GROUND = LIGHT.ink, LIGHT.quiet, LIGHT.ground
+PANEL = mixed(LIGHT.faint, LIGHT.ground, 0.7)
+BLUE, ORANGE = LIGHT.palette[:2]
 #: What each colour becomes on dark ground.
 DARK = {
-    INK: "#e6e6e6",
-    QUIET: "#a0a0a0",
-    GROUND: "#1e2129",
-    PANEL: "#2d323e",
-    BLUE: "#56b4e9",
-    ORANGE: "#ff9d5c",
+    INK: NIGHT.ink,
+    QUIET: NIGHT.quiet,
+    GROUND: NIGHT.ground,
+    PANEL: mixed(NIGHT.faint, NIGHT.ground, 0.6),
+    BLUE: NIGHT.palette[0],
+    ORANGE: NIGHT.palette[1],
 }
 ROWS, CHOSEN = 12, 3  #: of the matrices: queries, and keys that each of them attends to
 

@@ -26,7 +26,7 @@ from kmip_data.drawing.maps import (
     read_city_map,
     right_wrong,
 )
-from kmip_data.drawing.pictures import BONDS, Values, class_name, drawing_of, up_axis
+from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import class_colors, element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import NODE_PARTS
@@ -194,8 +194,6 @@ def record_graph(
         facts += f" between {counted(lines.shape[1], 'pair')}"
     place = f" ({drawing.place})" if drawing.place else ""
     fitted, scale, middle = _fitted(drawing.pos, up_axis(card))
-    if drawing.bonds is not None:
-        lines = with_rings_on_the_left(lines, drawing.bonds[first], fitted)
     header = _page_header(fitted, lines, columns, layers, packer)
     if drawing.bonds is not None:
         header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
@@ -264,27 +262,6 @@ def elements(columns: Values) -> list[Layer]:
     names = tuple(SYMBOLS.get(number, f"element {number}") for number in numbers)
     codes = codes.astype(np.uint8)
     return [Categories("element", codes, names, lambda: element_colors(numbers), "of the atoms")]
-
-
-def with_rings_on_the_left(lines: I64, bonds: I64, pos: NDArray[Any]) -> I64:
-    """Turn aromatic bonds around whose ring would be on their right: (2, S), places (N, 2 or 3).
-
-    The second line of such a bond is drawn on the left, which is then inside its ring.
-    """
-    aromatic = bonds == BONDS.index("aromatic")
-    middle = np.zeros((len(pos), 2))
-    count = np.zeros(len(pos))
-    for end, other in (lines, lines[::-1]):
-        np.add.at(middle, end[aromatic], pos[other[aromatic], :2])
-        np.add.at(count, end[aromatic], 1)
-    source, target = lines
-    # The neighbours of both ends, on aromatic bonds, lie around the middle of the ring.
-    neighbours = np.maximum(count[source] + count[target], 1)
-    inside = (middle[source] + middle[target]) / neighbours[:, None]
-    along = pos[target, :2] - pos[source, :2]
-    across = inside - pos[source, :2]
-    right = along[:, 0] * across[:, 1] - along[:, 1] * across[:, 0] < 0
-    return np.where(aromatic & right, lines[::-1], lines)
 
 
 def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:

@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import read_city_map
 from kmip_data.drawing.page import Answer, ChosenKeys, Influence
 from kmip_data.drawing.pictures import label_words
-from kmip_data.drawing.style import look, new_figure, percent, save, styled
+from kmip_data.drawing.style import CYCLE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import is_city
@@ -39,6 +39,8 @@ HOPS, NODES, MOST_NODES = (
     24,
     20_000,
 )  #: hops and drawn nodes of an influence; the largest graph for it
+ENOUGH: Final = 30  #: nodes of a band whose mean is drawn as a curve
+APART: Final = 0.09  #: between curves, in steps from band to band
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
@@ -249,20 +251,35 @@ def _name(number: int) -> str:
 def draw_by_distance(
     runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None
 ) -> None:
-    """Draw one curve for each run, of one metric; ``chance`` is the accuracy of a guess, a fraction."""
+    """Draw one curve for each run on the same data; ``chance`` is the accuracy of a guess, a fraction.
+
+    Curves stand a little apart, the first one in front: equal ones are all seen. Each band has its number of
+    nodes; points of fewer than :data:`ENOUGH` are hollow, without a line.
+    """
     figure = new_figure(8, 4.5, title=title)
     axes = figure.subplots()
-    for (name, found), marker in zip(
-        runs.items(), cycle("os^vDX")
-    ):  # equal curves are seen by their marks
-        axes.plot(found.bands, found.values, marker=marker, markersize=6, alpha=0.8, label=name)
-    metric = next(iter(runs.values())).metric
+    first = next(iter(runs.values()))
+    steps = np.arange(len(first.bands), dtype=np.float64)
+    many = np.array(first.nodes) >= ENOUGH
+    for number, ((name, found), marker) in enumerate(zip(runs.items(), cycle("os^vDX"))):
+        across = steps + APART * (number - (len(runs) - 1) / 2)
+        values = np.array(found.values)
+        style = {"color": look().palette[number % CYCLE], "zorder": 3 + len(runs) - number}
+        axes.plot(across[many], values[many], marker=marker, markersize=6, label=name, **style)
+        hollow = {"marker": marker, "linestyle": "none", "markerfacecolor": look().ground}
+        axes.plot(across[~many], values[~many], markersize=6, **hollow, **style)
+    counts = [f"{band}\n{nodes:,}" for band, nodes in zip(first.bands, first.nodes, strict=True)]
+    axes.set_xticks(steps, counts)
+    metric = first.metric
     if chance is not None:
         axes.axhline(chance, linestyle=":", color=look().quiet, linewidth=1, label="a guess")
     if metric == "accuracy":
-        axes.set_ylim(0, 1.03)
+        axes.set_ylim(-0.03, 1.03)  # whole marks at both ends
         axes.yaxis.set_major_formatter(percent)
-    axes.set(xlabel="edges between a node and the one that its target depends on", ylabel=metric)
+    xlabel = "edges between a node and the one that its target depends on, and number of nodes"
+    if not many.all():
+        xlabel += f"\nhollow: fewer than {ENOUGH} nodes, where one right answer counts a lot"
+    axes.set(xlabel=xlabel, ylabel=metric)
     axes.grid()
-    axes.legend()
+    figure.legend(loc="outside right upper", frameon=False)
     save(figure, path)

@@ -71,7 +71,9 @@ def _html(title: str, rows: list[list[str]], numbers: list[bool], notes: str) ->
         "".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True)) for row in rows
     ]
     lines = "\n".join(f"<tr>{row}</tr>" for row in cells)
-    return f'<h2>{title}</h2><div class="wide"><table>\n{lines}\n</table></div><p>{notes}</p>'
+    headline, _, data = title.partition("; ")
+    head = f'<h2>{headline}</h2><p class="about">{data}</p>'
+    return f'{head}<div class="wide"><table>\n{lines}\n</table></div><p>{notes}</p>'
 
 
 #: Form -> how it quotes a text, the marks of the best and the second, and how it writes a table.
@@ -166,7 +168,7 @@ def page_of(
     colors = {
         f"{name}_{of}": getattr(STYLES[name], of)
         for name in ("light", "dark")
-        for of in ("ink", "ground")
+        for of in ("ink", "ground", "quiet")
     }
     fields = {
         "title": escape(title),

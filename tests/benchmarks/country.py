@@ -26,6 +26,7 @@ from benchmarks.table import Row
 from support.shared import ROOT
 
 from kmip_data.cli.bench import machine_line, quantity
+from kmip_data.drawing.style import KINDS, new_figure, styled
 from kmip_data.manifest import load_manifest
 from kmip_data.runtime.memory import peak_host_memory
 
@@ -272,17 +273,14 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
     yield f"Machine: {machine_line()}."
 
 
+@styled
 def draw(sizes: Sequence[Country], path: Path) -> None:
     """Draw time and memory by stage, log-log."""
     import matplotlib as mpl
-    from matplotlib import pyplot as plt
     from matplotlib.ticker import LogLocator
 
-    mpl.use("svg")
-    plt.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "growth", "font.sans-serif": "DejaVu Sans"}
-    )
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+    figure = new_figure(9, 3)
+    axes = figure.subplots(1, 2)
     kinds = (("seconds", "seconds", 1), ("GiB at the peak", "memory", 2**30))
     for axis, (label, field, unit) in zip(axes, kinds, strict=True):
         for stage in (*STAGES, "build", "training batch"):
@@ -298,7 +296,8 @@ def draw(sizes: Sequence[Country], path: Path) -> None:
         axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters
+        figure.savefig(path, format="svg", metadata=KINDS[".svg"])
     short = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", path.read_text())
     path.write_text(re.sub(r"\s*\n\s*", "\n", short))  # all pictures together have a limit
 

@@ -140,9 +140,17 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
         page,
         """
         const kinds = [...array(header.bonds)];
-        const drawn = linesOf(streets, array(header.bonds));
+        const drawn = linesOf(streets, array(header.bonds), x, y);
+        const at = [0, 1, 2, 3, 4, 5].map((i) => (i * Math.PI) / 3); // a ring around 0, and an atom outside
+        const [across, up] = [[...at.map(Math.cos), 2], [...at.map(Math.sin), 0]];
+        const ring = linesOf([0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 0, 5, 0, 6], [3, 3, 3, 3, 3, 3, 1], across, up);
+        const sides = [];
+        for (let i = 0; i < ring.length; i += 2) if (ring[i + 1] >>> 28 === 5) {
+          const [a, b] = [ring[i], ring[i + 1] & 0xfffffff];
+          sides.push(across[a] * up[b] - up[a] * across[b]);
+        }
         const lanes = drawn.filter((_, i) => i % 2).map((end) => end >>> 28);
-        return { kinds, lanes: [...lanes], edges: streets.length / 2, facts: header.facts };""",
+        return { sides, kinds, lanes: [...lanes], edges: streets.length / 2, facts: header.facts };""",
         tmp_path,
     )
     build = next((home / "built").glob("peptides-func-sample*"))
@@ -151,6 +159,8 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     expected = Counter(record.edge_attr[one_way, 0].tolist())
     assert expected[1] > 0, "peptides have double bonds"
     assert Counter(found["kinds"]) == expected
+    assert len(found["sides"]) == 6
+    assert min(found["sides"]) > 0, "dashes of aromatic bonds are inside their ring"
     lanes = Counter(found["lanes"])
     assert lanes[1] == lanes[2] == expected[1], "a double bond is two lines"
     assert lanes[5] == expected[3], "an aromatic one has a dashed line"

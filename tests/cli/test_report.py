@@ -184,3 +184,31 @@ def test_without_runs_and_with_damaged_ones_alone(home):
     run = write_run(home, 0.5)
     (run / "result.json").write_text("{")
     assert "is left out" in refused("report")
+
+
+def test_on_a_phone_the_best_row_is_first_and_its_result_in_view(runs, tmp_path):
+    write_run(runs, 0.9, dataset="paris", model="mlp")  # last by its name
+    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    found = act(
+        tmp_path / "r.html",
+        """
+        const page = document.cloneNode(true).documentElement;
+        page.querySelectorAll("script").forEach((each) => each.remove()); // this one, too
+        const frame = Object.assign(document.createElement("iframe"), { srcdoc: page.outerHTML });
+        frame.style = "width: 390px; height: 844px; border: 0";
+        await new Promise((done) => { frame.addEventListener("load", done); document.body.append(frame); });
+        const table = frame.contentDocument.querySelector("table"), [head, ...rows] = [...table.rows];
+        const names = [...head.cells].map((cell) => cell.textContent);
+        const column = names.indexOf("test"), model = names.indexOf("model");
+        const box = rows[0].cells[column].getBoundingClientRect();
+        return { names, right: box.right, models: rows.map((row) => row.cells[model].textContent),
+                 values: rows.map((row) => parseFloat(row.cells[column].textContent)),
+                 headline: frame.contentDocument.querySelector("h2").textContent };""",
+        tmp_path,
+    )
+    assert found["values"] == sorted(found["values"], reverse=True)
+    assert found["models"][0].startswith("mlp")
+    assert found["models"] != sorted(found["models"])
+    assert found["right"] <= 390
+    assert found["names"][-1] == "changes"
+    assert found["headline"] == "paris: accuracy [%] on test"

@@ -41,7 +41,7 @@ LIMITS = {
     "comprehensions": 39,
     "found": 25,
     "Any": 36,
-    "comments": 22,
+    "comments": 21,
     "words of docs": 50_000,
     "commands": 27,
     "options": 165,

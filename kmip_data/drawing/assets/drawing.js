@@ -8,13 +8,24 @@ const [EDGES, NODES, GLOW] = [0, 1, 2];
 // Lines of a bond by its kind (single, double, triple, aromatic), each by its lane: 0 in the middle, 1 and 2 left
 // and right of it, 3 and 4 farther, 5 dashed on the left.
 const LANES = [[0], [1, 2], [0, 3, 4], [0, 5]];
-const DASHED = 5;
+const [AROMATIC, DASHED] = [3, 5];
 
 // The lines that are drawn for edges with `kinds`: node numbers, with the lane in the upper bits of the second.
-function linesOf(pairs, kinds) {
+// Aromatic bonds are turned so that their dashed line, on the left, is inside the ring.
+function linesOf(pairs, kinds, x, y) {
+  const ends = Array.from(kinds, (kind, edge) => [pairs[2 * edge], pairs[2 * edge + 1], kind]);
+  const neighbours = new Map(); // of an atom, on aromatic bonds: those of both ends lie around the middle of the ring
+  for (const [a, b, kind] of ends.filter(([, , kind]) => kind === AROMATIC)) {
+    for (const [one, other] of [[a, b], [b, a]]) neighbours.set(one, [...(neighbours.get(one) || []), other]);
+  }
   const drawn = [];
-  for (const [edge, kind] of kinds.entries()) {
-    for (const lane of LANES[kind] || LANES[0]) drawn.push(pairs[2 * edge], (pairs[2 * edge + 1] | (lane << 28)) >>> 0);
+  for (let [a, b, kind] of ends) {
+    if (kind === AROMATIC) {
+      const around = [...neighbours.get(a), ...neighbours.get(b)];
+      const [across, up] = [x, y].map((at) => around.reduce((sum, node) => sum + at[node], 0) / around.length);
+      if ((x[b] - x[a]) * (up - y[a]) - (y[b] - y[a]) * (across - x[a]) < 0) [a, b] = [b, a];
+    }
+    for (const lane of LANES[kind] || LANES[0]) drawn.push(a, (b | (lane << 28)) >>> 0);
   }
   return Uint32Array.from(drawn);
 }

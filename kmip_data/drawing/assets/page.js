@@ -25,7 +25,7 @@ async function startPage() {
   const others = [...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name));
   const note = "of the features of each node on the score of the held one: absolute derivative, on a logarithmic scale";
   const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others.map((name) => ({ name }))];
-  const lines = header.bonds ? linesOf(streets, array(header.bonds)) : streets;
+  const lines = header.bonds ? linesOf(streets, array(header.bonds), x, y) : streets;
   drawing = makeDrawing(canvas, { count: x.length, pairs: lines, deep: Boolean(z), clear: Boolean(header.picture) });
   state.lines = !header.explore.crowded; // they would hide a crowded graph
   // What can be turned stays inside a circle about its middle.

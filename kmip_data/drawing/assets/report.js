@@ -24,16 +24,28 @@ function sortBy(table, column, down) {
 }
 
 for (const table of tables) {
-  [...table.rows[0].cells].forEach((cell, column, heads) => {
+  [...table.rows[0].cells].forEach((cell, _, heads) => {
     const button = Object.assign(document.createElement("button"), { type: "button", textContent: cell.textContent });
     button.addEventListener("click", () => {
       const down = cell.getAttribute("aria-sort") === "ascending";
       for (const each of heads) each.removeAttribute("aria-sort");
       cell.setAttribute("aria-sort", down ? "descending" : "ascending");
-      sortBy(table, column, down);
+      sortBy(table, cell.cellIndex, down);
     });
     cell.replaceChildren(button);
   });
+}
+
+// The best row comes first, whose result is bold; the long texts of changes come last: a phone shows the result.
+for (const table of tables) {
+  const heads = [...table.rows[0].cells];
+  const [test, changes] = ["test", "changes"].map((name) => heads.findIndex((cell) => cell.textContent === name));
+  const results = rowsOf(table).map((row) => sortKey(row.cells[test]));
+  const best = rowsOf(table).findIndex((row) => row.cells[test].querySelector("b"));
+  const button = heads[test].firstChild;
+  button.click();
+  if (best < 0 || results[best] === Math.max(...results)) button.click();
+  if (changes >= 0) for (const row of table.rows) row.append(row.cells[changes]);
 }
 
 document.getElementById("filter").addEventListener("input", (event) => {

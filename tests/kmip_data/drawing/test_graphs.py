@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from support.city_data import streets, streets_build
 
-from kmip_data.drawing.graphs import (
-    COLORS,
-    elements,
-    own_colors,
-    record_graph,
-    with_rings_on_the_left,
-)
+from kmip_data.drawing.graphs import COLORS, elements, own_colors, record_graph
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset
@@ -51,17 +45,3 @@ def test_of_one_graph_the_test_nodes_count(tmp_path):
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
     with pytest.raises(UsageError, match="no record 1"):
         record_graph(ShardedDataset(streets_build(tmp_path / "again")), 1, None, "")
-
-
-def test_the_second_line_of_an_aromatic_bond_is_inside_its_ring():
-    angles = np.arange(6) * np.pi / 3
-    ring = np.column_stack([np.cos(angles), np.sin(angles)])
-    pos = np.concatenate([ring, [[2.0, 0.0]]])  # and an atom outside
-    lines = np.array([[0, 1, 2, 3, 4, 0, 0], [1, 2, 3, 4, 5, 5, 6]])
-    bonds = np.array([3, 3, 3, 3, 3, 3, 1])
-    source, target = with_rings_on_the_left(lines, bonds, pos)
-    for a, b in zip(source[:6], target[:6], strict=True):
-        along, inside = pos[b] - pos[a], -pos[a]
-        assert along[0] * inside[1] - along[1] * inside[0] > 0, (a, b)
-    assert (source[6], target[6]) == (0, 6), "another bond stays as it is"
-    assert source[5] == 5, "one of the six had to be turned"
