@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError, check_version, refuse
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import schema as names
@@ -77,7 +77,7 @@ class Shard:
             self._sizes = self._sizes or [path.stat().st_size for path in self.files]
             self._read_attributes(file)
             self._read_structure(file, stored)
-        self._views: dict[str, NDArray[Any] | None] = {}
+        self._views: dict[str, Array | None] = {}
         self._handle: tuple[int, h5py.File] | None = None
 
     def _read_attributes(self, file: h5py.File) -> None:
@@ -140,8 +140,8 @@ class Shard:
             found = f"{largest:,} nodes, of at most {self.schema.max_nodes:,}"
             refuse(self.path, "holds a graph that is too large", found)
 
-    def _pointers(self, file: h5py.File, key: str, total: int) -> NDArray[np.int64]:
-        pointers: NDArray[np.int64] = file[key][:].astype(np.int64, copy=False)
+    def _pointers(self, file: h5py.File, key: str, total: int) -> I64:
+        pointers: I64 = file[key][:].astype(np.int64, copy=False)
         if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
             found = f"{pointers[0]:,} to {pointers[-1]:,}, not from 0 up to {total:,}"
             refuse(self.path, f"has row pointers that are not in order ({key})", found)
@@ -164,7 +164,7 @@ class Shard:
         except UnicodeDecodeError as error:
             refuse(self.path, "has a key that is not text", str(error), error)
 
-    def mapped(self, key: str) -> NDArray[Any] | None:
+    def mapped(self, key: str) -> Array | None:
         """Return a read-only view of a complete dataset in the map; ``None`` if compressed or empty.
 
         Copy it before any change: it cannot be made writable.
@@ -180,7 +180,7 @@ class Shard:
         self._views[key] = view
         return view
 
-    def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
+    def read(self, key: str, start: int, stop: int) -> Array:
         """Return a writable copy of rows ``start:stop`` of a dataset (of columns of ``edge/index``)."""
         entry = self._entry(key)
         view = self.mapped(key)
@@ -347,7 +347,7 @@ def _edge_faults(shard: Shard) -> Iterator[Fault]:
     key, row_ptr = (NEIGHBOR, shard.node_ptr) if table else (EDGE_INDEX, shard.edge_ptr)
     sizes = np.diff(shard.node_ptr)
 
-    def outside(block: NDArray[Any], start: int) -> NDArray[np.bool_]:
+    def outside(block: Array, start: int) -> NDArray[np.bool_]:
         rows = np.arange(start, start + block.shape[-1 if key == EDGE_INDEX else 0])
         limits = sizes[np.searchsorted(row_ptr, rows, side="right") - 1]
         return block >= (limits if key == EDGE_INDEX else limits[:, None])
@@ -383,7 +383,7 @@ def _faults(
     shard: Shard,
     key: str,
     row_ptr: I64,
-    wrong: Callable[[NDArray[Any], int], NDArray[np.bool_]],
+    wrong: Callable[[Array, int], NDArray[np.bool_]],
     expected: str,
 ) -> Iterator[Fault]:
     """Yield a fault if ``wrong(rows, first row)`` is true of any value of a dataset."""
@@ -404,7 +404,7 @@ def _faults(
         yield f"{key} holds wrong values", expected, f"{count:,} other, the first in {place}"
 
 
-def _blocks(shard: Shard, key: str, rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
+def _blocks(shard: Shard, key: str, rows: int) -> Iterator[tuple[int, Array]]:
     view = shard.mapped(key)
     step = max(1, BLOCK_VALUES // max(1, math.prod(shard.layout[key].row)))
     for start in range(0, rows, step):

@@ -26,8 +26,8 @@ from typing import Any, Final, NoReturn
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.errors import KmipDataError, refuse
 from kmip_data.files.reading import open_regular
 
@@ -272,7 +272,7 @@ def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
     refuse(path, "is damaged", found, error, then=_AGAIN)
 
 
-def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDArray[Any]:
+def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> Array:
     """Return rows ``start:stop`` (along ``axis``) of a dataset that is chunked in whole rows.
 
     Raises ``ValueError``, or an error of h5py, if the storage violates the format or a chunk is damaged.
@@ -298,7 +298,7 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
                 raise ValueError(
                     f"a zstd chunk that announces {announced} bytes, expected {size:,}"
                 )
-        part: NDArray[Any] = dataset[:, start:stop] if axis else dataset[start:stop]
+        part: Array = dataset[:, start:stop] if axis else dataset[start:stop]
         return part
     blocks = []
     for first in firsts:
@@ -336,7 +336,7 @@ def inflate(stored: bytes, size: int) -> bytes:
     return data
 
 
-def _unshuffle(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _unshuffle(data: bytes, dtype: np.dtype[Any]) -> Array:
     """Undo byte shuffle, which keeps the first bytes of all values, then all second bytes, and so on."""
     shuffled = np.frombuffer(data, np.uint8).reshape(dtype.itemsize, -1)
     values = np.empty(shuffled.shape[::-1], np.uint8)

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64, U8
+from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput, check_version, refuse
 from kmip_data.files.reading import canonical_json
 from kmip_data.format.writer import file_bytes, memory_file, put_text
@@ -85,7 +84,7 @@ def keys_digest(keys: Sequence[str]) -> str:
 
 
 def encode_split(
-    parts: Mapping[str, Sequence[int] | NDArray[np.integer[Any]]],
+    parts: Mapping[str, Sequence[int] | Integers],
     *,
     rule: str,
     parameters: Mapping[str, Any],
@@ -220,7 +219,7 @@ def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], 
 
 
 def _encode(
-    datasets: Mapping[str, NDArray[Any]],
+    datasets: Mapping[str, Array],
     rule: str,
     parameters: Mapping[str, Any],
     digests: Mapping[str, str],

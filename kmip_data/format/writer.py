@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array, Integers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import canonical_json
 from kmip_data.format import schema as names
@@ -87,11 +86,11 @@ class GraphRecord:
     num_nodes: int  #: number of nodes N
     #: Column key (``node/x``) to array: [N, …] for node columns, [E, …] for edge columns, one row ([…]
     #: without a leading axis) for graph columns. Dtypes are the schema's stored ones
-    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    columns: Mapping[str, Array] = field(default_factory=dict)
     #: [N, k] integer, sources of each target, nearest first; only with edge layout ``neighbor``
-    neighbor: NDArray[np.integer[Any]] | None = None
+    neighbor: Integers | None = None
     #: [2, E] integer, row 0 sources and row 1 targets; only with edge layout ``index``
-    edge_index: NDArray[np.integer[Any]] | None = None
+    edge_index: Integers | None = None
 
     @property
     def num_edges(self) -> int:
@@ -107,12 +106,12 @@ class ComputedRows:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    rows: Callable[[int, int], NDArray[Any]]  #: returns rows ``start:stop``
+    rows: Callable[[int, int], Array]  #: returns rows ``start:stop``
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
+    def __getitem__(self, rows: slice) -> Array:
         return self.rows(*rows.indices(self.shape[0])[:2])
 
-    def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
+    def __array__(self, *_: Any, **__: Any) -> Array:
         return self[:]
 
 
@@ -334,7 +333,7 @@ def _pointers(counts: Sequence[int]) -> I64:
     return pointers
 
 
-def _assemble(entry: Expected, parts: Parts) -> NDArray[Any]:
+def _assemble(entry: Expected, parts: Parts) -> Array:
     """Join the rows of all records into the array of one dataset."""
     if entry.per == "pointer":
         return parts.pointers["node" if entry.key == names.NODE_PTR else "edge"]
@@ -350,7 +349,7 @@ def _assemble(entry: Expected, parts: Parts) -> NDArray[Any]:
     return joined
 
 
-def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression) -> None:
+def _put(file: h5py.File, entry: Expected, array: Array, compression: Compression) -> None:
     options: dict[str, Any] = {}
     if compression is not None and entry.per in {"node", "edge"} and array.size:
         # Chunks of complete rows, about CHUNK_BYTES each: a power of two of them, at most all.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from kmip_data.arrays import F64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.knn import knn_table
 from kmip_data.runtime.threads import num_threads
@@ -31,8 +31,8 @@ SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below
 class Near(NamedTuple):
     """The k nearest other points of each point, by (squared distance, index)."""
 
-    table: NDArray[Any]  #: (n, k)
-    square: NDArray[Any]  #: (n, k) squared distances, in the arithmetic that decided
+    table: Array  #: (n, k)
+    square: Array  #: (n, k) squared distances, in the arithmetic that decided
 
 
 def knn_graph(
@@ -169,7 +169,7 @@ def radius_graph(
 
 def _checked(
     x: Tensor, batch: Tensor | None, flow: str, batch_size: int | None
-) -> tuple[NDArray[Any], list[int]]:
+) -> tuple[Array, list[int]]:
     """Return points (N, F), float32 or float64, and the first row of each graph with N behind them."""
     if (
         not isinstance(x, Tensor)
@@ -209,7 +209,7 @@ def _checked(
     return points, [0, *(np.flatnonzero(np.diff(graph)) + 1).tolist(), len(points)]
 
 
-def _nearest(points: NDArray[Any], k: int, *, squares: bool = True) -> Near:
+def _nearest(points: Array, k: int, *, squares: bool = True) -> Near:
     """Return the k nearest others of each point, for k < n, with their squares or without."""
     n, width = points.shape
     if k < 1:
@@ -226,7 +226,7 @@ def _nearest(points: NDArray[Any], k: int, *, squares: bool = True) -> Near:
     return _in_order(points.astype(np.float64), k)
 
 
-def _in_order(points: NDArray[np.float64], k: int) -> Near:
+def _in_order(points: F64, k: int) -> Near:
     """Return the k nearest others by a search whose ties come in any order, put into ours.
 
     The search is asked for a few more than k. A row is done when its k-th surely lies nearer than all points
@@ -265,22 +265,22 @@ def _in_order(points: NDArray[np.float64], k: int) -> Near:
 
 #: Gives indices (rows, asked) of the points nearest to each row, and a bound (rows,) that no squared distance
 #: of another point is below.
-Query = Callable[[NDArray[np.float64], int], tuple[NDArray[Any], NDArray[np.float64]]]
+Query = Callable[[F64, int], tuple[Array, F64]]
 
 
-def _by_tree(points: NDArray[np.float64]) -> Query:
+def _by_tree(points: F64) -> Query:
     from scipy.spatial import cKDTree
 
     tree = cKDTree(points)
 
-    def query(rows: NDArray[np.float64], asked: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def query(rows: F64, asked: int) -> tuple[Array, F64]:
         distance, index = tree.query(rows, k=range(1, asked + 1), workers=num_threads())
         return index, distance[:, -1] ** 2 * (1 - SLACK)
 
     return query
 
 
-def _by_products(points: NDArray[np.float64]) -> Query:
+def _by_products(points: F64) -> Query:
     """Distances from a matrix product: 2,708 points of 1,433 columns cost a tree 30 s, and this 2.4."""
     center = points.mean(0)
     shifted = points - center
@@ -288,7 +288,7 @@ def _by_products(points: NDArray[np.float64]) -> Query:
     doubled = 2 * shifted.T
     error = 8 * (points.shape[1] + 4) * np.finfo(np.float64).eps * norms.max(initial=0)
 
-    def query(rows: NDArray[np.float64], asked: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def query(rows: F64, asked: int) -> tuple[Array, F64]:
         square = np.square(rows - center).sum(1)[:, None] + norms - (rows - center) @ doubled
         index = np.argpartition(square, asked - 1, axis=1)[:, :asked]
         return index, np.take_along_axis(square, index, 1).max(1) - error
@@ -296,6 +296,6 @@ def _by_products(points: NDArray[np.float64]) -> Query:
     return query
 
 
-def _edges(parts: list[NDArray[Any]], flow: str, device: torch.device) -> Tensor:
+def _edges(parts: list[Array], flow: str, device: torch.device) -> Tensor:
     edges = np.concatenate([np.empty((2, 0), np.int64), *parts], 1)
     return torch.from_numpy(edges if flow == FLOWS[0] else edges[::-1].copy()).to(device)

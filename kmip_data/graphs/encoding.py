@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import I64, Array, Integers
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import modules_in, unknown_name, with_added
@@ -24,14 +24,14 @@ MOST_SEED: Final = 999_999_999
 class Graphs:
     """The edges of several graphs, one after the other."""
 
-    node_ptr: NDArray[np.int64]  #: (G + 1,), first node of each graph
-    edge_ptr: NDArray[np.int64]  #: (G + 1,), first edge of each graph
-    edge_index: NDArray[np.integer[Any]]  #: (2, ΣE), nodes numbered within each graph
+    node_ptr: I64  #: (G + 1,), first node of each graph
+    edge_ptr: I64  #: (G + 1,), first edge of each graph
+    edge_index: Integers  #: (2, ΣE), nodes numbered within each graph
     keys: Sequence[
         str
     ] = ()  #: of the records, to seed random draws; without keys by their positions
 
-    def joined(self) -> NDArray[np.int64]:
+    def joined(self) -> I64:
         """Return the edges with nodes numbered over all graphs, int64 (2, ΣE)."""
         first = np.repeat(self.node_ptr[:-1], np.diff(self.edge_ptr))
         return self.edge_index + first
@@ -91,11 +91,11 @@ class Encoding(ABC):
         return Column(key=f"{level}/{attribute}", attribute=attribute, shape=(width,), **more)
 
     @abstractmethod
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Fill the columns for some graphs; ``check`` is called regularly and may raise to stop."""
 
 
-def check_edges(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
+def check_edges(edge_index: Integers, num_nodes: int) -> None:
     """Raise DamagedInput if an edge leads to a missing node: compiled code follows edges unchecked."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
         found = f"{edge_index.min()} to {edge_index.max()}"

@@ -8,11 +8,11 @@ same place is. Ties are therefore decided, and the result is the same on every m
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I32, I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.runtime.threads import for_ranges
 
@@ -22,7 +22,7 @@ LEAF_SIZE = 32  #: most points in a leaf of the tree
 GRAIN = 64  #: fewest leaves worth a thread
 
 
-def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
+def knn_table(pos: F32, k: int) -> I32:
     """Return the k nearest other points of every point, nearest first.
 
     ``pos`` (N, 3) float32 are finite, 1 ≤ k ≤ N − 1. Row i of the result, int32 (N, k), holds the neighbours
@@ -32,7 +32,7 @@ def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     return _searched(_checked(pos, k), k)
 
 
-def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> NDArray[np.int64]:
+def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
     """Return k-NN edges, int64 (2, E): source = neighbour, target = point, grouped by target, nearest first.
 
     ``pos`` (N, 3) float32 are finite; k is at least 1, and where N ≤ k each point has its N − 1 others.
@@ -62,7 +62,7 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
     return np.stack([table[keep].astype(np.int64), np.repeat(targets, k + crowded)])
 
 
-def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32]:
+def _checked(pos: Array, k: int, *, least: int = 1) -> F32:
     if pos.ndim != 2 or pos.shape[1] != 3 or pos.dtype != np.float32:
         raise UsageError(
             f"Positions must be float32 of shape (N, 3), not {pos.dtype} of shape {pos.shape}."
@@ -79,7 +79,7 @@ def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32
     return points
 
 
-def _searched(points: NDArray[np.float32], k: int) -> NDArray[np.int32]:
+def _searched(points: F32, k: int) -> I32:
     from kmip_data.graphs.kernels.knn_search import Tree, build_tree, search
 
     n = len(points)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I64
+from kmip_data.arrays import F64, I64, Integers
 from kmip_data.runtime.threads import njit_nogil
 
 SMALL = 32  #: edges of a node that are sorted by insertion
@@ -32,7 +31,7 @@ class Neighborhoods:
     copied, so that those of a mapped shard stay there.
     """
 
-    def __init__(self, edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
+    def __init__(self, edge_index: Integers, num_nodes: int) -> None:
         self._source, target = edge_index
         self._nodes = num_nodes
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].

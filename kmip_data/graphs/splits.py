@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 
 Parts = dict[str, list[int]]
 
@@ -93,7 +92,7 @@ def meta_labels(classes: I64, background: int | None = None) -> I64:
     return found
 
 
-def stratified_draw(labels: NDArray[Any], second: int, *, seed: int = 0) -> tuple[I64, I64]:
+def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, I64]:
     """Deal positions to two parts with nearly equal shares of each label.
 
     The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)`` with
@@ -140,7 +139,7 @@ def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
     return whole
 
 
-def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: int = 0) -> Parts:
+def stratified_parts(labels: Array, sizes: Mapping[str, int], *, seed: int = 0) -> Parts:
     """Deal all positions to parts of given sizes: the first against the others, then among these likewise."""
     rows = np.arange(len(labels))
     parts = {}
@@ -154,7 +153,7 @@ def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: in
     return {**parts, names[-1]: rows.tolist()}
 
 
-def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> I64 | None:
+def order_before_draw(first: Array, second: Array) -> I64 | None:
     """Undo :func:`stratified_draw` with seed 0 by the labels of its two parts, in their order.
 
     The rule depends on labels alone, so it is applied to the same labels in ascending order and must give

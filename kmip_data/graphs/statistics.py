@@ -9,9 +9,8 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 
@@ -56,7 +55,7 @@ class UnitStatistics:
         return {**counts, "classes": self._classes.tolist()}
 
 
-def count_classes(values: NDArray[Any], column: Column) -> I64:
+def count_classes(values: Array, column: Column) -> I64:
     """Count how often each class occurs in rows of a label column.
 
     One label per row (``column.shape == ()``) counts every value; a row of several 0/1 targets counts the
@@ -128,7 +127,7 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
     return {name: [row[i] for row in kept] for i, name in enumerate(("low", "high", "count"))}
 
 
-def _degrees(ends: NDArray[Any], nodes: int) -> dict[int, int]:
+def _degrees(ends: Array, nodes: int) -> dict[int, int]:
     """Return the number of nodes by degree, the number of times a node occurs in ``ends``."""
     counts = np.bincount(np.bincount(ends, minlength=nodes))
     return {int(degree): int(counts[degree]) for degree in np.flatnonzero(counts)}

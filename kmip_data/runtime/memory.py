@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import U8, Array
 from kmip_data.errors import OutOfResources, human_bytes
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
@@ -84,7 +84,7 @@ def half_of_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def mapped(values: NDArray[Any], folder: Path) -> NDArray[Any]:
+def mapped(values: Array, folder: Path) -> Array:
     """Return a large array mapped from a file without a name in ``folder``: the system can page it out.
 
     Raises ``OSError`` where the disk is full, before anything is mapped.
@@ -131,13 +131,13 @@ KEEP: Final = (
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
 # in any thread, needs no lock (and can never wait for one that its own thread holds).
-_free: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)
+_free: defaultdict[int, deque[U8]] = defaultdict(deque)
 _requested: dict[int, float] = {}  #: time of the last request of each size; the oldest goes first
-_used: dict[int, tuple[weakref.ref[NDArray[Any]], NDArray[np.uint8]]] = {}
+_used: dict[int, tuple[weakref.ref[Array], U8]] = {}
 _most = 0  #: bytes, free and used, up to which more than KEEP may be free
 
 
-def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """Return an uninitialised array, from a buffer that was used before where there is one.
 
     ``torch.from_numpy`` of the array itself (not of a view of it) holds the buffer for the life of
@@ -155,7 +155,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     except IndexError:
         _trim(size)
         buffer = _map(size)
-    array: NDArray[Any] = np.ndarray(shape, dtype, buffer)
+    array: Array = np.ndarray(shape, dtype, buffer)
     reference = weakref.ref(array, _give_back)
     _used[id(reference)] = (reference, buffer)
     return array
@@ -228,7 +228,7 @@ def release() -> None:
     _free.clear()
 
 
-def _map(size: int) -> NDArray[np.uint8]:
+def _map(size: int) -> U8:
     try:  # private: Python's default is memory shared with forked children, whose writes would show here
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
@@ -239,7 +239,7 @@ def _map(size: int) -> NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8)
 
 
-def _give_back(reference: weakref.ref[NDArray[Any]]) -> None:
+def _give_back(reference: weakref.ref[Array]) -> None:
     _, buffer = _used.pop(id(reference))
     _free[buffer.size].append(buffer)
     _trim()

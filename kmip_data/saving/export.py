@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from torch_geometric.data import Data, InMemoryDataset
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError, UsageError, require_extra, writing
 from kmip_data.files import changes as files
@@ -115,7 +114,7 @@ class _Tables:
         }
         return self._arrow.table({**own, **arrays}, schema=self.schema)
 
-    def _column(self, name: str, values: NDArray[Any], pointers: I64) -> Any:
+    def _column(self, name: str, values: Array, pointers: I64) -> Any:
         pa = self._arrow
         field = self._fields.get(name)
         if field is None:
@@ -134,7 +133,7 @@ class _Tables:
             else self._lists(array, pointers[gather.LEVELS[field.level]])
         )
 
-    def _edges(self, index: NDArray[Any], pointers: I64) -> Any:
+    def _edges(self, index: Array, pointers: I64) -> Any:
         """Two lists a graph, of nodes numbered within it."""
         edges = pointers[gather.EDGE]
         counts = np.diff(pointers[gather.EDGE])

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data
 
 from kmip_data import __version__
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError, located, writing
 from kmip_data.files import changes as files
@@ -33,7 +33,7 @@ from kmip_data.manifest import dataset_names
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.survey import PlainGraph, Survey, plain_graph, to_record
 
-Positions = Sequence[int] | NDArray[Any] | Any  #: indices or a boolean mask; a torch tensor too
+Positions = Sequence[int] | Array | Any  #: indices or a boolean mask; a torch tensor too
 
 RULE: Final = "given"  #: name of the split and its rule
 MASKS: Final = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a single graph to part

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch_geometric.data import Batch, Data, HeteroData
 
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import RESERVED, Column, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
@@ -29,7 +29,7 @@ class PlainGraph:
 
     name: str  #: for messages and as its key
     num_nodes: int
-    values: Mapping[str, NDArray[Any]]
+    values: Mapping[str, Array]
     kinds: Mapping[str, Kind]  #: type of each value
 
     @property
@@ -68,7 +68,7 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
 
 
-def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
+def _plain(value: Any, attribute: str, name: str) -> tuple[Array, Kind]:
     kind: Any = type(value).__name__
     try:
         if kind in _NUMBERS:
@@ -108,7 +108,7 @@ class _Attribute:
     finite: bool = True
     longest: int = 1  #: bytes of a text
 
-    def add(self, value: NDArray[Any], graph: PlainGraph) -> None:
+    def add(self, value: Array, graph: PlainGraph) -> None:
         if self.kind == "str":
             self.longest = max(self.longest, value.size)
             return
@@ -236,7 +236,7 @@ class Survey:
         )
 
 
-def _fixed_degree(edge_index: NDArray[np.int64], nodes: int) -> int | None:
+def _fixed_degree(edge_index: I64, nodes: int) -> int | None:
     """Return k if the columns are the k sources of node 0, those of node 1, …; else ``None``."""
     edges = edge_index.shape[1]
     if not nodes or not edges or edges % nodes:
@@ -260,7 +260,7 @@ def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
     )
 
 
-def _stored(value: NDArray[Any], column: Column) -> NDArray[Any]:
+def _stored(value: Array, column: Column) -> Array:
     if column.form == "text":
         return np.pad(value, (0, column.shape[0] - value.size))
     rows = value[0] if column.level == "graph" and column.form == "axis" else value

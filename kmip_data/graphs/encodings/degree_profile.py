@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, Array, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
@@ -34,16 +34,14 @@ class Profile(Encoding):
         """``degree_profile`` (N, 5)."""
         return (self.column("node", "degree_profile", len(FIELDS), fields=FIELDS, low=0.0),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once."""
         check()
         profile = local_degree_profile(graphs.joined(), int(graphs.node_ptr[-1]), self.parameter)
         return {"node/degree_profile": profile}
 
 
-def local_degree_profile(
-    edge_index: NDArray[np.integer[Any]], num_nodes: int, rule: DegreeProfile = "2.0"
-) -> NDArray[np.float32]:
+def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfile = "2.0") -> F32:
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
     Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one per

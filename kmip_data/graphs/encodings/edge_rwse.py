@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32
+from kmip_data.arrays import F32, Array, Integers
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
@@ -31,16 +30,14 @@ class EdgeRandomWalk(Encoding):
         """``edge_rwse`` (E, T)."""
         return (self.column("edge", "edge_rwse", self.parameter, low=0.0),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once, as components of one graph."""
         check()
         nodes = int(graphs.node_ptr[-1])
         return {"edge/edge_rwse": edge_walk_encoding(graphs.joined(), nodes, self.parameter)}
 
 
-def edge_walk_encoding(
-    edge_index: NDArray[np.integer[Any]], num_nodes: int, steps: int = 32
-) -> F32:
+def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) -> F32:
     """Return the entries of P, P², … Pᵀ at each edge, P being the matrix of a random walk along the edges.
 
     The relative walk probabilities that GNN⁺ (Luo et al., arXiv 2502.09263) appends to edge features:

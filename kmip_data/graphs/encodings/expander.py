@@ -7,11 +7,11 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import I32, Array, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs
@@ -21,7 +21,7 @@ DRAWS: Final = 100  #: most draws; the best counts if none reaches the bound
 _TOLERANCE: Final = 1e-3  #: relative, of the eigenvalue: the bound has a slack of 0.1
 
 
-def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> NDArray[np.int32]:
+def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> I32:
     """Draw a 2d-regular multigraph on N nodes: d = ``degree`` permutations, edges in both directions.
 
     Permutations are drawn again until the second eigenvalue of the Laplacian is at least
@@ -52,7 +52,7 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
     return targets
 
 
-def second_eigenvalue(targets: NDArray[np.integer]) -> float:
+def second_eigenvalue(targets: Integers) -> float:
     """Return the second smallest eigenvalue of the Laplacian of the graph of permutations (N, d), N > 2.
 
     A loop counts in the degree of its node, and a repeated edge counts repeatedly, so every degree is 2d, and
@@ -108,7 +108,7 @@ class Expander(Encoding):
         kind = {"stored": "int32", "presented": "int64", "low": -1}
         return (self.column("node", "expander", self.parameter, **kind),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Draw graph by graph."""
         found = [np.empty((0, self.parameter), np.int32)]
         for g, nodes in enumerate(np.diff(graphs.node_ptr).tolist()):

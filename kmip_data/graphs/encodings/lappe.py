@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, F64, I64, Array, Integers
 from kmip_data.errors import OutOfResources
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
@@ -46,7 +46,7 @@ class Laplacian(Encoding):
             self.column("node", "lappe_vectors", count, finite=False, low=-1.0001, high=1.0001),
         )
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute graph by graph."""
         values = np.empty((len(graphs.node_ptr) - 1, self.parameter), np.float32)
         vectors = np.empty((int(graphs.node_ptr[-1]), self.parameter), np.float32)
@@ -62,12 +62,12 @@ class Laplacian(Encoding):
 
 
 def laplacian_encoding(
-    edge_index: NDArray[np.integer[Any]],
+    edge_index: Integers,
     num_nodes: int,
     count: int = 10,
     *,
     dense_nodes: int = DENSE_NODES,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[F32, F32]:
     """Return the ``count`` smallest eigenvalues of the Laplacian D − A and their eigenvectors.
 
     A is the adjacency of the simple, undirected graph: directions, loops and repeated edges are ignored. The
@@ -110,7 +110,7 @@ def laplacian_encoding(
     return values, vectors
 
 
-def _simple_graph(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> csr_array:
+def _simple_graph(edge_index: Integers, num_nodes: int) -> csr_array:
     """Return the adjacency matrix as a simple, undirected graph: float64 (N, N), ones."""
     from scipy.sparse import csr_array
 
@@ -125,7 +125,7 @@ def _simple_graph(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> csr_a
     return adjacency
 
 
-def _components(adjacency: csr_array) -> list[NDArray[np.int64]]:
+def _components(adjacency: csr_array) -> list[I64]:
     """Return the nodes of each connected component, in the order of their lowest nodes."""
     from scipy.sparse.csgraph import connected_components
 
@@ -138,7 +138,7 @@ def _components(adjacency: csr_array) -> list[NDArray[np.int64]]:
     return sorted(parts, key=lambda nodes: int(nodes[0]))
 
 
-def _dense(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _dense(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     """Return the smallest nontrivial pairs of a connected graph, by LAPACK."""
     from scipy.linalg import eigh
 
@@ -149,7 +149,7 @@ def _dense(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArr
     return values, modes
 
 
-def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     """Return the smallest nontrivial pairs of a connected graph, by Lanczos on the shifted inverse.
 
     The constant is projected out. Lanczos can miss copies of a multiple eigenvalue, so the eigenvalues below
@@ -171,12 +171,10 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
     for _ in range(_SEARCHES):
         found = basis
 
-        def project(
-            x: NDArray[np.float64], found: NDArray[np.float64] = found
-        ) -> NDArray[np.float64]:
+        def project(x: F64, found: F64 = found) -> F64:
             return x - found @ (found.T @ x)
 
-        def solve(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        def solve(x: F64) -> F64:
             return project(factors.solve(project(x)))
 
         inverse = LinearOperator((nodes, nodes), matvec=solve, dtype=np.float64)
@@ -208,7 +206,7 @@ def _factorise(matrix: Any, shift: float) -> Any:
     )
 
 
-def _signed(mode: NDArray[np.float64]) -> NDArray[np.float64]:
+def _signed(mode: F64) -> F64:
     """Flip an eigenvector so that its first largest entry is positive."""
     size = np.abs(mode)
     first = int(np.argmax(size >= size.max() * (1 - _SAME)))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, I64, Array, Integers
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
@@ -29,7 +28,7 @@ class RandomWalk(Encoding):
         """``rwse`` (N, T)."""
         return (self.column("node", "rwse", self.parameter, low=0.0),)
 
-    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Compute all graphs at once, as components of one graph."""
         check()
         edges = graphs.joined()
@@ -42,7 +41,7 @@ class RandomWalk(Encoding):
 
 
 def random_walk_encoding(
-    edge_index: NDArray[np.integer[Any]],
+    edge_index: Integers,
     num_nodes: int,
     steps: int = 20,
     *,
