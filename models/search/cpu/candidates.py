@@ -14,9 +14,20 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu import lanes
-from kmip_data.models.search.cpu.lanes import at_least, count_bits, load, pointer, splat, store
+from kmip_data.models.search.cpu.lanes import (
+    Pointer,
+    Register,
+    at_least,
+    count_bits,
+    load,
+    pointer,
+    splat,
+    store,
+)
 from kmip_data.runtime.threads import njit_nogil
 
 LAST = 0xFFFFFFFF
@@ -27,27 +38,32 @@ _HALVINGS = 16  # of the range of values, before halving that of bits, which alw
 
 
 @njit_nogil(error_model="numpy")
-def ordered(value: Any) -> Any:
+def ordered(value: np.float32) -> int:
     """A float32 as an integer of the same order (−0 below +0)."""
-    bits = lanes.float_bits(value)
+    bits: int = lanes.float_bits(value)
     return bits ^ _FLIP if bits < 0 else bits
 
 
 @njit_nogil(error_model="numpy")
-def unordered(rank: Any) -> Any:
-    """The float32 of that :func:`ordered` integer."""
-    return lanes.bits_float(rank ^ _FLIP if rank < 0 else rank)
+def unordered(rank: int) -> np.float32:
+    """Return the float32 of that :func:`ordered` integer."""
+    bits = rank ^ _FLIP if rank < 0 else rank
+    number: np.float32 = lanes.bits_float(bits)
+    return number
 
 
 @njit_nogil(error_model="numpy")
-def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
+def kth_largest(
+    values: Pointer, start: int, stop: int, k: int, spare: int
+) -> tuple[np.float32, np.float32, int, int]:
     """Enclose the k-th largest of more than k float32 numbers, none NaN, ``start`` to ``stop`` of a pointer.
 
-    16 more may be overwritten, and up to ``spare`` more than k reach ``low``. Gives ``low``, which at least k
+    16 more may be overwritten, and up to ``spare`` more than k reach ``low``. Return ``low``, which at least k
     numbers reach; ``high``, which fewer do; how many reach each. With ``spare = 0`` either exactly k reach
     ``low`` or nothing lies between the two.
     """
-    store(values, stop, splat(np.float32(np.nan)))  # reaches nothing
+    # 1. The least and the largest enclose it; NaN behind the last number reaches nothing.
+    store(values, stop, splat(np.float32(np.nan)))
     least = splat(values[start])
     most = least
     for i in range(start, stop, 16):
@@ -58,13 +74,17 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
     reach_low = stop - start
     reach_high = 0
     halvings = 0
+    # 2. Halve what is between them: 16 times the range of values, which takes few steps for spread numbers,
+    #    then the range of bits, which always ends.
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
         if halvings < _HALVINGS:
             halvings += 1
-            near = ordered(np.float32(0.5) * unordered(low) + np.float32(0.5) * unordered(high))
+            half = np.float32(0.5)
+            near = ordered(half * unordered(low) + half * unordered(high))
             if low < near < high:
                 middle = near
+        # 3. Count how many reach the middle: a comparison for 16 numbers, and no branch.
         reach = 0
         limit = splat(unordered(middle))
         for i in range(start, stop, 16):
@@ -79,16 +99,22 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
 
 
 @njit_nogil(error_model="numpy")
-def pack(score: Any, row: Any) -> Any:
-    """One integer that orders as (score, lower row first)."""
+def pack(score: np.float32, row: np.int64) -> np.int64:
+    """Return one integer that orders as (score, lower row first)."""
     return (ordered(score) << 32) | (LAST - row)
 
 
 @njit_nogil(error_model="numpy")
 def write_sorted(
-    packed: Any, count: int, k: int, low: int, scores: Any, indices: Any, to: int
+    packed: I64,
+    count: int,
+    k: int,
+    low: int,
+    scores: Pointer,
+    indices: Pointer,
+    to: int,
 ) -> None:
-    """Write the k ≤ ``count`` best of ``packed[:count]`` to places ``to`` … behind two pointers, best first.
+    """Write the k ≤ ``count`` best of ``packed[:count]``, best first, from ``to`` on behind two pointers.
 
     The int64 of ``packed`` are distinct, see :func:`pack`; they are overwritten, and so are 8 after
     ``count``. ``low`` is added to each row.
@@ -100,17 +126,20 @@ def write_sorted(
             scores[to + i] = unordered(best >> 32)
             indices[to + i] = LAST - (best & LAST) + low
         return
+
+    # The rank of each is the number of better ones: no branch to guess, unlike sorting.
     numbers = pointer(packed)
     store(numbers, count, splat(_EMPTY))
     for i in range(count):
         value = numbers[i]
-        place = 0
+        rank = 0
         limit = splat(value)
-        for j in range(0, count, 8):  # how many are better: no branch to guess, unlike sorting
-            place += count_bits(lanes.above(load(numbers, j), limit))
-        if place < k:
-            scores[to + place] = unordered(value >> 32)
-            indices[to + place] = LAST - (value & LAST) + low
+        for j in range(0, count, 8):
+            better = lanes.above(load(numbers, j), limit)
+            rank += count_bits(better)
+        if rank < k:
+            scores[to + rank] = unordered(value >> 32)
+            indices[to + rank] = LAST - (value & LAST) + low
     lanes.hold(packed)
 
 
@@ -120,19 +149,19 @@ ROOM = 192  #: for candidates that the filter cannot separate from the k-th best
 
 
 class Block(NamedTuple):
-    """Pointers to what is known of each of B queries."""
+    """Pointers to the state of B queries."""
 
-    unit: Any  #: (B, d) float32, queries of length 1
-    near: Any  #: (B, space) float32, products of the candidates
-    place: Any  #: (B, space) int32, where they are in the tree
-    filled: Any  #: (B,) int64, how many there are
-    due: Any  #: (B,) int64, when to drop those that are out
-    floor: Any  #: (B,) float32, a product below it is out
-    limit: Any  #: (B,) float32, a cone that reaches less is out
-    slack: Any  #: (B,) float32, how far below the k-th best product the floor is
-    line: Any  #: (16,) float32, scratch
-    packed: Any  #: array of int64, scratch of :func:`finish`
-    query: Any  #: (d,) float64, scratch of it
+    unit: Pointer  #: (B, d) float32, queries of length 1
+    near: Pointer  #: (B, space) float32, products of the candidates
+    place: Pointer  #: (B, space) int32, their positions in the tree
+    filled: Pointer  #: (B,) int64, number of candidates
+    due: Pointer  #: (B,) int64, number at which to drop those that are out
+    floor: Pointer  #: (B,) float32, least product that passes
+    limit: Pointer  #: (B,) float32, least reach of a cone that passes
+    slack: Pointer  #: (B,) float32, gap between the k-th best product and the floor
+    line: Pointer  #: (16,) float32, scratch
+    packed: I64  #: scratch of :func:`finish`
+    query: Pointer  #: (d,) float64, scratch of :func:`finish`
     k: int
     space: int
     margin: np.float32  #: how far a cone may reach beyond what is computed for it
@@ -140,21 +169,31 @@ class Block(NamedTuple):
 
 @njit_nogil(error_model="numpy")
 def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
-    """A block of ``rows`` queries, and the arrays that it points to, to be held as long as it is used."""
+    """Return a block of ``rows`` queries, and the arrays behind it, to be held as long as it is used."""
     space = 3 * k + ROOM
-    reals = np.zeros(
-        rows * (dim + space + 3) + 32, np.float32
-    )  # zero: rows without a query reach nothing
+    # Zeros: rows without a query reach nothing.
+    reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)
     wholes = np.empty(rows * 2, np.int64)
     places = np.empty(rows * space, np.int32)
     packed = np.empty(space + 8, np.int64)
     query = np.empty(dim)
     state = reals[rows * space + 16 :]
     block = Block(
-        pointer(state[rows * 3 + 16 :]), pointer(reals), pointer(places), pointer(wholes),
-        pointer(wholes[rows:]), pointer(state), pointer(state[rows:]), pointer(state[rows * 2 :]),
-        pointer(state[rows * 3 :]), packed, pointer(query), k, space, np.float32(4 * error_of_cones(dim)),
-    )  # fmt: skip
+        unit=pointer(state[rows * 3 + 16 :]),
+        near=pointer(reals),
+        place=pointer(places),
+        filled=pointer(wholes),
+        due=pointer(wholes[rows:]),
+        floor=pointer(state),
+        limit=pointer(state[rows:]),
+        slack=pointer(state[rows * 2 :]),
+        line=pointer(state[rows * 3 :]),
+        packed=packed,
+        query=pointer(query),
+        k=k,
+        space=space,
+        margin=np.float32(4 * error_of_cones(dim)),
+    )
     return block, (reals, wholes, places, query)
 
 
@@ -185,15 +224,22 @@ def _slack(length: float, dim: int, scale: float, longest: float) -> float:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def set_floor(block: Block, i: int, value: Any) -> None:
-    """Products below ``value`` are out."""
+def set_floor(block: Block, i: int, value: np.float32) -> None:
+    """Let no product below ``value`` pass."""
     block.floor[i] = value
     # A cone that points away reaches 0 at most, whatever was computed for it.
     block.limit[i] = value - block.margin if value > block.margin else -OUT
 
 
 @njit_nogil(error_model="numpy")
-def begin(block: Block, queries: Any, first: int, count: int, scale: float, longest: float) -> None:
+def begin(
+    block: Block,
+    queries: F32,
+    first: int,
+    count: int,
+    scale: float,
+    longest: float,
+) -> None:
     """Load the queries ``first`` … of (R, d) into a block; give up those that no filter can rank."""
     dim = queries.shape[1]
     for i in range(count):
@@ -201,23 +247,28 @@ def begin(block: Block, queries: Any, first: int, count: int, scale: float, long
         for c in range(dim):
             total += np.float64(queries[first + i, c]) ** 2
         length = np.sqrt(total)
-        slack = _slack(length, dim, scale, longest) if length > 0 and scale > 0 else np.inf
+        slack = np.inf
+        if length > 0 and scale > 0:
+            slack = _slack(length, dim, scale, longest)
         for c in range(dim):
             block.unit[i * dim + c] = queries[first + i, c] / length if length > 0 else 0.0
-        block.slack[i], block.filled[i], block.due[i] = slack, 0, block.k + 1
+        block.slack[i] = slack
+        block.filled[i] = 0
+        block.due[i] = block.k + 1
+        # Products lie within ±1: with a slack of 1 or more the filter would exclude next to nothing.
         set_floor(block, i, -OUT if slack < 1 else OUT)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def append(block: Block, i: int, products: Any, hits: int, place: int) -> bool:
-    """Add the lanes ``hits`` of 16 products, of keys at ``place`` …; returns whether to :func:`cut`."""
+def append(block: Block, i: int, products: Register, hits: int, position: int) -> bool:
+    """Add the lanes ``hits`` of 16 products, of keys from ``position`` on; True if :func:`cut` is due."""
     store(block.line, 0, products)
     to = i * block.space + block.filled[i]
     while hits:
         lane = lanes.lowest_bit(hits)
         hits &= hits - 1
         block.near[to] = block.line[lane]
-        block.place[to] = place + lane
+        block.place[to] = position + lane
         to += 1
     block.filled[i] = to - i * block.space
     return bool(block.filled[i] >= block.due[i])
@@ -234,40 +285,57 @@ def cut(block: Block, i: int, spare: int) -> None:
     base = i * block.space
     n = block.filled[i]
     floor = block.floor[i]
+
     # 1. The floor lies one slack below the k-th best product so far, and only ever rises.
     if n > k:
-        floor = max(floor, kth_largest(block.near, base, base + n, k, spare)[0] - block.slack[i])
+        kth = kth_largest(block.near, base, base + n, k, spare)[0]
+        floor = max(floor, kth - block.slack[i])
+
     # 2. Compact the candidates in place without a branch: each is copied, and counted only if it stays.
-    kept = base
+    to = base
     for j in range(base, base + n):
-        block.near[kept], block.place[kept] = block.near[j], block.place[j]
-        kept += block.near[j] >= floor
+        product = block.near[j]
+        block.near[to] = product
+        block.place[to] = block.place[j]
+        to += product >= floor
+
     # 3. Cut again after 16 + k/2 further candidates (or half as many as there are). Less room than that, of
     #    3 k + 192 places, means that the filter cannot separate the rest: the query is searched exactly.
-    n = kept - base
+    n = to - base
     room = block.space - n - 32
-    block.filled[i], block.due[i] = n, n + min(max(16 + k // 2, n // 2), room)
-    set_floor(block, i, floor if room >= 16 + k // 2 else OUT)
+    least = 16 + k // 2
+    block.filled[i] = n
+    block.due[i] = n + min(max(least, n // 2), room)
+    set_floor(block, i, floor if room >= least else OUT)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def offer(block: Block, i: int, products: Any, place: int) -> None:
-    """Take those of 16 products, whose keys are at ``place`` …, that a query's floor lets pass."""
+def offer(block: Block, i: int, products: Register, position: int) -> None:
+    """Take those of 16 products, of keys from ``position`` on, that a query's floor lets pass."""
     hits = at_least(products, splat(block.floor[i]))
-    if hits and append(block, i, products, hits, place):
+    if hits and append(block, i, products, hits, position):
         cut(block, i, block.k // 8)
 
 
 @njit_nogil(error_model="numpy")
 def finish(
-    block: Block, count: int, number: Any, queries: Any, keys: Any, first: int, low: int,
-    scores: Any, indices: Any, failed: Any
-) -> None:  # fmt: skip
+    block: Block,
+    count: int,
+    number: Pointer,
+    queries: F32,
+    keys: F32,
+    first: int,
+    low: int,
+    scores: Pointer,
+    indices: Pointer,
+    failed: NDArray[np.bool_],
+) -> None:
     """Rank the candidates of each query by the rule and write the k best, or note that it was given up."""
     k = block.k
     dim = queries.shape[1]
     rows = pointer(keys)
     for i in range(count):
+        # 1. Drop the candidates under the last floor.
         if block.floor[i] != OUT:
             cut(block, i, 0)
         failed[first + i] = block.floor[i] == OUT
@@ -277,32 +345,31 @@ def finish(
         n = block.filled[i]
         for c in range(dim):
             block.query[c] = queries[first + i, c]
-        # Float64 sums in index order are one chain of dependent additions: four candidates hide its latency.
+        # 2. Float64 sums in index order are one chain of dependent additions: four candidates hide its latency.
         for j in range(0, n, 4):
-            u = base + j
-            v = base + min(j + 1, n - 1)
-            w = base + min(j + 2, n - 1)
-            x = base + min(j + 3, n - 1)
-            p = number[block.place[u]]
-            q = number[block.place[v]]
-            r = number[block.place[w]]
-            s = number[block.place[x]]
-            one = 0.0
-            two = 0.0
-            three = 0.0
-            four = 0.0
+            row_0 = number[block.place[base + j]]
+            row_1 = number[block.place[base + min(j + 1, n - 1)]]
+            row_2 = number[block.place[base + min(j + 2, n - 1)]]
+            row_3 = number[block.place[base + min(j + 3, n - 1)]]
+            sum_0 = 0.0
+            sum_1 = 0.0
+            sum_2 = 0.0
+            sum_3 = 0.0
             for c in range(dim):
                 factor = block.query[c]
-                one += factor * rows[p * dim + c]
-                two += factor * rows[q * dim + c]
-                three += factor * rows[r * dim + c]
-                four += factor * rows[s * dim + c]
-            _rank(block, j, one, p), _rank(block, j + 1, two, q)
-            _rank(block, j + 2, three, r), _rank(block, j + 3, four, s)
+                sum_0 += factor * rows[row_0 * dim + c]
+                sum_1 += factor * rows[row_1 * dim + c]
+                sum_2 += factor * rows[row_2 * dim + c]
+                sum_3 += factor * rows[row_3 * dim + c]
+            _rank(block, j, sum_0, row_0)
+            _rank(block, j + 1, sum_1, row_1)
+            _rank(block, j + 2, sum_2, row_2)
+            _rank(block, j + 3, sum_3, row_3)
         write_sorted(block.packed, n, k, low, scores, indices, (first + i) * k)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _rank(block: Block, j: int, total: float, row: Any) -> None:
-    """Note the score by the rule of candidate j."""
-    block.packed[j] = pack(np.float32(total) + np.float32(0), np.int64(row))  # + 0: no −0
+def _rank(block: Block, j: int, total: float, row: int) -> None:
+    """Store the score of candidate j by the rule."""
+    score = np.float32(total) + np.float32(0)  # + 0: no −0
+    block.packed[j] = pack(score, np.int64(row))

@@ -7,7 +7,7 @@ on the data (ADR 0220).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu import lanes
 from kmip_data.models.search.cpu.candidates import LAST, unordered
 from kmip_data.models.search.cpu.lanes import (
+    Pointer,
+    Register,
     larger,
     load,
     multiply_add,
@@ -36,24 +38,24 @@ _EMPTY = np.int64(-(2**63))
 class _Memory(NamedTuple):
     """Pointers to what a range of queries is searched with."""
 
-    block: Any  #: (room, d) float64, keys
-    wide: Any  #: (tiles, d, 16) float64, queries
-    best: Any  #: (2 tiles, size, 8) int64, the best so far of eight queries each, see :func:`.lanes.packed`
-    fresh: Any  #: the same of what may be better
-    filled: Any  #: (2 tiles,) int64, how much of it there is
+    block: Pointer  #: (room, d) float64, keys
+    wide: Pointer  #: (tiles, d, 16) float64, queries
+    best: Pointer  #: (2 tiles, size, 8) int64, best so far of eight queries, see :func:`.lanes.packed`
+    fresh: Pointer  #: the same for scores that may be better
+    filled: Pointer  #: (2 tiles,) int64, number of fresh registers
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _exchange(rows: Any, a: int, b: int) -> None:
+def _exchange(rows: Pointer, upper: int, lower: int) -> None:
     """Put the larger of two registers first."""
-    x = load(rows, a * 8)
-    y = load(rows, b * 8)
-    store(rows, a * 8, larger(x, y))
-    store(rows, b * 8, smaller(x, y))
+    a = load(rows, upper * 8)
+    b = load(rows, lower * 8)
+    store(rows, upper * 8, larger(a, b))
+    store(rows, lower * 8, smaller(a, b))
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _merge(rows: Any, start: int, size: int) -> None:
+def _merge(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers that fall and then rise, or rise and fall."""
     step = size // 2
     while step >= LEAST:
@@ -61,15 +63,18 @@ def _merge(rows: Any, start: int, size: int) -> None:
             for i in range(first, first + step):
                 _exchange(rows, i, i + step)
         step //= 2
+    # The last four steps, 8 to 1, stay in 16 registers.
     for first in range(start, start + size, LEAST):
         lanes.merge_16(rows, first * 8)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _sort(rows: Any, start: int, size: int) -> None:
+def _sort(rows: Pointer, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
+    # 1. Runs of 16 by one network of 63 comparisons, without a branch.
     for first in range(start, start + size, LEAST):
         lanes.sort_16(rows, first * 8)
+    # 2. Merge runs of 16, 32 …: compared with the other one backwards, each half falls and rises.
     part = 2 * LEAST
     while part <= size:
         for first in range(start, start + size, part):
@@ -82,46 +87,60 @@ def _sort(rows: Any, start: int, size: int) -> None:
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _score(
-    wide: Any, query: int, block: Any, key: int, dim: int, row: int, fresh: Any, to: int, other: int
+    wide: Pointer,
+    query: int,
+    block: Pointer,
+    key: int,
+    dim: int,
+    row: int,
+    fresh: Pointer,
+    to: int,
+    other: int,
 ) -> None:
     """Score four keys, ``row`` …, with 16 queries by the rule: float64 sums in index order, rounded once."""
+    # 1. Eight sums in registers (4 keys × 2 halves of the queries): six loads for eight products, and eight
+    #    chains of additions hide each other's latency.
     zero = splat(0.0)
-    a = zero
-    b = zero
-    c = zero
-    d = zero
-    e = zero
-    f = zero
-    g = zero
-    h = zero
+    left_0 = zero
+    right_0 = zero
+    left_1 = zero
+    right_1 = zero
+    left_2 = zero
+    right_2 = zero
+    left_3 = zero
+    right_3 = zero
     for column in range(dim):
         left = load(wide, (query + column) * TILE)
         right = load(wide, (query + column) * TILE + 8)
         value = splat(block[key + column])
-        a = multiply_add(value, left, a)
-        b = multiply_add(value, right, b)
+        left_0 = multiply_add(value, left, left_0)
+        right_0 = multiply_add(value, right, right_0)
         value = splat(block[key + dim + column])
-        c = multiply_add(value, left, c)
-        d = multiply_add(value, right, d)
+        left_1 = multiply_add(value, left, left_1)
+        right_1 = multiply_add(value, right, right_1)
         value = splat(block[key + 2 * dim + column])
-        e = multiply_add(value, left, e)
-        f = multiply_add(value, right, f)
+        left_2 = multiply_add(value, left, left_2)
+        right_2 = multiply_add(value, right, right_2)
         value = splat(block[key + 3 * dim + column])
-        g = multiply_add(value, left, g)
-        h = multiply_add(value, right, h)
-    last = LAST - row
-    store(fresh, to * 8, packed(a, splat(last)))
-    store(fresh, other * 8, packed(b, splat(last)))
-    store(fresh, (to + 1) * 8, packed(c, splat(last - 1)))
-    store(fresh, (other + 1) * 8, packed(d, splat(last - 1)))
-    store(fresh, (to + 2) * 8, packed(e, splat(last - 2)))
-    store(fresh, (other + 2) * 8, packed(f, splat(last - 2)))
-    store(fresh, (to + 3) * 8, packed(g, splat(last - 3)))
-    store(fresh, (other + 3) * 8, packed(h, splat(last - 3)))
+        left_3 = multiply_add(value, left, left_3)
+        right_3 = multiply_add(value, right, right_3)
+    # 2. Score and row as one integer: rows are counted backwards, so that the lower one is larger.
+    low = splat(LAST - row)
+    store(fresh, to * 8, packed(left_0, low))
+    store(fresh, other * 8, packed(right_0, low))
+    low = splat(LAST - row - 1)
+    store(fresh, (to + 1) * 8, packed(left_1, low))
+    store(fresh, (other + 1) * 8, packed(right_1, low))
+    low = splat(LAST - row - 2)
+    store(fresh, (to + 2) * 8, packed(left_2, low))
+    store(fresh, (other + 2) * 8, packed(right_2, low))
+    low = splat(LAST - row - 3)
+    store(fresh, (to + 3) * 8, packed(left_3, low))
+    store(fresh, (other + 3) * 8, packed(right_3, low))
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _better(fresh: Any, start: int, limit: Any) -> bool:
+def _better(fresh: Pointer, start: int, limit: Register) -> bool:
     """True if one of 16 registers is above ``limit`` in any lane."""
     top = load(fresh, start * 8)
     for i in range(start + 1, start + LEAST):
@@ -130,28 +149,39 @@ def _better(fresh: Any, start: int, limit: Any) -> bool:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _absorb(best: Any, fresh: Any, start: int, size: int) -> None:
-    """Merge ``size`` registers of scores into the best so far, which are at the same place."""
+def _absorb(best: Pointer, fresh: Pointer, start: int, size: int) -> None:
+    """Merge ``size`` registers of scores into the best so far, which have the same offset."""
     if size == LEAST:
         lanes.absorb_16(fresh, start * 8, best, start * 8)
         return
     _sort(fresh, start, size)
+    # Both fall: with the fresh ones backwards, the larger of each pair are the best of all.
     for i in range(size):
-        at = (start + i) * 8
-        store(best, at, larger(load(best, at), load(fresh, (start + size - 1 - i) * 8)))
+        offset = (start + i) * 8
+        old = load(best, offset)
+        new = load(fresh, (start + size - 1 - i) * 8)
+        store(best, offset, larger(old, new))
     _merge(best, start, size)
 
 
 @njit_nogil(error_model="numpy")
-def _begin(queries: Any, head: int, first: int, rows: int, size: int, memory: _Memory) -> None:
-    """Take some queries, by columns, up to a whole tile; nothing is found yet."""
+def _begin(
+    queries: F32,
+    head: int,
+    first: int,
+    rows: int,
+    size: int,
+    memory: _Memory,
+) -> None:
+    """Load some queries by columns, with zeros up to a whole tile, and reset their best keys."""
     dim = queries.shape[2]
     for row in range((rows + TILE - 1) // TILE * TILE):
-        at = row // TILE * dim * TILE + row % TILE
+        offset = row // TILE * dim * TILE + row % TILE
         for c in range(dim):
-            memory.wide[at + c * TILE] = (
-                np.float64(queries[head, first + row, c]) if row < rows else 0.0
-            )
+            value = 0.0
+            if row < rows:
+                value = np.float64(queries[head, first + row, c])
+            memory.wide[offset + c * TILE] = value
     for half in range((rows + 7) // 8):
         memory.filled[half] = 0
         for i in range(half * size, (half + 1) * size):
@@ -159,8 +189,8 @@ def _begin(queries: Any, head: int, first: int, rows: int, size: int, memory: _M
 
 
 @njit_nogil(error_model="numpy")
-def _widen(keys: Any, head: int, begin: int, width: int, block: Any) -> None:
-    """Take some keys, and zeros up to a multiple of four."""
+def _widen(keys: F32, head: int, begin: int, width: int, block: Pointer) -> None:
+    """Load some keys as float64, and zeros up to a multiple of four."""
     dim = keys.shape[2]
     for j in range(width):
         for c in range(dim):
@@ -171,17 +201,25 @@ def _widen(keys: Any, head: int, begin: int, width: int, block: Any) -> None:
 
 @njit_nogil(error_model="numpy")
 def _search_tile(
-    memory: _Memory, tile: int, halves: int, size: int, few: int, dim: int, width: int, row: int
+    memory: _Memory,
+    tile: int,
+    halves: int,
+    size: int,
+    few: int,
+    dim: int,
+    width: int,
+    row: int,
 ) -> None:
     """Search ``width`` keys, whose rows are ``row`` …, for a tile of queries."""
     fresh = memory.fresh
     best = memory.best
     filled = memory.filled
     for group in range(0, width, LEAST):
-        here = min(LEAST, width - group)
+        # 1. Score 16 keys, behind the fresh scores of each half of the queries.
+        count = min(LEAST, width - group)
         left = 2 * tile * size + filled[2 * tile]
         right = (2 * tile + 1) * size + filled[2 * tile + 1]
-        for j in range(0, here, 4):
+        for j in range(0, count, 4):
             key = group + j
             _score(
                 memory.wide,
@@ -194,12 +232,14 @@ def _search_tile(
                 left + j,
                 right + j,
             )
-        for j in range(here, LEAST):
+        for j in range(count, LEAST):
             store(fresh, (left + j) * 8, splat(_EMPTY))
             store(fresh, (right + j) * 8, splat(_EMPTY))
+        # 2. The only branch that depends on the data: 16 scores stay if any lane has one above its k-th best.
         for half in range(2 * tile, min(2 * tile + 2, halves)):
             start = half * size
-            if _better(fresh, start + filled[half], load(best, (start + few - 1) * 8)):
+            worst = load(best, (start + few - 1) * 8)
+            if _better(fresh, start + filled[half], worst):
                 filled[half] += LEAST
                 if filled[half] == size:
                     _absorb(best, fresh, start, size)
@@ -214,11 +254,11 @@ def _finish(
     few: int,
     low: int,
     k: int,
-    scores: Any,
-    indices: Any,
+    scores: Pointer,
+    indices: Pointer,
     to: int,
 ) -> None:
-    """Write what was found for ``rows`` queries to places ``to`` …."""
+    """Write the results of ``rows`` queries, ``to`` … on."""
     best = memory.best
     fresh = memory.fresh
     for half in range((rows + 7) // 8):
@@ -226,25 +266,35 @@ def _finish(
             for i in range(half * size + memory.filled[half], (half + 1) * size):
                 store(fresh, i * 8, splat(_EMPTY))
             _absorb(best, fresh, half * size, size)
+
     for row in range(rows):
-        place = row // 8 * size * 8 + row % 8
+        offset = row // 8 * size * 8 + row % 8
         for i in range(few):
-            value = best[place + i * 8]
+            value = best[offset + i * 8]
             scores[to + row * k + i] = unordered(value >> 32)
             indices[to + row * k + i] = LAST - (value & LAST) + low
 
 
 @njit_nogil(error_model="numpy")
 def search_rows(
-    queries: F32, keys: F32, query_ptr: I64, key_ptr: I64, row_graph: I64, k: int, start: int, stop: int,
-    scores: F32, indices: I64,
-) -> None:  # fmt: skip
+    queries: F32,
+    keys: F32,
+    query_ptr: I64,
+    key_ptr: I64,
+    row_graph: I64,
+    k: int,
+    start: int,
+    stop: int,
+    scores: F32,
+    indices: I64,
+) -> None:
     """Search for the rows ``start`` to ``stop`` of the H · R queries of some graphs, head after head.
 
     Queries are (H, N, d), keys (H, M, d); of ``query_ptr`` and ``key_ptr`` (G, 2), where each graph begins
     and ends, graphs may be left out. ``row_graph`` (G + 1,) has R and how many of the R queries come before
     each graph. Scores and indices (H, N, k) come filled with −inf and −1; those rows are written.
     """
+    # 1. Memory for all graphs of the range: queries by tiles, with fewer tiles the more keys are wanted.
     dim = queries.shape[2]
     most = LEAST
     while most < k:
@@ -261,22 +311,26 @@ def search_rows(
     )
     to_scores = pointer(scores)
     to_indices = pointer(indices)
+
     count = row_graph[-1]
-    at = start
+    query = start
     graph = 0
-    while at < stop:
-        head = at // count
-        offset = at % count
+    while query < stop:
+        # 2. The next queries of one graph and head: as many as there are tiles.
+        head = query // count
+        offset = query % count
         if row_graph[graph] > offset or row_graph[graph + 1] <= offset:
             graph = np.searchsorted(row_graph, offset, side="right") - 1
         first = query_ptr[graph, 0] + offset - row_graph[graph]
-        rows = min(tiles * TILE, query_ptr[graph, 1] - first, stop - at)
+        rows = min(tiles * TILE, query_ptr[graph, 1] - first, stop - query)
         low = key_ptr[graph, 0]
         high = key_ptr[graph, 1]
         few = min(k, high - low)
         size = LEAST
         while size < few:
             size *= 2
+
+        # 3. Keys by blocks of 16,384 numbers, each read by all tiles while it is in the cache.
         _begin(queries, head, first, rows, size, memory)
         for begin in range(low, high, room):
             width = min(room, high - begin)
@@ -285,11 +339,10 @@ def search_rows(
                 _search_tile(memory, tile, (rows + 7) // 8, size, few, dim, width, begin - low)
         to = (head * scores.shape[1] + first) * k
         _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
-        at += rows
-    (
-        lanes.hold(blocks),
-        lanes.hold(wides),
-        lanes.hold(bests),
-        lanes.hold(freshes),
-        lanes.hold(counts),
-    )
+        query += rows
+
+    lanes.hold(blocks)
+    lanes.hold(wides)
+    lanes.hold(bests)
+    lanes.hold(freshes)
+    lanes.hold(counts)

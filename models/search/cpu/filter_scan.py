@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu import candidates, lanes
 from kmip_data.models.search.cpu.candidates import OUT, Block, append, cut, offer, set_floor
-from kmip_data.models.search.cpu.lanes import at_least, load, multiply_add, pointer, splat
+from kmip_data.models.search.cpu.lanes import (
+    Pointer,
+    Register,
+    at_least,
+    load,
+    multiply_add,
+    pointer,
+    splat,
+)
 from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
 from kmip_data.runtime.threads import njit_nogil
 
@@ -19,50 +25,58 @@ _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _multiply_pair(points: Any, leaf: int, dim: int, block: Block, i: int) -> None:
+def _multiply_pair(points: Pointer, leaf: int, dim: int, block: Block, i: int) -> None:
     """Multiply two leaves with four queries: eight sums in registers, six loads for eight products."""
     zero = splat(np.float32(0))
-    a = zero
-    b = zero
-    c = zero
-    d = zero
-    e = zero
-    f = zero
-    g = zero
-    h = zero
-    at = leaf * dim * 16
+    left_0 = zero
+    right_0 = zero
+    left_1 = zero
+    right_1 = zero
+    left_2 = zero
+    right_2 = zero
+    left_3 = zero
+    right_3 = zero
+    first = leaf * dim * 16
     unit = i * dim
     for column in range(dim):
-        left = load(points, at + column * 16)
-        right = load(points, at + (dim + column) * 16)
+        left = load(points, first + column * 16)
+        right = load(points, first + (dim + column) * 16)
         query = splat(block.unit[unit + column])
-        a = multiply_add(query, left, a)
-        b = multiply_add(query, right, b)
+        left_0 = multiply_add(query, left, left_0)
+        right_0 = multiply_add(query, right, right_0)
         query = splat(block.unit[unit + dim + column])
-        c = multiply_add(query, left, c)
-        d = multiply_add(query, right, d)
+        left_1 = multiply_add(query, left, left_1)
+        right_1 = multiply_add(query, right, right_1)
         query = splat(block.unit[unit + 2 * dim + column])
-        e = multiply_add(query, left, e)
-        f = multiply_add(query, right, f)
+        left_2 = multiply_add(query, left, left_2)
+        right_2 = multiply_add(query, right, right_2)
         query = splat(block.unit[unit + 3 * dim + column])
-        g = multiply_add(query, left, g)
-        h = multiply_add(query, right, h)
-    place = leaf * 16
-    offer(block, i, a, place)
-    offer(block, i, b, place + 16)
-    offer(block, i + 1, c, place)
-    offer(block, i + 1, d, place + 16)
-    offer(block, i + 2, e, place)
-    offer(block, i + 2, f, place + 16)
-    offer(block, i + 3, g, place)
-    offer(block, i + 3, h, place + 16)
+        left_3 = multiply_add(query, left, left_3)
+        right_3 = multiply_add(query, right, right_3)
+    position = leaf * 16
+    offer(block, i, left_0, position)
+    offer(block, i, right_0, position + 16)
+    offer(block, i + 1, left_1, position)
+    offer(block, i + 1, right_1, position + 16)
+    offer(block, i + 2, left_2, position)
+    offer(block, i + 2, right_2, position + 16)
+    offer(block, i + 3, left_3, position)
+    offer(block, i + 3, right_3, position + 16)
 
 
 @njit_nogil(error_model="numpy")
 def search_flat(
-    tree: Tree, queries: F32, keys: F32, k: int, low: int, start: int, stop: int,
-    scores: F32, indices: I64, failed: NDArray[np.bool_]
-) -> None:  # fmt: skip
+    tree: Tree,
+    queries: F32,
+    keys: F32,
+    k: int,
+    low: int,
+    start: int,
+    stop: int,
+    scores: F32,
+    indices: I64,
+    failed: NDArray[np.bool_],
+) -> None:
     """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
     dim = tree.dim
     leaves = -(-tree.keys // 16)
@@ -71,47 +85,59 @@ def search_flat(
     number = pointer(tree.number)
     to_scores = pointer(scores)
     to_indices = pointer(indices)
-    step = max(2, _NEAR // (16 * dim)) & ~1
+    step = max(2, _NEAR // (16 * dim)) & ~1  # leaves, in pairs
+
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
         candidates.begin(block, queries, first, count, tree.scale, tree.longest)
-        for i in range(count, (count + 3) & ~3):  # of an unfinished tile
+        # Queries missing in the last tile of four let nothing pass.
+        for i in range(count, (count + 3) & ~3):
             block.filled[i] = 0
             set_floor(block, i, OUT)
+
+        # 8192 numbers of keys stay in the nearest cache while all queries of the block pass over them.
         for leaf in range(0, leaves, step):
             for i in range(0, count, 4):
                 for pair in range(leaf, min(leaf + step, leaves), 2):
                     _multiply_pair(points, pair, dim, block, i)
+
         candidates.finish(
             block, count, number, queries, keys, first, low, to_scores, to_indices, failed
         )
+
     lanes.hold(memory)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
+def _reach(cones: Pointer, group: int, dim: int, unit: Pointer, base: int) -> Register:
     """Upper bounds of a query's products with the keys in each of 16 cones, where positive.
 
     With the angle a between query and axis and the half-angle b: R inside the cone (a ≤ b), else
     R cos(a − b) = R (cos a cos b + sin a sin b).
     """
     # 1. cos a of 16 cones at once: one lane a cone.
-    at = group * (dim + CONE) * 16
+    first = group * (dim + CONE) * 16
     dot = splat(np.float32(0))
     for c in range(dim):
-        dot = multiply_add(splat(unit[base + c]), load(cones, at + 16 * c), dot)
-    at += 16 * dim
+        query = splat(unit[base + c])
+        dot = multiply_add(query, load(cones, first + 16 * c), dot)
+    first += 16 * dim
+    cosine = load(cones, first)
+    r_cosine = load(cones, first + 16)
+    r_sine = load(cones, first + 32)
+    longest = load(cones, first + 48)
     # 2. sin a. The root of a number near 0 errs by more than the number: add its largest error first.
     room = splat(np.float32(1 + 4 * candidates.error_of_cones(dim)))
-    across = lanes.square_root(lanes.minus(room, lanes.times(dot, dot)))
+    square = lanes.minus(room, lanes.times(dot, dot))
+    across = lanes.square_root(square)
     # 3. R cos a cos b + R sin a sin b, or R for a query inside; set_floor's margin covers the rounding.
-    beside = multiply_add(dot, load(cones, at + 16), lanes.times(across, load(cones, at + 32)))
-    return lanes.where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
+    outside = multiply_add(dot, r_cosine, lanes.times(across, r_sine))
+    return lanes.where_at_least(dot, cosine, longest, outside)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -> int:
-    """Search one twig for one query; returns how many of its leaves were."""
+def _visit(points: Pointer, cones: Pointer, dim: int, twig: int, block: Block, i: int) -> int:
+    """Search one twig for one query; return the number of leaves searched."""
     base = i * dim
     leaves = 0
     reach = _reach(cones, twig, dim, block.unit, base)
@@ -121,11 +147,12 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
         mask &= mask - 1
         dots = splat(np.float32(0))
         for c in range(dim):
-            dots = multiply_add(
-                splat(block.unit[base + c]), load(points, (leaf * dim + c) * 16), dots
-            )
-        hits = at_least(dots, splat(block.floor[i]))
+            query = splat(block.unit[base + c])
+            key = load(points, (leaf * dim + c) * 16)
+            dots = multiply_add(query, key, dots)
         leaves += 1
+        hits = at_least(dots, splat(block.floor[i]))
+        # A cut raises the floor: leaves whose cone no longer reaches it drop out of the mask.
         if hits and append(block, i, dots, hits, leaf * 16):
             cut(block, i, block.k // 8)
             mask &= at_least(reach, splat(block.limit[i]))
@@ -133,62 +160,92 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _multiply_leaf(points: Any, leaf: int, dim: int, block: Block, pick: Any, at: int) -> None:
+def _multiply_leaf(
+    points: Pointer,
+    leaf: int,
+    dim: int,
+    block: Block,
+    pick: Pointer,
+    first: int,
+) -> None:
     """Multiply a leaf with four queries."""
-    i = pick[at]
-    j = pick[at + 1]
-    m = pick[at + 2]
-    n = pick[at + 3]
+    query_0 = pick[first]
+    query_1 = pick[first + 1]
+    query_2 = pick[first + 2]
+    query_3 = pick[first + 3]
     zero = splat(np.float32(0))
-    a = zero
-    b = zero
-    c = zero
-    d = zero
-    place = leaf * dim * 16
+    dots_0 = zero
+    dots_1 = zero
+    dots_2 = zero
+    dots_3 = zero
     for column in range(dim):
-        keys = load(points, place + column * 16)
-        a = multiply_add(splat(block.unit[i * dim + column]), keys, a)
-        b = multiply_add(splat(block.unit[j * dim + column]), keys, b)
-        c = multiply_add(splat(block.unit[m * dim + column]), keys, c)
-        d = multiply_add(splat(block.unit[n * dim + column]), keys, d)
-    offer(block, i, a, leaf * 16)
-    offer(block, j, b, leaf * 16)
-    offer(block, m, c, leaf * 16)
-    offer(block, n, d, leaf * 16)
+        keys = load(points, (leaf * dim + column) * 16)
+        unit = splat(block.unit[query_0 * dim + column])
+        dots_0 = multiply_add(unit, keys, dots_0)
+        unit = splat(block.unit[query_1 * dim + column])
+        dots_1 = multiply_add(unit, keys, dots_1)
+        unit = splat(block.unit[query_2 * dim + column])
+        dots_2 = multiply_add(unit, keys, dots_2)
+        unit = splat(block.unit[query_3 * dim + column])
+        dots_3 = multiply_add(unit, keys, dots_3)
+    offer(block, query_0, dots_0, leaf * 16)
+    offer(block, query_1, dots_1, leaf * 16)
+    offer(block, query_2, dots_2, leaf * 16)
+    offer(block, query_3, dots_3, leaf * 16)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _visit_together(
-    points: Any, cones: Any, dim: int, twig: int, lane: int, block: Block, count: int, masks: Any,
-    pick: Any, picked: Any,
-) -> int:  # fmt: skip
-    """Search one twig for all queries whose mask asks for it; returns how many leaves were."""
+    points: Pointer,
+    cones: Pointer,
+    dim: int,
+    twig: int,
+    lane: int,
+    block: Block,
+    count: int,
+    masks: Pointer,
+    pick: Pointer,
+    picked: Pointer,
+) -> int:
+    """Search one twig for all queries whose mask asks for it; return the number of leaves searched."""
+    # 1. List the queries of each leaf: those whose bound of its cone reaches their floor.
     for leaf in range(16):
         picked[leaf] = 0
     for i in range(count):
         if (masks[i] >> lane) & 1:
-            mask = at_least(_reach(cones, twig, dim, block.unit, i * dim), splat(block.limit[i]))
+            reach = _reach(cones, twig, dim, block.unit, i * dim)
+            mask = at_least(reach, splat(block.limit[i]))
             while mask:
                 leaf = lanes.lowest_bit(mask)
                 mask &= mask - 1
                 pick[leaf * (BLOCK + 4) + picked[leaf]] = i
                 picked[leaf] += 1
+    # 2. Multiply each leaf with its queries by fours; the last four are filled with the query that nothing
+    #    reaches.
     leaves = 0
     for leaf in range(16):
-        n = picked[leaf]
-        leaves += n
-        for j in range(n, (n + 3) & ~3):
-            pick[leaf * (BLOCK + 4) + j] = BLOCK
-        for j in range(0, n, 4):
-            _multiply_leaf(points, twig * 16 + leaf, dim, block, pick, leaf * (BLOCK + 4) + j)
+        queries = picked[leaf]
+        leaves += queries
+        first = leaf * (BLOCK + 4)
+        for j in range(queries, (queries + 3) & ~3):
+            pick[first + j] = BLOCK
+        for j in range(0, queries, 4):
+            _multiply_leaf(points, twig * 16 + leaf, dim, block, pick, first + j)
     return leaves
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _most_promising(
-    cones: Any, branches: int, dim: int, block: Block, i: int, twigs: Any, reaches: Any, count: int
+    cones: Pointer,
+    branches: int,
+    dim: int,
+    block: Block,
+    i: int,
+    twigs: Pointer,
+    reaches: Pointer,
+    count: int,
 ) -> None:
-    """The ``count`` twigs that reach farthest, best first; −1 where there are fewer."""
+    """Find the ``count`` twigs that reach farthest, best first; −1 where there are fewer."""
     for j in range(count):
         twigs[j] = -1
         reaches[j] = -OUT
@@ -201,6 +258,7 @@ def _most_promising(
             lane = lanes.lowest_bit(mask)
             mask &= mask - 1
             value = block.line[lane]
+            # Insertion into a sorted list: of 3 twigs nothing is simpler.
             if value > reaches[count - 1]:
                 j = count - 1
                 while j > 0 and reaches[j - 1] < value:
@@ -212,11 +270,20 @@ def _most_promising(
 
 
 @njit_nogil(error_model="numpy")
-def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Block, i: int) -> bool:
+def _take_hint(
+    tree: Tree,
+    hint: I64,
+    row: int,
+    low: int,
+    seen: I64,
+    block: Block,
+    i: int,
+) -> bool:
     """Set the floor from the keys a hint names; False where these are fewer than k.
 
     ``seen`` (M,) holds the last row of queries for which each key was named.
     """
+    # 1. The filter's products with at most 2 k of the named keys, each once.
     points = pointer(tree.points)
     n = 0
     base = i * block.space
@@ -225,15 +292,17 @@ def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Bloc
         if key < 0 or key >= tree.keys or seen[key] == row or n == 2 * block.k:
             continue
         seen[key] = row
-        at = (tree.place[key] // 16) * tree.dim * 16 + tree.place[key] % 16
+        position = tree.place[key]
+        first = (position // 16) * tree.dim * 16 + position % 16
         dot = np.float32(0)
         for c in range(tree.dim):
-            dot += block.unit[i * tree.dim + c] * points[at + 16 * c]
+            dot += block.unit[i * tree.dim + c] * points[first + 16 * c]
         block.near[base + n] = dot
         n += 1
     if n < block.k:
         return False
-    # Summed without fused operations: as near the exact product as the filter's, so twice the slack is safe.
+    # 2. A floor one slack below the k-th best of them. Products are summed without fused operations: as near
+    #    the exact one as the filter's, so twice the slack is safe.
     least = np.float32(np.inf)
     if n > block.k:
         least = candidates.kth_largest(block.near, base, base + n, block.k, 0)[0]
@@ -246,9 +315,19 @@ def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Bloc
 
 @njit_nogil(error_model="numpy")
 def search_tree(
-    tree: Tree, queries: F32, keys: F32, hint: I64, k: int, low: int, warm: int, start: int, stop: int,
-    scores: F32, indices: I64, failed: NDArray[np.bool_]
-) -> int:  # fmt: skip
+    tree: Tree,
+    queries: F32,
+    keys: F32,
+    hint: I64,
+    k: int,
+    low: int,
+    warm: int,
+    start: int,
+    stop: int,
+    scores: F32,
+    indices: I64,
+    failed: NDArray[np.bool_],
+) -> int:
     """Search for the rows ``start`` to ``stop`` of one graph's queries; count the leaves multiplied.
 
     The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the head.
@@ -259,6 +338,7 @@ def search_tree(
     dim = tree.dim
     branches = -(-tree.keys // BRANCH)
     block, memory = candidates.new_block(BLOCK + 1, dim, k)  # the last fills an unfinished tile
+    # Scratch memory: masks of the queries, and for each leaf of a twig the queries that visit it.
     lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
     masks = pointer(lists)
     picked = pointer(lists[BLOCK:])
@@ -266,6 +346,7 @@ def search_tree(
     twigs = np.empty(BLOCK * warm, np.int64)
     reach = np.empty(warm, np.float32)
     seen = np.full(tree.keys if hint.shape[1] else 0, -1, np.int64)
+
     reaches = pointer(reach)
     first_twigs = pointer(twigs)
     points = pointer(tree.points)
@@ -274,10 +355,12 @@ def search_tree(
     number = pointer(tree.number)
     to_scores = pointer(scores)
     to_indices = pointer(indices)
+
     leaves = 0
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
         candidates.begin(block, queries, first, count, tree.scale, tree.longest)
+
         # 1. Warm up each query alone: a floor from the hint, or from the 3 most promising twigs (768 keys).
         for i in range(count):
             for j in range(warm):
@@ -286,23 +369,25 @@ def search_tree(
                 continue
             if hint.shape[1] and _take_hint(tree, hint, first + i, low, seen, block, i):
                 continue
-            some = pointer(twigs[i * warm :])
-            _most_promising(twig_cones, branches, dim, block, i, some, reaches, warm)
+            promising = pointer(twigs[i * warm :])
+            _most_promising(twig_cones, branches, dim, block, i, promising, reaches, warm)
             for j in range(warm):
-                if some[j] >= 0:
-                    leaves += _visit(points, leaf_cones, dim, some[j], block, i)
+                if promising[j] >= 0:
+                    leaves += _visit(points, leaf_cones, dim, promising[j], block, i)
             cut(block, i, 0)
+
         # 2. One query more, which nothing reaches, fills the last tile of four.
         block.filled[BLOCK] = 0
         set_floor(block, BLOCK, OUT)
+
         # 3. All 64 queries walk the tree together, branch by branch, so that a twig is read into the cache
         #    once: a twig is visited if any query's bound reaches its floor, by those queries only.
         for branch in range(branches):
             union = 0
             for i in range(count):
-                mask = at_least(
-                    _reach(twig_cones, branch, dim, block.unit, i * dim), splat(block.limit[i])
-                )
+                far = _reach(twig_cones, branch, dim, block.unit, i * dim)
+                mask = at_least(far, splat(block.limit[i]))
+                # Twigs of the warm-up are behind the query.
                 for j in range(i * warm, (i + 1) * warm):
                     if first_twigs[j] >> 4 == branch:
                         mask &= ~(1 << (first_twigs[j] & 15))
@@ -323,9 +408,14 @@ def search_tree(
                     pick,
                     picked,
                 )
+
         # 4. Rank the candidates by the rule.
         candidates.finish(
             block, count, number, queries, keys, first, low, to_scores, to_indices, failed
         )
-    lanes.hold(memory), lanes.hold(lists), lanes.hold(twigs), lanes.hold(reach)
+
+    lanes.hold(memory)
+    lanes.hold(lists)
+    lanes.hold(twigs)
+    lanes.hold(reach)
     return leaves

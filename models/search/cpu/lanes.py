@@ -5,12 +5,10 @@ the ones that look for the few lanes above a threshold (ADR 0100). These functio
 processor with narrower registers takes two or four for one.
 """
 
-# ruff: noqa: ARG001 -- numba prescribes the arguments
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numba.core.cgutils
 import numba.types
@@ -21,6 +19,10 @@ from numba.extending import intrinsic, register_model
 # Numba is typed in part, and not for what a kernel sees of an intrinsic.
 cgutils: Any = numba.core.cgutils
 types: Any = numba.types
+Pointer: TypeAlias = Any  #: result of :func:`pointer`, in a kernel
+Register: TypeAlias = Any  #: result of :func:`load` or :data:`splat`, in a kernel
+Builder: TypeAlias = Any  #: LLVM's builder of instructions, in a code generator
+Value: TypeAlias = Any  #: LLVM's value or type, in a code generator
 #: What kernels call has other arguments than its code generator.
 primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
@@ -34,7 +36,7 @@ _LINE = 512  # bits
 class Lanes(numba.types.Type):
     """Numba's type of a register."""
 
-    def __init__(self, element: Any) -> None:
+    def __init__(self, element: Value) -> None:
         self.element = element
         self.count = _LINE // element.bitwidth
         super().__init__(f"lanes({element})")
@@ -42,73 +44,84 @@ class Lanes(numba.types.Type):
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Lanes) -> None:
+    def __init__(self, manager: Value, kind: Lanes) -> None:
         vector = ir.VectorType(_LLVM[kind.element], kind.count)
-        super().__init__(manager, kind, vector)  # type: ignore[no-untyped-call]
+        super().__init__(manager, kind, vector)
 
 
 @primitive
-def pointer(typing: Any, array: Any) -> Any:
+def pointer(typing, array):
     """Where the elements of a contiguous array begin; ``p[i]`` reads and writes them, counted from the front.
 
     Arrays that go from function to function, or into a loop, have their references counted by atomic
     instructions (measured: half of the search's time); pointers do not. :func:`hold` the array to the end.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0]).data
+    def generate(context, builder, signature, args):
+        proxy = cgutils.create_struct_proxy(signature.args[0])
+        return proxy(context, builder, value=args[0]).data
 
     return types.CPointer(array.dtype)(array), generate
 
 
 @primitive
-def hold(typing: Any, array: Any) -> Any:
+def hold(typing, array):
     """Keep an array alive up to here: a pointer to it does not."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         return context.get_dummy_value()
 
     return types.none(array), generate
 
 
-def _place(builder: Any, data: Any, start: Any, vector: Any) -> Any:
-    return builder.bitcast(builder.gep(data, [start]), vector.as_pointer())
+def _address(builder: Builder, data: Value, start: Value, vector: Value) -> Value:
+    element = builder.gep(data, [start])
+    return builder.bitcast(element, vector.as_pointer())
 
 
 @primitive
-def load(typing: Any, data: Any, start: Any) -> Any:
-    """The elements ``start`` … behind a pointer; without bounds checks."""
+def load(typing, data, start):
+    """Read the elements ``start`` … behind a pointer; without bounds checks."""
     kind = Lanes(data.dtype)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(_place(builder, args[0], args[1], context.get_value_type(kind)))
-        found.align = data.dtype.bitwidth // 8
-        return found
+    def generate(context, builder, signature, args):
+        vector = context.get_value_type(kind)
+        register = builder.load(_address(builder, args[0], args[1], vector))
+        # Rows begin at any element: more alignment than an element's would be a promise not kept.
+        register.align = data.dtype.bitwidth // 8
+        return register
 
     return kind(data, types.int64), generate
 
 
 @primitive
-def store(typing: Any, data: Any, start: Any, lanes: Any) -> Any:
+def store(typing, data, start, lanes):
     """Write a register to the elements ``start`` … behind a pointer."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target = _place(builder, args[0], args[1], args[2].type)
-        builder.store(args[2], target).align = data.dtype.bitwidth // 8
+    def generate(context, builder, signature, args):
+        target = _address(builder, args[0], args[1], args[2].type)
+        written = builder.store(args[2], target)
+        written.align = data.dtype.bitwidth // 8
         return context.get_dummy_value()
 
     return types.none(data, types.int64, lanes), generate
 
 
-def broadcast(builder: Any, value: Any, count: int) -> Any:
-    """A vector of ``count`` times the same value."""
-    nothing = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
-    first = builder.insert_element(nothing, value, _HALF(0))
+def broadcast(builder: Builder, value: Value, count: int) -> Value:
+    """Return a vector of ``count`` times the same value."""
+    undefined = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
+    first = builder.insert_element(undefined, value, _HALF(0))
     zeros = ir.Constant(ir.VectorType(_HALF, count), [0] * count)
-    return builder.shuffle_vector(first, nothing, zeros)
+    return builder.shuffle_vector(first, undefined, zeros)
 
 
-def llvm(builder: Any, name: str, result: Any, args: Sequence[Any], **options: Any) -> Any:
+def llvm(
+    builder: Builder,
+    name: str,
+    result: Value,
+    args: Sequence[Value],
+    **options: Any,
+) -> Value:
     """Call LLVM's function of that name."""
     kind = ir.FunctionType(result, [value.type for value in args])
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
@@ -116,20 +129,33 @@ def llvm(builder: Any, name: str, result: Any, args: Sequence[Any], **options: A
 
 
 @primitive
-def multiply_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
+def multiply_add(typing, a, b, c):
     """``a · b + c``, rounded once where the processor can, else twice."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return llvm(builder, f"fmuladd.v{a.count}f{a.element.bitwidth}", args[0].type, args)
+    def generate(context, builder, signature, args):
+        name = f"fmuladd.v{a.count}f{a.element.bitwidth}"
+        return llvm(builder, name, args[0].type, args)
 
     return a(a, b, c), generate
 
 
-def unary(emit: Any, result: Callable[[Any], Any] = lambda a: a, of: Any = None) -> Any:
+def _same(kind: Value) -> Value:
+    return kind
+
+
+def _whole(_kind: Value) -> Value:
+    return types.int64
+
+
+def unary(
+    emit: Callable[..., Value],
+    result: Callable[[Value], Value] = _same,
+    of: Value = None,
+) -> Callable[..., Any]:
     """Make a kernel's function of one value, converted to the type ``of``; as :func:`binary`."""
 
-    def typed(typing: Any, a: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def typed(typing, a):
+        def generate(context, builder, signature, args):
             return emit(builder, *args)
 
         return result(a)(of or a), generate
@@ -137,11 +163,13 @@ def unary(emit: Any, result: Callable[[Any], Any] = lambda a: a, of: Any = None)
     return primitive(typed)
 
 
-def binary(emit: Any, result: Callable[[Any], Any] = lambda a: a) -> Any:
-    """Make a kernel's function of two registers: ``emit(builder, a, b)``, typed by ``result`` from theirs."""
+def binary(
+    emit: Callable[..., Value], result: Callable[[Value], Value] = _same
+) -> Callable[..., Any]:
+    """Make a kernel's function of two registers: ``emit(builder, a, b)``, typed by ``result``."""
 
-    def typed(typing: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def typed(typing, a, b):
+        def generate(context, builder, signature, args):
             return emit(builder, *args)
 
         return result(a)(a, b), generate
@@ -149,130 +177,181 @@ def binary(emit: Any, result: Callable[[Any], Any] = lambda a: a) -> Any:
     return primitive(typed)
 
 
-def _mask(compare: str, sign: str) -> Any:
-    def emit(builder: Any, a: Any, b: Any) -> Any:
+def _mask(compare: str, sign: str) -> Callable[..., Any]:
+    def emit(builder, a, b):
         holds = getattr(builder, compare)(sign, a, b)
-        return builder.zext(builder.bitcast(holds, ir.IntType(a.type.count)), _WHOLE)
+        bits = builder.bitcast(holds, ir.IntType(a.type.count))
+        return builder.zext(bits, _WHOLE)
 
-    return binary(emit, lambda _: types.int64)
+    return binary(emit, _whole)
 
 
-def _choose(compare: str, sign: str) -> Callable[[Any, Any, Any], Any]:
+def _choose(compare: str, sign: str) -> Callable[..., Value]:
     """LLVM's choice of ``a`` where it compares so with ``b``, else of ``b``, lane by lane."""
-    return lambda builder, a, b: builder.select(getattr(builder, compare)(sign, a, b), a, b)
+
+    def emit(builder, a, b):
+        holds = getattr(builder, compare)(sign, a, b)
+        return builder.select(holds, a, b)
+
+    return emit
 
 
-def _across(name: str) -> Any:
-    def emit(builder: Any, a: Any) -> Any:
+def _across(name: str) -> Callable[..., Any]:
+    def emit(builder, a):
+        function = f"vector.reduce.{name}.v{a.type.count}f32"
         # Without "nnan" each step looks for NaN.
-        full = f"vector.reduce.{name}.v{a.type.count}f32"
-        return llvm(builder, full, a.type.element, [a], fastmath=("nnan",))
+        return llvm(builder, function, a.type.element, [a], fastmath=("nnan",))
 
     return unary(emit, lambda a: a.element)
 
 
-def _of_bits(name: str, *more: Any) -> Any:
-    def emit(builder: Any, mask: Any) -> Any:
+def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
+    def emit(builder, mask):
         return llvm(builder, f"{name}.i64", _WHOLE, [mask, *more])
 
-    return unary(emit, lambda _: types.int64, types.int64)
+    return unary(emit, _whole, types.int64)
 
 
-#: A register whose lanes all hold a value.
-splat = unary(lambda builder, a: broadcast(builder, a, 16 if a.type == _REAL else 8), Lanes)
+def _splat(builder, value):
+    count = 16 if value.type == _REAL else 8
+    return broadcast(builder, value, count)
+
+
+def _square_root(builder, a):
+    return llvm(builder, f"sqrt.v{a.type.count}f32", a.type, [a])
+
+
+def _float_bits(builder, value):
+    bits = builder.bitcast(value, _HALF)
+    return builder.sext(bits, _WHOLE)
+
+
+def _bits_float(builder, bits):
+    half = builder.trunc(bits, _HALF)
+    return builder.bitcast(half, _REAL)
+
+
 _REALS = "fcmp_ordered"
 _WHOLES = "icmp_signed"
 _LARGER = _choose(_WHOLES, ">")
 _SMALLER = _choose(_WHOLES, "<")
-minus = binary(lambda builder, a, b: builder.fsub(a, b))  #: ``a − b``
-times = binary(lambda builder, a, b: builder.fmul(a, b))  #: ``a · b``
-square_root = unary(
-    lambda builder, a: llvm(builder, f"sqrt.v{a.type.count}f32", a.type, [a])
-)  #: of float32
-at_least = _mask(
-    _REALS, ">="
-)  #: bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN
-above = _mask(_WHOLES, ">")  #: bit i of an int64: lane i of ``a`` is > that of ``b``; integers
-maximum = binary(_choose(_REALS, ">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
-minimum = binary(_choose(_REALS, "<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
-larger = binary(_LARGER)  #: the larger, lane by lane; integers
-smaller = binary(_SMALLER)  #: the smaller, lane by lane; integers
-largest_lane = _across("fmax")  #: of float32, without NaN
-smallest_lane = _across("fmin")  #: of float32, without NaN
-lowest_bit = _of_bits(
-    "cttz", ir.Constant(ir.IntType(1), 1)
-)  #: number of the lowest bit set; not of 0
-count_bits = _of_bits("ctpop")  #: how many bits are set
-#: The 32 bits of a float32 as a signed integer, and the float32 whose bits are the low 32 of an integer.
-float_bits = unary(
-    lambda b, x: b.sext(b.bitcast(x, _HALF), _WHOLE), lambda _: types.int64, types.float32
-)
-bits_float = unary(
-    lambda b, x: b.bitcast(b.trunc(x, _HALF), _REAL), lambda _: types.float32, types.int64
-)
+
+#: A register whose lanes all hold a value.
+splat = unary(_splat, Lanes)
+#: ``a − b``
+minus = binary(lambda builder, a, b: builder.fsub(a, b))
+#: ``a · b``
+times = binary(lambda builder, a, b: builder.fmul(a, b))
+#: Square root of float32.
+square_root = unary(_square_root)
+#: Bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN.
+at_least = _mask(_REALS, ">=")
+#: Bit i of an int64: lane i of ``a`` is > that of ``b``; integers.
+above = _mask(_WHOLES, ">")
+#: The larger, lane by lane; ``b`` where ``a`` is NaN.
+maximum = binary(_choose(_REALS, ">"))
+#: The smaller, lane by lane; ``b`` where ``a`` is NaN.
+minimum = binary(_choose(_REALS, "<"))
+#: The larger, lane by lane; integers.
+larger = binary(_LARGER)
+#: The smaller, lane by lane; integers.
+smaller = binary(_SMALLER)
+#: Largest lane of float32 without NaN.
+largest_lane = _across("fmax")
+#: Smallest lane of float32 without NaN.
+smallest_lane = _across("fmin")
+#: Number of the lowest bit set; not of 0.
+lowest_bit = _of_bits("cttz", ir.Constant(ir.IntType(1), 1))
+#: Number of bits set.
+count_bits = _of_bits("ctpop")
+#: The 32 bits of a float32 as a signed integer.
+float_bits = unary(_float_bits, _whole, types.float32)
+#: The float32 whose bits are the low 32 of an integer.
+bits_float = unary(_bits_float, lambda _: types.float32, types.int64)
 
 
 @primitive
-def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
+def where_at_least(typing, a, b, yes, no):
     """``yes`` where ``a`` ≥ ``b``, else ``no``, lane by lane."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">=", *args[:2]), *args[2:])
+    def generate(context, builder, signature, args):
+        left, right, chosen, other = args
+        holds = builder.fcmp_ordered(">=", left, right)
+        return builder.select(holds, chosen, other)
 
     return yes(a, b, yes, no), generate
 
 
 @primitive
-def packed(typing: Any, sums: Any, low: Any) -> Any:
+def packed(typing, sums, low):
     """Float64 sums rounded to float32, as int64 of the same order above the 32 bits of ``low``; −0 as +0."""
     kind = Lanes(types.int64)
+    reals = ir.VectorType(_REAL, sums.count)
+    halves = ir.VectorType(_HALF, sums.count)
+    wholes = ir.VectorType(_WHOLE, sums.count)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        reals, halves, wholes = (ir.VectorType(each, sums.count) for each in (_REAL, _HALF, _WHOLE))
+    def constant(kind, value):
+        return ir.Constant(kind, [value] * sums.count)
 
-        def constant(kind: Any, value: Any) -> Any:
-            return ir.Constant(kind, [value] * sums.count)
-
+    def generate(context, builder, signature, args):
+        # 1. Round once; adding +0 turns −0 into +0, so that both rank alike.
         scores = builder.fadd(builder.fptrunc(args[0], reals), constant(reals, 0.0))
+        # 2. Invert the magnitude of negative numbers: their bits then order as the numbers do.
         bits = builder.bitcast(scores, halves)
-        flip = builder.and_(builder.ashr(bits, constant(halves, 31)), constant(halves, 0x7FFFFFFF))
-        wide = builder.zext(builder.xor(bits, flip), wholes)
-        return builder.or_(builder.shl(wide, constant(wholes, 32)), args[1])
+        sign = builder.ashr(bits, constant(halves, 31))
+        flip = builder.and_(sign, constant(halves, 0x7FFFFFFF))
+        ordered = builder.zext(builder.xor(bits, flip), wholes)
+        # 3. The score goes into the high half, the row into the low one.
+        high = builder.shl(ordered, constant(wholes, 32))
+        return builder.or_(high, args[1])
 
     return kind(sums, low), generate
 
 
-def _network(*phases: Any) -> Callable[..., Any]:
-    """Compare and exchange 16 registers of int64, in a row behind a pointer, so that the larger goes first.
+def _network(*phases: list[tuple[int, int]]) -> Callable[..., Any]:
+    """Compare and exchange 16 registers of int64, in a row behind a pointer, the larger goes first.
 
-    A second phase first takes 16 more registers, each the larger of what is there and the last, last but one
-    … of the first phase.
+    A second phase first takes 16 more registers, each the larger of its old value and the last, last but
+    one … of the first phase.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         kind = context.get_value_type(Lanes(types.int64))
-        rows: list[Any] = []
+        rows: list[Value] = []
         for phase, data, start in zip(phases, args[::2], args[1::2], strict=True):
-            starts = (builder.add(start, start.type(i * kind.count)) for i in range(16))
-            at = [_place(builder, data, each, kind) for each in starts]
+            # 1. Load 16 registers: all stay in registers for the phase, none is stored between exchanges.
             before = rows[::-1]
-            rows = [builder.load(place) for place in at]
-            for row in rows:
+            addresses = []
+            rows = []
+            for i in range(16):
+                first = builder.add(start, start.type(i * kind.count))
+                address = _address(builder, data, first, kind)
+                row = builder.load(address)
                 row.align = 8
+                addresses.append(address)
+                rows.append(row)
+
+            # 2. Two sorted runs, one of them reversed: the larger of each pair are the best 16 of the 32.
             if before:
-                rows = [_LARGER(builder, a, b) for a, b in zip(rows, before, strict=True)]
+                pairs = zip(rows, before, strict=True)
+                rows = [_LARGER(builder, a, b) for a, b in pairs]
+
+            # 3. The network's comparisons: as many instructions for any data, and no branch.
             for a, b in phase:
-                rows[a], rows[b] = (
-                    choose(builder, rows[a], rows[b]) for choose in (_LARGER, _SMALLER)
-                )
-        for place, row in zip(at, rows, strict=True):
-            builder.store(row, place).align = 8
+                high = _LARGER(builder, rows[a], rows[b])
+                low = _SMALLER(builder, rows[a], rows[b])
+                rows[a] = high
+                rows[b] = low
+
+        for address, row in zip(addresses, rows, strict=True):
+            written = builder.store(row, address)
+            written.align = 8
         return context.get_dummy_value()
 
-    def once(typing: Any, data: Any, start: Any) -> Any:
+    def once(typing, data, start):
         return types.none(data, types.int64), generate
 
-    def twice(typing: Any, data: Any, start: Any, to: Any, place: Any) -> Any:
+    def twice(typing, data, start, to, offset):
         return types.none(data, types.int64, to, types.int64), generate
 
     return once if len(phases) == 1 else twice
@@ -285,12 +364,10 @@ def _odd_even(count: int) -> list[tuple[int, int]]:
     while width < count:
         step = width
         while step:
-            pairs += [
-                (i, i + step)
-                for first in range(step % width, count - step, 2 * step)
-                for i in range(first, min(first + step, count - step))
-                if i // (2 * width) == (i + step) // (2 * width)
-            ]
+            for first in range(step % width, count - step, 2 * step):
+                for i in range(first, min(first + step, count - step)):
+                    if i // (2 * width) == (i + step) // (2 * width):
+                        pairs.append((i, i + step))  # noqa: PERF401 -- three conditions deep
             step //= 2
         width *= 2
     return pairs
@@ -298,12 +375,17 @@ def _odd_even(count: int) -> list[tuple[int, int]]:
 
 def _halves(count: int) -> list[tuple[int, int]]:
     """Pairs to compare that sort what falls and then rises."""
-    steps = [count >> i for i in range(1, count.bit_length())]
-    return [(i, i + step) for step in steps for i in range(count) if not i & step]
+    pairs = []
+    step = count // 2
+    while step:
+        pairs += [(i, i + step) for i in range(count) if not i & step]
+        step //= 2
+    return pairs
 
 
-sort_16 = primitive(_network(_odd_even(16)))  #: sort 16 registers lane by lane, the largest first
+#: Sort 16 registers lane by lane, the largest first.
+sort_16 = primitive(_network(_odd_even(16)))
+#: Sort 16 registers and merge them into 16 sorted ones, of which the largest 16 stay.
 absorb_16 = primitive(_network(_odd_even(16), _halves(16)))
-merge_16 = primitive(
-    _network(_halves(16))
-)  #: the same, for lanes that fall and then rise, or rise and fall
+#: Sort 16 registers whose lanes fall and then rise, or rise and fall.
+merge_16 = primitive(_network(_halves(16)))

@@ -10,11 +10,11 @@ cone.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kmip_data.arrays import F32, I32
+from kmip_data.arrays import F32, F64, I32, I64
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 LEAF = 16  #: keys of a leaf
@@ -25,7 +25,7 @@ CONE = 4  # numbers of a cone besides its axis: cosine and R cosine of its half-
 
 
 class Tree(NamedTuple):
-    """Keys and cones by leaves, twigs and branches; what is beyond the last key is NaN."""
+    """Keys and cones by leaves, twigs and branches; NaN behind the last key."""
 
     points: F32  #: (leaves, d, 16) flat: shifted and scaled keys
     number: I32  #: (leaves, 16) flat: row of each key in its graph, −1 where there is none
@@ -48,11 +48,16 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
     centre = keys.mean(0, dtype=np.float64)
     length = np.empty(count)
     for first in range(0, count, 2**16):  # in parts: all at once take 8 bytes for each number
-        shifted = keys[first : first + 2**16] - centre
-        length[first : first + 2**16] = np.sqrt(np.einsum("ij,ij->i", shifted, shifted))
+        part = slice(first, first + 2**16)
+        shifted = keys[part] - centre
+        length[part] = np.sqrt(np.einsum("ij,ij->i", shifted, shifted))
     order = np.argsort(-length)
     scale = float(length[order[0]])
-    leaves, twigs, branches = (-(-count // size) for size in (LEAF, TWIG, BRANCH))
+    squares = np.einsum("ij,ij->i", keys, keys, dtype=np.float64)
+
+    leaves = -(-count // LEAF)
+    twigs = -(-count // TWIG)
+    branches = -(-count // BRANCH)
     tree = Tree(
         points=np.empty((leaves + 3) * dim * 16, np.float32),
         number=np.full(leaves * 16, -1, np.int32),
@@ -62,60 +67,80 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
         dim=dim,
         keys=count,
         scale=scale,
-        longest=float(np.sqrt(np.einsum("ij,ij->i", keys, keys, dtype=np.float64).max())),
+        longest=float(np.sqrt(squares.max())),
     )
     tree.points[-4 * dim * 16 :] = np.nan
+
     factor = 1 / scale if scale else 0.0
-    shells = -(-count // SHELL)
-    for_ranges(lambda a, b: _grow_shells(keys, order, centre, factor, tree, a, b), shells, grain=4)
+    for_ranges(
+        lambda start, stop: _grow_shells(keys, order, centre, factor, tree, start, stop),
+        -(-count // SHELL),
+        grain=4,
+    )
     return tree
 
 
 @njit_nogil(error_model="numpy")
 def _grow_shells(
-    keys: Any, order: Any, centre: Any, factor: float, tree: Tree, start: int, stop: int
+    keys: F32,
+    order: I64,
+    centre: F64,
+    factor: float,
+    tree: Tree,
+    start: int,
+    stop: int,
 ) -> None:
     dim = keys.shape[1]
     rows = np.empty((SHELL, dim), np.float32)
-    way = np.empty((SHELL, dim), np.float32)
+    direction = np.empty((SHELL, dim), np.float32)
     index = np.empty(SHELL, np.int64)
     value = np.empty(SHELL, np.float32)
     axis = np.empty(dim)
     for shell in range(start, stop):
         first = shell * SHELL
         n = min(SHELL, len(order) - first)
+
+        # 1. Shift, scale and normalise the next 2048 keys by length.
         for i in range(n):
             index[i] = i
-            total = 0.0
+            square = 0.0
             for c in range(dim):
                 rows[i, c] = (keys[order[first + i], c] - centre[c]) * factor
-                total += np.float64(rows[i, c]) ** 2
-            total = 1 / np.sqrt(total) if total > 0 else 0.0
+                square += np.float64(rows[i, c]) ** 2
+            inverse = 1 / np.sqrt(square) if square > 0 else 0.0
             for c in range(dim):
-                way[i, c] = rows[i, c] * total
+                direction[i, c] = rows[i, c] * inverse
+
+        # 2. Bring similar directions together.
         if len(tree.leaf):
-            _halve(way, index, value, n)
+            _halve(direction, index, value, n)
+
+        # 3. Store the keys by leaves of 16, one lane a key.
         for i in range(n):
-            place = first + i
-            at = (place // 16) * dim * 16 + place % 16
+            position = first + i
+            offset = (position // 16) * dim * 16 + position % 16
             for c in range(dim):
-                tree.points[at + c * 16] = rows[index[i], c]
+                tree.points[offset + c * 16] = rows[index[i], c]
             key = order[first + index[i]]
-            tree.number[place] = key
+            tree.number[position] = key
             if len(tree.place):
-                tree.place[key] = place
+                tree.place[key] = position
+
+        # 4. A cone about each leaf and each twig.
         if not len(tree.leaf):
             continue
         for i in range(0, n, LEAF):
-            _cone(rows, way, index, i, min(i + LEAF, n), axis, tree.leaf, (first + i) // LEAF)
+            stop_key = min(i + LEAF, n)
+            _cone(rows, direction, index, i, stop_key, axis, tree.leaf, (first + i) // LEAF)
         for i in range(0, n, TWIG):
-            _cone(rows, way, index, i, min(i + TWIG, n), axis, tree.twig, (first + i) // TWIG)
+            stop_key = min(i + TWIG, n)
+            _cone(rows, direction, index, i, stop_key, axis, tree.twig, (first + i) // TWIG)
 
 
 @njit_nogil(error_model="numpy")
-def _halve(way: Any, index: Any, value: Any, n: int) -> None:
+def _halve(direction: F32, index: I64, value: F32, n: int) -> None:
     """Order ``index`` so that halves, quarters … are apart in the coordinate that varies most."""
-    dim = way.shape[1]
+    dim = direction.shape[1]
     mean = np.empty(dim, np.float32)
     spread = np.empty(dim, np.float32)
     # Top down: 2048 keys of a shell into halves, quarters … of 16, at the median of the widest coordinate: a
@@ -129,29 +154,33 @@ def _halve(way: Any, index: Any, value: Any, n: int) -> None:
             middle = low + size // 2
             if middle >= high:
                 continue
+            # 1. Sums and sums of squares of each coordinate, in one pass.
             mean[:] = 0
             spread[:] = 0
             for i in range(low, high):
-                row = way[index[i]]
+                row = direction[index[i]]
                 for c in range(dim):
                     mean[c] += row[c]
                     spread[c] += row[c] * row[c]
+            # 2. The widest coordinate.
             widest = 0
             for c in range(dim):
                 spread[c] -= mean[c] * mean[c] / np.float32(high - low)
                 if spread[c] > spread[widest]:
                     widest = c
+            # 3. Its median divides the part: linear work, where sorting is not.
             for i in range(low, high):
-                value[i] = way[index[i], widest]
+                value[i] = direction[index[i], widest]
             _select(value, index, low, high - 1, middle)
         size //= 2
 
 
 @njit_nogil(error_model="numpy")
-def _select(value: Any, index: Any, low: int, high: int, nth: int) -> None:
+def _select(value: F32, index: I64, low: int, high: int, nth: int) -> None:
     """Hoare's selection: nothing before ``nth`` is larger than it, nothing after it smaller."""
     while low < high:
         middle = (low + high) // 2
+        # The median of three: sorted data would cost a first-element pivot a quadratic time.
         a = value[low]
         b = value[middle]
         c = value[high]
@@ -178,7 +207,14 @@ def _select(value: Any, index: Any, low: int, high: int, nth: int) -> None:
 
 @njit_nogil(error_model="numpy")
 def _cone(
-    rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones: Any, number: int
+    rows: F32,
+    direction: F32,
+    index: I64,
+    low: int,
+    high: int,
+    axis: F64,
+    cones: F32,
+    number: int,
 ) -> None:
     """Write the narrowest cone about the mean direction of some keys into its lane of ``cones``."""
     dim = rows.shape[1]
@@ -186,20 +222,20 @@ def _cone(
     axis[:] = 0
     for i in range(low, high):
         for c in range(dim):
-            axis[c] += way[index[i], c]
-    total = 0.0
+            axis[c] += direction[index[i], c]
+    square = 0.0
     for c in range(dim):
-        total += axis[c] ** 2
-    if total < 1e-20:  # they cancel out, or all keys are zero: any axis will do
+        square += axis[c] ** 2
+    if square < 1e-20:  # they cancel out, or all keys are zero: any axis will do
         axis[:] = 0
         axis[0] = 1
-        total = 1.0
-    total = 1 / np.sqrt(total)
-    at = (number // 16) * (dim + CONE) * 16 + number % 16
+        square = 1.0
+    inverse = 1 / np.sqrt(square)
+    first = (number // 16) * (dim + CONE) * 16 + number % 16
     rounded = 0.0
     for c in range(dim):
-        cones[at + c * 16] = axis[c] * total
-        rounded += np.float64(cones[at + c * 16]) ** 2
+        cones[first + c * 16] = axis[c] * inverse
+        rounded += np.float64(cones[first + c * 16]) ** 2
     # Length of the axis as it is stored. It must not enter the cosine: in a narrow cone one too large by
     # 2⁻²⁵ makes the angle too small by up to 2⁻¹².
     rounded = np.sqrt(rounded)
@@ -211,7 +247,7 @@ def _cone(
         length = 0.0
         for c in range(dim):
             entry = np.float64(rows[index[i], c])
-            dot += entry * cones[at + c * 16]
+            dot += entry * cones[first + c * 16]
             length += entry * entry
         if length > 0:
             length = np.sqrt(length)
@@ -221,4 +257,4 @@ def _cone(
     cosine = max(cosine - 1e-12, -1.0)
     sine = np.sqrt(1 - cosine * cosine)
     for offset, entry in enumerate((cosine, reach * cosine, reach * sine, reach)):
-        cones[at + (dim + offset) * 16] = entry
+        cones[first + (dim + offset) * 16] = entry
