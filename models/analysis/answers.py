@@ -34,11 +34,9 @@ from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 
-HOPS, NODES, MOST_NODES = (
-    16,
-    24,
-    20_000,
-)  #: hops and drawn nodes of an influence; the largest graph for it
+HOPS = 16  #: hops of an influence
+NODES = 24  #: nodes drawn for an influence
+MOST_NODES = 20_000  #: largest graph for an influence
 ENOUGH: Final = 30  #: nodes of a band whose mean is drawn as a curve
 APART: Final = 0.09  #: between curves, in steps from band to band
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
@@ -69,21 +67,33 @@ def ask(
         raise UsageError(f"The part {split} has no record {position}.", next=step)
     batch = data.record(split, position)
     with opened.applied("exploring") as module, recording(module.model) as recorder:
-        logits = module(batch.to(opened.device.kind))[0].float().cpu()
+        outputs = module(batch.to(opened.device.kind))[0]
+        logits = outputs.float().cpu()
     nodes, layers = chosen_keys(recorder, int(batch.num_nodes), pairs)
+
     task = data.task
     card = data.build.card
     words = ""
-    if task.level == "graph" and (column := target_column(card.schema_)) is not None:
+    classes = None
+    values = None
+    column = target_column(card.schema_)
+    if task.level == "graph" and column is not None:
         words = label_words(column, prediction_of(task, logits[0]), card.class_names)
-    named = task.level == "node" and task.kind == "single-label"
-    classes = logits.argmax(dim=-1).numpy() if named else None
-    valued = (task.level, task.kind, task.outputs) == ("node", "regression", 1)
-    values = logits[:, 0].numpy() if valued else None
-    name = "/".join(opened.folder.parts[-3:])
-    return opened, Answer(
-        name, data.split_name, classes, words, nodes.numpy(), tuple(layers), values=values
+    if task.level == "node" and task.kind == "single-label":
+        classes = logits.argmax(dim=-1).numpy()
+    if (task.level, task.kind, task.outputs) == ("node", "regression", 1):
+        values = logits[:, 0].numpy()
+
+    answer = Answer(
+        "/".join(opened.folder.parts[-3:]),
+        data.split_name,
+        classes,
+        words,
+        nodes.numpy(),
+        tuple(layers),
+        values=values,
     )
+    return opened, answer
 
 
 def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> Influence | None:
@@ -97,19 +107,24 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     count = int(batch.num_nodes)
     if count > MOST_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
         return None
-    draw = np.random.Generator(np.random.PCG64(0)).choice(count, min(count, NODES), replace=False)
+
+    generator = np.random.Generator(np.random.PCG64(0))
+    draw = generator.choice(count, min(count, NODES), replace=False)
     with opened.working() as module, torch.compiler.set_stance("force_eager"):
         module.doing = "exploring"
         batch.x = batch.x.clone().requires_grad_()
         outputs = module.eval()(batch)[0]
-        if len(outputs) != count:  # of the graph, not of its nodes
+        if len(outputs) != count:  # the graph is predicted, not its nodes
             return None
         # One backward pass a node: the largest output is the score of the predicted class.
         best = outputs.amax(1, keepdim=True)
         values = np.stack([node_influence(best, batch.x, node) for node in draw.tolist()])
     values[~np.isfinite(values)] = 0.0  # of a network that overflows; JSON has no such numbers
-    hops = by_hop(values, read_batch(batch).edges.index, draw.tolist(), HOPS)
-    return Influence(draw, values, list(enumerate(hops.tolist()))[1:])
+
+    edges = read_batch(batch).edges.index
+    hops = by_hop(values, edges, draw.tolist(), HOPS)
+    numbered = list(enumerate(hops.tolist()))
+    return Influence(draw, values, numbered[1:])
 
 
 def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]:
@@ -133,37 +148,48 @@ def by_hop(
     The sums are means over the nodes, relative to the influence of the node itself.
     """
     source, target = edge_index.cpu().numpy()
-    backwards = coo_array((np.ones(len(source)), (target, source)), (values.shape[1],) * 2).tocsr()
+    count = values.shape[1]
+    entries = (np.ones(len(source)), (target, source))
+    backwards = coo_array(entries, (count, count)).tocsr()
     distances = np.asarray(dijkstra(backwards, indices=nodes, unweighted=True))
     totals = [float(values[distances == hop].sum()) for hop in range(hops + 1)]
-    return np.array(totals) / (totals[0] or 1.0)  # a network without a slope there
+    return np.array(totals) / (totals[0] or 1.0)  # 0: the network has no slope at the node
 
 
 def prediction_of(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:
     """Return a row of logits (outputs,) as a prediction: a class, labels, or values."""
     if task.kind == "single-label":
         return logits.argmax().numpy()
-    return (logits > 0).numpy() if task.kind == "multilabel" else logits.numpy()
+    if task.kind == "multilabel":
+        return (logits > 0).numpy()
+    return logits.numpy()
 
 
 def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, list[ChosenKeys]]:
-    """Return nodes (S,) of the recorded graph of ``count``, and the keys that each layer attends to there.
+    """Return nodes (S,) of the recorded graph of ``count``, and the keys that each layer chose for them.
 
     All nodes, or a fixed draw of as many as give no more than ``pairs`` over all layers.
     """
-    kept = min(count, pairs // max(1, sum(layer.heads * layer.k for layer in recorder.layers)))
-    draw = np.random.Generator(np.random.PCG64(0)).choice(count, kept, replace=False)
+    pairs_of_node = sum(layer.heads * layer.k for layer in recorder.layers)
+    size = min(count, pairs // max(1, pairs_of_node))
+    generator = np.random.Generator(np.random.PCG64(0))
+    draw = generator.choice(count, size, replace=False)
     nodes = torch.from_numpy(np.sort(draw))
-    found = list[ChosenKeys]()
+
+    layers = list[ChosenKeys]()
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
-        queries, keys, values = (tensor.float() for tensor in recorded)
+        queries, keys, values = recorded
         chosen = attend_to_best(
-            queries, keys, values, layer.k, repeat_first_key=layer.legacy_padding
+            queries.float(),
+            keys.float(),
+            values.float(),
+            layer.k,
+            repeat_first_key=layer.legacy_padding,
         )
         indices = chosen.indices[:, nodes]
-        weights = chosen.weights[:, nodes]
-        found.append(ChosenKeys(indices.numpy(), weights.masked_fill(indices < 0, 0).numpy()))
-    return nodes, found
+        weights = chosen.weights[:, nodes].masked_fill(indices < 0, 0)
+        layers.append(ChosenKeys(indices.numpy(), weights.numpy()))
+    return nodes, layers
 
 
 def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
@@ -178,18 +204,21 @@ def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
             raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
         device = torch.device(opened.device.kind)
         measured = measure_parts(module, opened.data, opened.data.parts, device)
-        #: Part -> (C, C), true class by predicted class.
-        found = {part: counted.rows.compute().long() for part, counted in measured.items()}
+    rows = {}
+    right = {}
+    classes = 0
+    for part, counted in measured.items():
+        confusion = counted.rows.compute().long()  # (C, C), true class by predicted class
+        rows[part] = confusion.sum(1).tolist()
+        right[part] = confusion.diag().tolist()
+        classes = len(confusion)
+
     build = opened.data.build
-    rows = {part: confusion.sum(1).tolist() for part, confusion in found.items()}
-    names = (
-        read_city_map(build).class_ranges() if is_city(build.card) else list(build.card.class_names)
-    )
-    return {
-        "names": names or [str(number) for number in range(len(next(iter(rows.values()))))],
-        "rows": rows,
-        "right": {part: confusion.diag().tolist() for part, confusion in found.items()},
-    }
+    names = list(build.card.class_names)
+    if is_city(build.card):
+        names = read_city_map(build).class_ranges()
+    names = names or [str(number) for number in range(classes)]
+    return {"names": names, "rows": rows, "right": right}
 
 
 #: Smallest distance of each band: one by one as far as a small network reaches, then wider and wider.
@@ -221,30 +250,39 @@ def by_distance(
     build = open_run(run, **where).data.build
     if "node/distance" not in {column.key for column in build.card.schema_.columns}:
         return None
-    found = predict(run, split=split, **where)
-    assert found.about is not None, "a run's predictions say where they come from"
-    assert found.pred is not None, "nodes with a distance have classes or values"
-    dataset = ShardedDataset(build, split, split_name=found.about.split)
+
+    predictions = predict(run, split=split, **where)
+    assert predictions.about is not None, "a run's predictions say where they come from"
+    assert predictions.pred is not None, "nodes with a distance have classes or values"
+    dataset = ShardedDataset(build, split, split_name=predictions.about.split)
     distance = torch.cat([data.distance for data in dataset]).numpy()
     target = torch.cat([data.y for data in dataset]).numpy()
-    classes = found.about.kind == "single-label"
-    each = found.pred == target if classes else np.abs(found.pred - target).mean(-1)
+
+    if predictions.about.kind == "single-label":
+        metric = "accuracy"
+        node_values = predictions.pred == target
+    else:
+        metric = "mae"
+        node_values = np.abs(predictions.pred - target).mean(-1)
+
+    names = []
+    nodes = []
+    means = []
     band = np.searchsorted(STARTS, distance, side="right") - 1
-    values = {
-        _name(number): each[band == number] for number in range(len(STARTS)) if number in band
-    }
-    means = tuple(float(of.mean()) for of in values.values())
-    return ByDistance(
-        "accuracy" if classes else "mae", (*values,), (*map(len, values.values()),), means
-    )
+    for number in np.unique(band[band >= 0]).tolist():
+        values = node_values[band == number]
+        names.append(_name(number))
+        nodes.append(len(values))
+        means.append(float(values.mean()))
+    return ByDistance(metric, tuple(names), tuple(nodes), tuple(means))
 
 
 def _name(number: int) -> str:
     first = STARTS[number]
-    last = (*STARTS[1:], None)[number]
-    return (
-        f"{first}+" if last is None else str(first) if last == first + 1 else f"{first}–{last - 1}"
-    )
+    if number + 1 == len(STARTS):
+        return f"{first}+"
+    last = STARTS[number + 1] - 1
+    return str(first) if last == first else f"{first}–{last}"
 
 
 @styled
@@ -261,9 +299,9 @@ def draw_by_distance(
     first = next(iter(runs.values()))
     steps = np.arange(len(first.bands), dtype=np.float64)
     many = np.array(first.nodes) >= ENOUGH
-    for number, ((name, found), marker) in enumerate(zip(runs.items(), cycle("os^vDX"))):
+    for number, ((name, run), marker) in enumerate(zip(runs.items(), cycle("os^vDX"))):
         across = steps + APART * (number - (len(runs) - 1) / 2)
-        values = np.array(found.values)
+        values = np.array(run.values)
         style = {"color": look().palette[number % CYCLE], "zorder": 3 + len(runs) - number}
         axes.plot(across[many], values[many], marker=marker, markersize=6, label=name, **style)
         hollow = {"marker": marker, "linestyle": "none", "markerfacecolor": look().ground}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -20,9 +21,8 @@ from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ATTENTION, POSITIONAL, ModelConfig
 from kmip_data.models.network import build_model
 
-SAME = (
-    1e-5  #: values of an encoding that are no further apart count as one: they are float32 on disk
-)
+#: Values of an encoding that are no further apart count as equal: they are float32 on disk.
+SAME = 1e-5
 REFINED_WITH = ("rwse20", "rwse3", "lappe10")  #: encodings that S-SEG-WL is run with
 Pair = tuple[I64, I64]  #: two adjacency matrices (N, N)
 
@@ -32,21 +32,23 @@ def known_pairs() -> dict[str, Pair]:
     import networkx as nx
 
     def rings(n: int) -> tuple[Any, Any]:
-        return nx.cycle_graph(2 * n), nx.disjoint_union(nx.cycle_graph(n), nx.cycle_graph(n))
+        ring = nx.cycle_graph(n)
+        return nx.cycle_graph(2 * n), nx.disjoint_union(ring, ring)
 
-    torus = [(a, b) for a in range(4) for b in range(4)]
-    cayley = [
-        ((a, b), ((a + i) % 4, (b + j) % 4)) for a, b in torus for i, j in ((0, 1), (1, 0), (1, 1))
-    ]
+    def with_leaf(graph: Any) -> Any:
+        return nx.Graph([*graph.edges, (next(iter(graph)), "leaf")])
+
     rook = nx.line_graph(nx.complete_bipartite_graph(4, 4))
-    shrikhande = nx.Graph(cayley)
+    shrikhande = nx.Graph()
+    for a, b in itertools.product(range(4), repeat=2):
+        for i, j in ((0, 1), (1, 0), (1, 1)):
+            shrikhande.add_edge((a, b), ((a + i) % 4, (b + j) % 4))
+
     five = rings(5)
     eight = rings(8)
     for graph in (*five, *eight):
-        graph.add_edge(
-            0, len(graph) // 2
-        )  # two rings of n + 1 share it, or two of n are joined by it
-    leaves = (nx.Graph([*graph.edges, (next(iter(graph)), "leaf")]) for graph in (rook, shrikhande))
+        # Two rings of n + 1 share this edge, or it joins two rings of n.
+        graph.add_edge(0, len(graph) // 2)
     pairs = {
         "P4, K1,3": (nx.path_graph(4), nx.star_graph(3)),
         "2 C3, C6": rings(3)[::-1],
@@ -55,13 +57,16 @@ def known_pairs() -> dict[str, Pair]:
         "CSL(41, 2), CSL(41, 3)": (nx.circulant_graph(41, [1, 2]), nx.circulant_graph(41, [1, 3])),
         "dodecahedron, Desargues": (nx.dodecahedral_graph(), nx.desargues_graph()),
         "4x4 rook, Shrikhande": (rook, shrikhande),
-        "these, a leaf at a node": tuple(leaves),
+        "these, a leaf at a node": (with_leaf(rook), with_leaf(shrikhande)),
     }
-    matrix = nx.to_numpy_array
-    return {
-        name: (matrix(a, dtype=np.int64), matrix(b, dtype=np.int64))
-        for name, (a, b) in pairs.items()
-    }
+
+    matrices = {}
+    for name, (first, second) in pairs.items():
+        matrices[name] = (
+            nx.to_numpy_array(first, dtype=np.int64),
+            nx.to_numpy_array(second, dtype=np.int64),
+        )
+    return matrices
 
 
 class Refinement(NamedTuple):
@@ -71,11 +76,11 @@ class Refinement(NamedTuple):
 
     @property
     def separated(self) -> int | None:
-        """The iteration in which the first two graphs have different multisets of colours; None: never."""
-        differ = (
-            not np.array_equal(np.sort(one), np.sort(other)) for one, other, *_ in self.colours
-        )
-        return next((iteration for iteration, differs in enumerate(differ) if differs), None)
+        """Iteration in which the first two graphs have different multisets of colours; None: never."""
+        for iteration, (first, second, *_) in enumerate(self.colours):
+            if not np.array_equal(np.sort(first), np.sort(second)):
+                return iteration
+        return None
 
 
 def refine(start: I64, relations: Sequence[I64]) -> Refinement:
@@ -86,27 +91,34 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     """
     ptr = np.cumsum([0, *map(len, relations)])
     kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
+    largest = int(np.diff(ptr).max())
     colour = _numbered(start[:, None])
-    found = []
+    iterations = []
     for _ in range(ptr[-1] + 1):
-        found.append([colour[a:b] for a, b in pairwise(ptr)])
-        seen = np.full((ptr[-1], int(np.diff(ptr).max())), -1)
-        for (a, b), relation in zip(pairwise(ptr), relations, strict=True):
-            seen[a:b, : b - a] = np.sort(colour[a:b] * kinds + relation, axis=1)
-        new = _numbered(seen)
-        if (
-            _numbered(np.stack([colour, new], 1)).max() == colour.max() == new.max()
-        ):  # other names, no more
+        iterations.append([colour[low:high] for low, high in pairwise(ptr)])
+
+        # A node's multiset as a sorted row, filled up with −1; equal rows have the same next colour.
+        multisets = np.full((ptr[-1], largest), -1)
+        for (low, high), relation in zip(pairwise(ptr), relations, strict=True):
+            pairs = colour[low:high] * kinds + relation
+            multisets[low:high, : high - low] = np.sort(pairs, axis=1)
+        new = _numbered(multisets)
+
+        # The same classes under other numbers: as many as before, and as many pairs (old, new).
+        both = _numbered(np.stack([colour, new], 1))
+        if both.max() == colour.max() == new.max():
             break
         colour = new
-    return Refinement(found)
+    return Refinement(iterations)
 
 
 def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
     """1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, by name; graphs are adjacency matrices."""
-    enhanced = {f"+ {name}": seg_wl(matrices, parse_encoding(name)) for name in REFINED_WITH}
-    alike = np.zeros(sum(map(len, matrices)), np.int64)
-    return {"1-WL": refine(alike, matrices), "S-SEG-WL": seg_wl(matrices), **enhanced}
+    equal = np.zeros(sum(map(len, matrices)), np.int64)
+    tests = {"1-WL": refine(equal, matrices), "S-SEG-WL": seg_wl(matrices)}
+    for name in REFINED_WITH:
+        tests[f"+ {name}"] = seg_wl(matrices, parse_encoding(name))
+    return tests
 
 
 def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinement:
@@ -119,31 +131,35 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
     columns = {} if encoding is None else encoded(graphs, encoding)
     columns.pop("node/lappe_vectors", None)
     sizes = np.diff(graphs.node_ptr)
-    rows = [np.zeros((graphs.node_ptr[-1], 1))]
-    rows += [
-        np.repeat(v, sizes, 0) if key.startswith("graph/") else v for key, v in columns.items()
-    ]
-    start = _numbered(np.nan_to_num(np.concatenate(rows, axis=1), nan=-1))
-    return refine(start, [2 * matrix + np.eye(len(matrix), dtype=np.int64) for matrix in matrices])
+    features: list[NDArray[Any]] = [np.zeros((graphs.node_ptr[-1], 1))]
+    for key, values in columns.items():
+        of_nodes = np.repeat(values, sizes, 0) if key.startswith("graph/") else values
+        features.append(of_nodes)
+
+    rows = np.nan_to_num(np.concatenate(features, axis=1), nan=-1)
+    relations = [2 * matrix + np.eye(len(matrix), dtype=np.int64) for matrix in matrices]
+    return refine(_numbered(rows), relations)
 
 
 def as_graphs(matrices: Sequence[I64]) -> Graphs:
-    """Adjacency matrices as the edges that encodings are computed from."""
+    """Return adjacency matrices as the edges that encodings are computed from."""
     edges = [np.stack(np.nonzero(matrix)) for matrix in matrices]
-    edge_ptr = np.cumsum([0, *(each.shape[1] for each in edges)])
-    return Graphs(np.cumsum([0, *map(len, matrices)]), edge_ptr, np.concatenate(edges, axis=1))
+    node_ptr = np.cumsum([0, *map(len, matrices)])
+    edge_ptr = np.cumsum([0, *(pairs.shape[1] for pairs in edges)])
+    return Graphs(node_ptr, edge_ptr, np.concatenate(edges, axis=1))
 
 
 def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, NDArray[Any]]:
-    """Columns of an encoding, without the differences of rounding that equal values may have."""
-    found = encoding.compute(graphs, lambda: None)
-    for key, values in found.items():
-        levels, place = np.unique(values, return_inverse=True)
-        first = np.flatnonzero(
-            np.append(True, ~(np.diff(levels) <= SAME))
-        )  # NaN is a level of its own
-        found[key] = levels[first][np.searchsorted(first, place, "right") - 1].reshape(values.shape)
-    return found
+    """Return the columns of an encoding without the rounding differences of equal values."""
+    columns = encoding.compute(graphs, lambda: None)
+    for key, values in columns.items():
+        levels, level = np.unique(values, return_inverse=True)
+        # A level begins where the next value is more than SAME away; a NaN always begins one.
+        begins = np.append(True, ~(np.diff(levels) <= SAME))
+        first = np.flatnonzero(begins)
+        merged = np.searchsorted(first, level, "right") - 1
+        columns[key] = levels[first][merged].reshape(values.shape)
+    return columns
 
 
 def _numbered(rows: NDArray[Any]) -> I64:
@@ -152,10 +168,11 @@ def _numbered(rows: NDArray[Any]) -> I64:
 
 
 EQUAL = 1e-9  #: largest difference of two outputs that count as equal
-ENCODINGS = ("none", "rwse", "lappe")  #: of the networks
-NODES, DIM = 8, 4  #: functions on U = [-1, 1]^(NODES × DIM)
+ENCODINGS = ("none", "rwse", "lappe")  #: encodings of the networks
+NODES = 8  #: rows of a point of U = [-1, 1]^(NODES × DIM)
+DIM = 4  #: columns of a point of U
 TARGET = (4, 4, 16)  #: heads h, their size m and the hidden size r of the two blocks of the target
-FITTED = (2, 1, 4)  #: those of Theorem 2
+FITTED = (2, 1, 4)  #: the same of a block of Theorem 2
 SHARP = 4.0  #: scales queries and keys of the target: as they are drawn, attention is nearly a mean
 
 
@@ -172,70 +189,95 @@ class Check(NamedTuple):
     @property
     def verdict(self) -> str:
         """``bounded``; ``order of nodes``: a premise is not met; ``not bounded``: against the theorem."""
-        met = "order of nodes" if self.relabelled > EQUAL else "not bounded"
-        return "bounded" if self.gap <= EQUAL else met
+        if self.gap <= EQUAL:
+            return "bounded"
+        return "order of nodes" if self.relabelled > EQUAL else "not bounded"
 
 
 def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) -> Iterator[Check]:
-    """Compare outputs of GPS networks in float64, of every attention there is, on each pair.
+    """Compare outputs of GPS networks in float64, with each attention, on each pair.
 
     The networks have three layers, GatedGCN next to the attention, and a head for graphs that pools the mean
     or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference of ``draws`` draws counts,
     of a graph and the other with its nodes in another order.
     """
+    # 1. Each pair, then both graphs with their nodes in another order, all in one batch.
     rng = np.random.Generator(np.random.PCG64(seed))
-    orders = [[rng.permutation(len(matrix)) for matrix in pair] for pair in pairs.values()]
-    fours = [
-        [*pair, *(m[order][:, order] for m, order in zip(pair, both, strict=True))]
-        for pair, both in zip(pairs.values(), orders, strict=True)
-    ]
-    graphs = as_graphs([matrix for four in fours for matrix in four])
+    fours = [_with_relabelled(pair, rng) for pair in pairs.values()]
+    graphs = as_graphs(list(itertools.chain(*fours)))
     edges = torch.from_numpy(graphs.joined())
     ptr = torch.from_numpy(graphs.node_ptr)
     batch = Data(x=torch.ones(int(ptr[-1]), 1, dtype=torch.float64), edge_index=edges, ptr=ptr)
-    # Pair by pair: of many graphs, different values of an encoding are near enough to be taken for one.
-    columns = functools.cache(
-        lambda encoding: [encoded(as_graphs(four), encoding) for four in fours]
-    )
+
+    @functools.cache
+    def columns(encoding: Encoding) -> dict[str, Tensor]:
+        # Pair by pair: of many graphs, different values of an encoding are near enough to be taken for equal.
+        by_pair = [encoded(as_graphs(four), encoding) for four in fours]
+        joined = {}
+        for key in by_pair[0]:
+            column = torch.from_numpy(np.concatenate([values[key] for values in by_pair]))
+            joined[key] = column.double() if column.is_floating_point() else column
+        return joined
+
     plain = [name for name, pair in pairs.items() if seg_wl(pair).separated is None]
     for positional in ENCODINGS:
+        # 2. Pairs that the test does not separate, with this encoding: a network may not either.
         encoding = POSITIONAL[positional].encoding
-        alike = [name for name in plain if seg_wl(pairs[name], encoding).separated is None]
+        equal = [name for name in plain if seg_wl(pairs[name], encoding).separated is None]
         for kind in ATTENTION:
-            attention = {"kind": kind, **({"k": (1, 3, 10)} if kind == "k-mip" else {})}
-            parts = {"attention": attention, "positional": positional, "head": "graph"}
-            config = ModelConfig.model_validate({"layers": 3, "hidden_dim": 48, **parts})
-            for found in map(columns, config.encodings):
-                for key in found[0]:
-                    column = torch.from_numpy(np.concatenate([of_pair[key] for of_pair in found]))
-                    batch[key.partition("/")[2]] = (
-                        column.double() if column.is_floating_point() else column
-                    )
-            outputs = _outputs(config, batch, range(seed, seed + draws)).reshape(
-                draws, len(fours), 4, 3
+            attention: dict[str, Any] = {"kind": kind}
+            if kind == "k-mip":
+                attention["k"] = (1, 3, 10)
+            config = ModelConfig.model_validate(
+                {
+                    "layers": 3,
+                    "hidden_dim": 48,
+                    "attention": attention,
+                    "positional": positional,
+                    "head": "graph",
+                }
             )
-            apart = np.abs(outputs[:, :, 0] - outputs[:, :, 3]).max((0, 2)).tolist()
-            gaps = dict(zip(pairs, apart, strict=True))
-            relabelled = float(np.abs(outputs[:, :, :2] - outputs[:, :, 2:]).max())
-            by_encoding = {name: gaps[name] for name in plain if name not in alike}
-            gap = max((gaps[name] for name in alike), default=0.0)
-            yield Check(kind, positional, gap, relabelled, by_encoding)
+            for needed in config.encodings:
+                for key, column in columns(needed).items():
+                    batch[key.partition("/")[2]] = column
+
+            # 3. A graph against the other one relabelled, and against itself relabelled.
+            outputs = _outputs(config, batch, range(seed, seed + draws))
+            outputs = outputs.reshape(draws, len(fours), 4, 3)
+            apart = np.abs(outputs[:, :, 0] - outputs[:, :, 3]).max((0, 2))
+            gaps = dict(zip(pairs, apart.tolist(), strict=True))
+            relabelled = np.abs(outputs[:, :, :2] - outputs[:, :, 2:]).max()
+            yield Check(
+                kind,
+                positional,
+                max((gaps[name] for name in equal), default=0.0),
+                float(relabelled),
+                {name: gaps[name] for name in plain if name not in equal},
+            )
+
+
+def _with_relabelled(pair: Pair, rng: np.random.Generator) -> list[I64]:
+    """Return both graphs, then both with their nodes in another order."""
+    relabelled = []
+    for matrix in pair:
+        order = rng.permutation(len(matrix))
+        relabelled.append(matrix[order][:, order])
+    return [*pair, *relabelled]
 
 
 def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
-    """(draws, G, 3) outputs, in turn of the mean and of the sum of the nodes."""
-    found = []
+    """Return (draws, G, 3) outputs, in turn of the mean and of the sum of the nodes."""
+    outputs = []
     for seed in seeds:
         pooled = config.model_copy(update={"pooling": ("mean", "sum")[seed % 2]})
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             network = build_model(pooled, in_channels=1, num_classes=3).double().eval()
-            for (
-                weights
-            ) in network.parameters():  # as they are begun with, differences would be small
+            # With the initial weights differences would be small.
+            for weights in network.parameters():
                 weights.normal_(std=weights.shape[-1] ** -0.5 if weights.ndim > 1 else 1.0)
-            found.append(network(batch).numpy())
-    return np.stack(found)
+            outputs.append(network(batch).numpy())
+    return np.stack(outputs)
 
 
 class TransformerBlock(nn.Module):
@@ -248,7 +290,12 @@ class TransformerBlock(nn.Module):
         super().__init__()
         heads, size, hidden = shape
         self.attention = KMIPAttention(
-            DIM, heads=heads, key_dim=size, value_dim=size, k=k or 1, output_projection=True
+            DIM,
+            heads=heads,
+            key_dim=size,
+            value_dim=size,
+            k=k or 1,
+            output_projection=True,
         )
         self.mlp = nn.Sequential(nn.Linear(DIM, hidden), nn.ReLU(), nn.Linear(hidden, DIM))
         self.full = k is None
@@ -262,16 +309,19 @@ class TransformerBlock(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, d) to the same."""
+        """Map nodes (B, N, d) to the same shape."""
         rows = x.flatten(0, 1)
         if self.full:
-            parts = self.attention.project(rows)
-            q, k, v = (part.view(len(part), *x.shape[:2], -1).transpose(0, 1) for part in parts)
-            attended = self.attention.output(
-                scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-            )
+            by_graph = []
+            for part in self.attention.project(rows):
+                heads = part.view(len(part), *x.shape[:2], -1)
+                by_graph.append(heads.transpose(0, 1))
+            queries, keys, values = by_graph
+            mixed = scaled_dot_product_attention(queries, keys, values)
+            attended = self.attention.output(mixed.transpose(1, 2).flatten(2))
         else:
-            attended = self.attention(rows, range(0, len(rows) + 1, x.shape[1])).view_as(x)
+            ptr = range(0, len(rows) + 1, x.shape[1])
+            attended = self.attention(rows, ptr).view_as(x)
         x = x + attended
         return x + self.mlp(x)  # type: ignore[no-any-return]
 
@@ -285,19 +335,20 @@ def transformer(shape: tuple[int, int, int], k: int | None, depth: int, seed: in
 
 
 def copied(k: int, seed: int = 0) -> tuple[float, float]:
-    """L2 error, and largest, of k-MIP attention with the weights of the target, as :func:`fit` has them."""
+    """Return the L2 and the largest error of k-MIP attention with the weights of the target of :func:`fit`."""
     points = _points(2000, seed + 1)
-    full, sparse = (transformer(TARGET, each, 2, seed)(points).detach() for each in (None, k))
-    return float((sparse - full).norm() / (full - points).norm()), float(
-        (sparse - full).abs().max()
-    )
+    full = transformer(TARGET, None, 2, seed)(points).detach()
+    sparse = transformer(TARGET, k, 2, seed)(points).detach()
+    error = sparse - full
+    relative = error.norm() / (full - points).norm()
+    return float(relative), float(error.abs().max())
 
 
 def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator[float]:
     """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many; give the error of each.
 
     The error is the L2 distance over U, in units of that of the identity, which has no blocks. The next depth
-    begins with the blocks that are there and new ones that change nothing, so a larger class begins where the
+    begins with the existing blocks and new ones that change nothing, so a larger class begins where the
     smaller one ended; it is trained for ``steps`` batches of points drawn from U.
     """
     target = transformer(TARGET, None, 2, seed).requires_grad_(False)
@@ -316,9 +367,11 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
             optimiser.step()
             schedule.step()
         with torch.no_grad():
-            error = (network(unseen) - wanted).norm() / (wanted - unseen).norm()
-        yield float(error)
+            error = (network(unseen) - wanted).norm()
+            identity = (wanted - unseen).norm()
+        yield float(error / identity)
 
 
 def _points(count: int, seed: int) -> Tensor:
-    return torch.rand(count, NODES, DIM, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(count, NODES, DIM, generator=generator) * 2 - 1

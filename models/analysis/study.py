@@ -60,16 +60,20 @@ class Projections:
         for graph, end in enumerate(np.cumsum(self.sizes)):
             rows = slice(end - self.sizes[graph], end)
             for layer in layers:
+                queries, keys, values = self.layers[layer]
                 yield Sample(
-                    layer, graph, *(tensor[:, rows].float() for tensor in self.layers[layer])
+                    layer,
+                    graph,
+                    queries[:, rows].float(),
+                    keys[:, rows].float(),
+                    values[:, rows].float(),
                 )
 
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
     """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer and head."""
-    queries, keys, values = torch.randn(
-        3, 1, graphs * n, d, generator=torch.Generator().manual_seed(0)
-    )
+    generator = torch.Generator().manual_seed(0)
+    queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=generator)
     about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
     return Projections(((queries, keys, values),), (n,) * graphs, about)
 
@@ -82,23 +86,33 @@ class Recorder:
     ) -> None:
         self.layers = layers
         self._range = sizes
-        self.calls: list[list[Layer]] = [[] for _ in layers]  #: of each layer, in order
+        self.calls: list[list[Layer]] = [[] for _ in layers]  #: records of each layer, in order
         self.sizes: list[int] = []  #: nodes of each graph recorded
 
     def hook(
-        self, layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]
+        self,
+        layer: int,
+        module: KMIPAttention,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
     ) -> None:
         """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
         given = dict(zip(("x", "ptr"), args, strict=False)) | options
-        x, (least, most) = given["x"], self._range
+        x = given["x"]
+        least = self._range[0]
+        most = self._range[1] or len(x)
+
         bounds = pairwise(pointers(given.get("ptr"), len(x)))
-        graphs = [
-            (start, stop) for start, stop in bounds if least <= stop - start <= (most or len(x))
-        ]
+        graphs = [(start, stop) for start, stop in bounds if least <= stop - start <= most]
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
-            queries, keys, values = (tensor.detach().cpu()[:, rows] for tensor in module.project(x))
-            self.calls[layer].append((queries, keys, values))
+            queries, keys, values = module.project(x)
+            record = (
+                queries.detach().cpu()[:, rows],
+                keys.detach().cpu()[:, rows],
+                values.detach().cpu()[:, rows],
+            )
+            self.calls[layer].append(record)
         if layer == 0:
             self.sizes += [stop - start for start, stop in graphs]
 
@@ -112,12 +126,16 @@ class Recorder:
             step = "another --nodes A..B (with --queries 1000, a large graph takes less time)"
             raise UsageError(f"There is no graph to record of {limits}.", next=step)
         sizes = self.sizes[:graphs]
+        nodes = sum(sizes)
         layers = list[Layer]()
         for calls in self.calls:
-            queries, keys, values = (
-                torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True)
+            queries, keys, values = zip(*calls, strict=True)
+            joined = (
+                torch.cat(queries, 1)[:, :nodes],
+                torch.cat(keys, 1)[:, :nodes],
+                torch.cat(values, 1)[:, :nodes],
             )
-            layers.append((queries, keys, values))
+            layers.append(joined)
         return Projections(tuple(layers), tuple(sizes), about)
 
 
@@ -130,16 +148,16 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
     """
     attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     recorder = Recorder(attentions, sizes)
-    hooks = [
-        module.register_forward_pre_hook(partial(recorder.hook, layer), with_kwargs=True)
-        for layer, module in enumerate(attentions)
-    ]
+    hooks = []
+    for layer, module in enumerate(attentions):
+        hook = partial(recorder.hook, layer)
+        hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
     try:
         with torch.compiler.set_stance("force_eager"):
             yield recorder
     finally:
-        for hook in hooks:
-            hook.remove()
+        for handle in hooks:
+            handle.remove()
 
 
 def record_run(
@@ -163,6 +181,7 @@ def record_run(
     opened = open_run(run, home=home, device=device)
     data = opened.data
     data.check_part(split)
+
     with opened.applied("recording") as module, recording(module.model, sizes=sizes) as recorder:
         if not recorder.layers:
             raise UsageError(
@@ -173,13 +192,17 @@ def record_run(
                 module.model(batch.to(opened.device.kind))
                 if len(recorder.sizes) >= graphs:
                     break
-    about = {"run": str(opened.folder), "model": opened.result.model, **data.build.card.identity}
-    about |= {
+
+    about = {
+        "run": str(opened.folder),
+        "model": opened.result.model,
+        **data.build.card.identity,
         "k": max(attention.k for attention in recorder.layers),
         "split": data.split_name,
         "part": split,
+        "legacy_padding": recorder.layers[0].legacy_padding,
     }
-    return recorder.projections(graphs, **about, legacy_padding=recorder.layers[0].legacy_padding)
+    return recorder.projections(graphs, **about)
 
 
 @dataclass(frozen=True)
@@ -192,19 +215,18 @@ class Study:
 
     def summary(self, name: str) -> tuple[F64, F64]:
         """Return mean and standard deviation (ddof 0) over graphs of the mean over layers: (len(ks),)."""
+        curve = self.curves[name]
         graphs = np.array([graph for _, graph, _ in self.samples])
-        means = np.stack(
-            [self.curves[name][graphs == graph].mean(0) for graph in np.unique(graphs)]
-        )
+        means = np.stack([curve[graphs == graph].mean(0) for graph in np.unique(graphs)])
         return means.mean(0), means.std(0)
 
     def to_csv(self) -> bytes:
         """Return a CSV file with a line for each sample and k."""
-        rows = (
-            [*sample, k, *(f"{curve[number, place]:.9g}" for curve in self.curves.values())]
-            for number, sample in enumerate(self.samples)
-            for place, k in enumerate(self.ks)
-        )
+        rows = []
+        for number, sample in enumerate(self.samples):
+            for column, k in enumerate(self.ks):
+                values = [f"{curve[number, column]:.9g}" for curve in self.curves.values()]
+                rows.append([*sample, k, *values])
         return csv_bytes(["layer", "graph", "nodes", "k", *self.curves], rows)
 
 
@@ -227,20 +249,19 @@ def run_study(
     layers = range(min(1, count - 1), count)
     ks = tuple(ks) if ks is not None else paper_ks(max(sizes))
     samples = []
-    found = []
+    measured = []
     generator = torch.Generator().manual_seed(0)
-    with Progress(
-        "layers of graphs", len(layers) * len(sizes), unit="layer", quiet=quiet
-    ) as progress:
+    steps = len(layers) * len(sizes)
+    with Progress("layers of graphs", steps, unit="layer", quiet=quiet) as progress:
         for sample in projections.samples(layers):
             n = sample.keys.shape[1]
             if queries is not None and queries < n:
                 rows = torch.randperm(n, generator=generator)[:queries]
                 sample = sample._replace(queries=sample.queries[:, rows])  # noqa: PLW2901
-            found.append(measure(sample, ks))
+            measured.append(measure(sample, ks))
             samples.append((sample.layer, sample.graph, n))
             progress.update(1)
-    curves = {name: np.stack([curve[name] for curve in found]) for name in found[0]}
+    curves = {name: np.stack([curve[name] for curve in measured]) for name in measured[0]}
     return Study(ks, tuple(samples), curves)
 
 
@@ -254,14 +275,14 @@ def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
 
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the cumulative attention weight of the sample, and of Gaussian data of its size."""
-    generator = torch.Generator().manual_seed(
-        1_000_003 + sample.graph
-    )  # not those of gaussian_projections
-    queries, keys = (
-        torch.randn(of[:1].shape, generator=generator) for of in (sample.queries, sample.keys)
-    )
-    found = cumulative_weight(sample.queries, sample.keys, ks)
-    return {"k-MIP": found, "Gaussian": cumulative_weight(queries, keys, ks)}
+    # Another seed than that of gaussian_projections, whose data would be compared with itself.
+    generator = torch.Generator().manual_seed(1_000_003 + sample.graph)
+    queries = torch.randn(sample.queries[:1].shape, generator=generator)
+    keys = torch.randn(sample.keys[:1].shape, generator=generator)
+    return {
+        "k-MIP": cumulative_weight(sample.queries, sample.keys, ks),
+        "Gaussian": cumulative_weight(queries, keys, ks),
+    }
 
 
 def approximation_error(
@@ -280,11 +301,17 @@ def approximation_error(
     for head, scores in _score_blocks(queries, keys, values.shape[2]):
         value = values[head].double()
         full = torch.softmax(scores, -1) @ value
+
         noise = torch.randn(full.shape, generator=generator, dtype=torch.float64)
-        random += float((noise - full).norm(dim=-1).sum())
+        distances = (noise - full).norm(dim=-1)
+        random += float(distances.sum())
+
+        # Attention over the k best keys, for all k at once: prefix sums of what full attention adds up.
         weights, order = _ranked_weights(scores)
         numerators, denominators = _prefix_sums(weights, value[order], ks)
-        error += (numerators / denominators[..., None] - full[:, None]).norm(dim=-1).sum(0)
+        outputs = numerators / denominators[..., None]
+        distances = (outputs - full[:, None]).norm(dim=-1)
+        error += distances.sum(0)
     count = queries.shape[0] * queries.shape[1]
     inside = torch.tensor(ks) < keys.shape[1]
     return torch.where(inside, error / count, 0.0).numpy(), random / count
@@ -301,8 +328,11 @@ def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
     last = torch.tensor(ks).clamp_max(keys.shape[1]) - 1
     total = torch.zeros(len(ks), dtype=torch.float64)
     for _, scores in _score_blocks(queries, keys, 1):
-        total += _ranked_weights(scores)[0].cumsum(1)[:, last].sum(0)
-    return (total / (queries.shape[0] * queries.shape[1])).numpy()
+        weights, _ = _ranked_weights(scores)
+        cumulative = weights.cumsum(1)[:, last]
+        total += cumulative.sum(0)
+    mean = total / (queries.shape[0] * queries.shape[1])
+    return mean.numpy()
 
 
 def paper_ks(largest: int) -> tuple[int, ...]:
@@ -313,12 +343,12 @@ def paper_ks(largest: int) -> tuple[int, ...]:
     >>> paper_ks(20)
     (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 18, 20)
     """
-    found = []
+    ks = []
     value = 1.0
     while round(value) < largest:
-        found.append(round(value))
+        ks.append(round(value))
         value *= 1.2
-    return (*dict.fromkeys(found), largest)
+    return (*dict.fromkeys(ks), largest)
 
 
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
@@ -336,9 +366,10 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
     """
     step = max(1, SCRATCH // (8 * max(1, keys.shape[1]) * (width + 4)))
     for head in range(queries.shape[0]):
-        every = keys[head].double().mT
-        for some in torch.split(queries[head], step):
-            yield head, some.double() @ every / math.sqrt(queries.shape[2])
+        transposed = keys[head].double().mT
+        for block in torch.split(queries[head], step):
+            products = block.double() @ transposed
+            yield head, products / math.sqrt(queries.shape[2])
 
 
 def _ranked_weights(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -350,7 +381,11 @@ def _ranked_weights(scores: Tensor) -> tuple[Tensor, Tensor]:
 def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return Σ_{j<k} w_j v_j (rows, len(ks), v) and Σ_{j<k} w_j (rows, len(ks)), for each k."""
     bounds = [min(k, weights.shape[1]) for k in (0, *ks)]
-    parts = [slice(start, stop) for start, stop in pairwise(bounds)]
-    numerators = torch.stack([(weights[:, None, p] @ values[:, p]).squeeze(1) for p in parts], 1)
-    denominators = torch.stack([weights[:, p].sum(1) for p in parts], 1)
-    return numerators.cumsum(1), denominators.cumsum(1)
+    numerators = []
+    denominators = []
+    for start, stop in pairwise(bounds):
+        weight = weights[:, start:stop]
+        weighted = weight[:, None] @ values[:, start:stop]
+        numerators.append(weighted.squeeze(1))
+        denominators.append(weight.sum(1))
+    return torch.stack(numerators, 1).cumsum(1), torch.stack(denominators, 1).cumsum(1)

@@ -24,13 +24,14 @@ _LOW = 0xFFFFFFFF
 
 def score_block(queries: Tensor, keys: Tensor) -> Tensor:
     """Scores of all pairs by the rule: (B, R, d) × (B, M, d) → (B, R, M)."""
-    total = torch.zeros(
-        (*queries.shape[:2], keys.shape[1]), dtype=torch.float64, device=queries.device
-    )
+    shape = (*queries.shape[:2], keys.shape[1])
+    total = torch.zeros(shape, dtype=torch.float64, device=queries.device)
     wide_queries = queries.double()
     wide_keys = keys.double()
     for c in range(queries.shape[2]):
-        total.addcmul_(wide_queries[:, :, None, c], wide_keys[:, None, :, c])
+        query = wide_queries[:, :, None, c]
+        key = wide_keys[:, None, :, c]
+        total.addcmul_(query, key)
     return total.to(queries.dtype).add_(0.0)  # + 0: no −0
 
 
@@ -42,8 +43,10 @@ def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tenso
     total = torch.zeros(candidates.shape, dtype=torch.float64, device=queries.device)
     flat = candidates.flatten(1)
     for c in range(queries.shape[2]):
-        gathered = keys[:, :, c].gather(1, flat).view(candidates.shape)
-        total.addcmul_(queries[:, :, None, c].double(), gathered.double())
+        gathered = keys[:, :, c].gather(1, flat)
+        key = gathered.view(candidates.shape).double()
+        query = queries[:, :, None, c].double()
+        total.addcmul_(query, key)
     return total.to(queries.dtype).add_(0.0)  # + 0: no −0
 
 
@@ -55,27 +58,30 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
     """
     # Float64 scores fill all 64 bits: a stable sort keeps equal ones in index order.
     if scores.dtype == torch.float64:
-        best, places = scores.sort(dim=-1, descending=True, stable=True)
-        return best[..., :k], places[..., :k] if index is None else index.gather(
-            -1, places[..., :k]
-        )
+        ordered, positions = scores.sort(dim=-1, descending=True, stable=True)
+        best = ordered[..., :k]
+        positions = positions[..., :k]
+        if index is None:
+            return best, positions
+        return best, index.gather(-1, positions)
+
     if index is None:
-        index = torch.arange(scores.shape[-1], device=scores.device).expand(scores.shape)
+        index = torch.arange(scores.shape[-1], device=scores.device)
+        index = index.expand(scores.shape)
     # torch.topk breaks ties arbitrarily, so it is given numbers without ties: one int64 per pair.
     # 1. Bits of a float32 as an integer of the same order: negative ones have their magnitude inverted.
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 makes −0 equal to +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     # 2. The score in the high half; below it the index, inverted so that the lower one is larger.
     keys = (bits.long() << 32) | (_LOW - index)
-    places = keys.topk(k, dim=-1).indices
-    return scores.gather(-1, places), index.gather(-1, places)
+    positions = keys.topk(k, dim=-1).indices
+    return scores.gather(-1, positions), index.gather(-1, positions)
 
 
 SPARE = 6  #: candidates beyond k that make a proof likely
-PAIRS = 2**21  #: scored whole at a time
-RANKED = (
-    2**26
-)  #: pairs that a filter on the CPU ranks before an interrupt takes effect, 0.1 to 0.5 s
+PAIRS = 2**21  #: pairs scored at a time
+#: Pairs that a filter on the CPU ranks before an interrupt takes effect, 0.1 to 0.5 s.
+RANKED = 2**26
 _OVERFLOW = 1e38  # below this bound on |q| |k| no partial sum leaves the float32 range
 
 
@@ -87,19 +93,23 @@ def float32_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
     may cost. Infinite where a partial sum could overflow.
     """
     dim = queries.shape[2]
-    return _error(queries, keys, (dim + 2) * 2.0**-24 * 1.01, dim * 2.0**-124)
+    relative = (dim + 2) * 2.0**-24 * 1.01
+    subnormal = dim * 2.0**-124
+    return _error(queries, keys, relative, subnormal)
 
 
 def float64_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
     """Bound on the error of a float64 inner product of float32 rows, once rounded to float32, (B, R)."""
-    dim = queries.shape[2]
-    return _error(queries, keys, 2.0**-24 * 1.01 + dim * 2.0**-51, 2.0**-148)
+    rounding = 2.0**-24 * 1.01
+    summing = queries.shape[2] * 2.0**-51
+    return _error(queries, keys, rounding + summing, 2.0**-148)
 
 
 def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> Tensor:
     longest = keys.double().norm(dim=2).amax(1, keepdim=True)
     product = queries.double().norm(dim=2) * longest
-    return torch.where(product > _OVERFLOW, torch.inf, product * relative + absolute)
+    bound = product * relative + absolute
+    return torch.where(product > _OVERFLOW, torch.inf, bound)
 
 
 def settle(
@@ -117,19 +127,25 @@ def settle(
     # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)
     scores, rows = largest(exact, k, candidates)
+
     # 2. Best score that a missed key can have: the worst candidate's, plus twice the filter's error, plus a
     #    rounding to float32. NaN and infinities prove nothing.
     lowest = exact.amin(-1).double()
     rounding = lowest.abs() * 2.0**-23 + 2.0**-148
     highest_missed = (lowest + 2 * error + rounding).to(exact.dtype)
-    unproven = ~(torch.isfinite(lowest) & (highest_missed < scores[..., -1]))
+    proven = torch.isfinite(lowest) & (highest_missed < scores[..., -1])
+    unproven = ~proven
+
     # 3. Rows without a proof, such as rows full of ties, are scored whole, a bounded number of pairs at a
     #    time.
     step = max(1, pairs // keys.shape[1])
     for b in unproven.any(1).nonzero().flatten().tolist():
-        for part in torch.split(unproven[b].nonzero().flatten(), step):
-            whole = score_block(queries[b : b + 1, part], keys[b : b + 1])
-            scores[b, part], rows[b, part] = (found[0] for found in largest(whole, k))
+        queries_left = unproven[b].nonzero().flatten()
+        for part in torch.split(queries_left, step):
+            all_scores = score_block(queries[b : b + 1, part], keys[b : b + 1])
+            best, best_rows = largest(all_scores, k)
+            scores[b, part] = best[0]
+            rows[b, part] = best_rows[0]
     return scores, rows
 
 
@@ -143,7 +159,7 @@ def search_by_graph(
     ranked: int | None = None,
     pairs: int = PAIRS,
 ) -> None:
-    """Search some graphs, one after another, with a filter; float64 problems without it.
+    """Search graphs one after another behind a filter; float64 problems without it.
 
     ``find`` leads from queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of
     keys, those that the filter ranks highest; a negative one where it ranks none, such as NaN from an
@@ -152,31 +168,35 @@ def search_by_graph(
     """
     scores, indices = result
     for graph in graphs:
-        (start, stop), (low, high) = (
-            problem.query_rows[graph].tolist(),
-            problem.key_rows[graph].tolist(),
-        )
-        if start == stop or low == high:
+        start, stop = problem.query_rows[graph].tolist()
+        low, high = problem.key_rows[graph].tolist()
+        count = high - low
+        if start == stop or count == 0:
             continue
+
+        # 1. Six candidates beyond k make a proof likely; a graph that has fewer keys is scored whole.
         keys = problem.keys[:, low:high].contiguous()
-        k = min(problem.k, high - low)
+        k = min(problem.k, count)
         wanted = problem.k + SPARE
-        filtered = problem.dtype == torch.float32 and wanted < high - low
+        filtered = problem.dtype == torch.float32 and wanted < count
         at_once = ranked if filtered else pairs  # all pairs of a small graph are few
-        step = (
-            stop - start if at_once is None else max(1, at_once // (problem.heads * (high - low)))
-        )
+        step = stop - start
+        if at_once is not None:
+            step = max(1, at_once // (problem.heads * count))
+
         for first in range(start, stop, step):
             rows = slice(first, min(first + step, stop))
             queries = problem.queries[:, rows].contiguous()
             if filtered:
+                # 2. Where the filter ranks nothing, any candidates with an infinite bound: scored whole.
                 candidates = find(queries, keys, wanted)
                 bound = error(queries, keys)
                 lost = (candidates < 0).any(-1)
                 candidates[lost] = torch.arange(wanted, device=problem.device)
                 bound[lost] = torch.inf
-                best, places = settle(queries, keys, candidates, k, bound, pairs=pairs)
+                best, positions = settle(queries, keys, candidates, k, bound, pairs=pairs)
             else:
-                best, places = largest(score_block(queries, keys), k)
+                all_scores = score_block(queries, keys)
+                best, positions = largest(all_scores, k)
             scores[:, rows, :k] = best
-            indices[:, rows, :k] = places + low
+            indices[:, rows, :k] = positions + low

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,17 +31,14 @@ log = logging.getLogger(__name__)
 
 # Where the ways meet, measured: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
-# fewer keys than the one and k times the other: exact
-_FEW_KEYS = 3000
+_FEW_KEYS = 3000  # fewer keys than this and 40 k: exact
 _FEW_KEYS_A_K = 40
-# from both on: a tree is tried
-_TREE_KEYS = 30_000
+_TREE_KEYS = 30_000  # from so many keys and queries on: a tree is tried
 _TREE_QUERIES = 8_192
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
 _TIES = 0.1  # of a sample of queries: exact
-# up to this many keys, longer than all others by this factor, are searched apart
-_GIANTS = 16
+_GIANTS = 16  # up to so many keys that are longer than all others by a factor are searched apart
 _GIANT = 16.0
 _ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
@@ -54,7 +52,9 @@ def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cpu":
         return f"runs on the CPU only, not on {device_type}"
-    return None if importlib.util.find_spec("numba") else "numba is not installed"
+    if importlib.util.find_spec("numba") is None:
+        return "numba is not installed"
+    return None
 
 
 def refuses(problem: SearchProblem) -> str | None:
@@ -66,58 +66,93 @@ def refuses(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    found = problem.new_result()
-    queries, keys, scores, indices = (
-        each.numpy() for each in (problem.queries, problem.keys, *found)
-    )
+    result = problem.new_result()
+    scores = result[0].numpy()
+    indices = result[1].numpy()
+    queries = problem.queries.numpy()
+    keys = problem.keys.numpy()
+
     query_ptr = problem.query_rows
     key_ptr = problem.key_rows
     rows = query_ptr[:, 1] - query_ptr[:, 0]
     sizes = key_ptr[:, 1] - key_ptr[:, 0]
-    large = (rows >= _FEW_QUERIES) & (sizes >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k)
+    many_keys = sizes >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k
+    large = (rows >= _FEW_QUERIES) & many_keys
     small = ~large & (rows > 0) & (sizes > 0)
     if small.any():
         log.debug("exact scan of %d graphs, at most %d keys", small.sum(), sizes[small].max())
         _search_exactly(queries, keys, scores, indices, query_ptr[small], key_ptr[small])
-    none = np.empty((problem.heads, queries.shape[1], 0), np.int64)
-    hint = none if problem.hint is None else problem.hint.long().numpy()
+
+    hint: I64 = np.empty((problem.heads, queries.shape[1], 0), np.int64)
+    if problem.hint is not None:
+        hint = problem.hint.long().numpy()
     for graph, head in itertools.product(large.nonzero()[0], range(problem.heads)):
-        (first, last), (low, high) = query_ptr[graph], key_ptr[graph]
-        ours = (head, slice(first, last))
+        first, last = query_ptr[graph]
+        low, high = key_ptr[graph]
+        part = (head, slice(first, last))
         _search_large(
-            queries[ours], keys[head, low:high], hint[ours], scores[ours], indices[ours], int(low)
+            queries[part],
+            keys[head, low:high],
+            hint[part],
+            scores[part],
+            indices[part],
+            int(low),
         )
-    return found
+    return result
 
 
 def _search_exactly(
-    queries: F32, keys: F32, scores: F32, indices: I64, query_ptr: I64, key_ptr: I64
+    queries: F32,
+    keys: F32,
+    scores: F32,
+    indices: I64,
+    query_ptr: I64,
+    key_ptr: I64,
 ) -> None:
-    """All heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
+    """Search all heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
     from kmip_data.models.search.cpu.exact_scan import search_rows
 
-    before = np.concatenate([[0], np.cumsum(query_ptr[:, 1] - query_ptr[:, 0])])
-    most = max(1, int((key_ptr[:, 1] - key_ptr[:, 0]).max()))
-    given = queries, keys, query_ptr, key_ptr, before, scores.shape[2]
+    rows = query_ptr[:, 1] - query_ptr[:, 0]
+    sizes = key_ptr[:, 1] - key_ptr[:, 0]
+    before = np.concatenate([[0], np.cumsum(rows)])
+    k = scores.shape[2]
+    most = max(1, int(sizes.max()))
+    at_once = 4 * _MOST_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE
+
+    def search_part(start: int, stop: int) -> None:
+        search_rows(queries, keys, query_ptr, key_ptr, before, k, start, stop, scores, indices)
+
     for_ranges(
-        lambda start, stop: search_rows(*given, start, stop, scores, indices),
+        search_part,
         len(queries) * int(before[-1]),
         grain=max(1, _PAIRS_A_RANGE // most),
-        most=max(_TILE, 4 * _MOST_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE),
+        most=max(_TILE, at_once),
     )
 
 
-# Long: the order of the passes is what it is about; each is one call.
-def _search_large(queries: F32, keys: F32, hint: I64, scores: F32, indices: I64, low: int) -> None:
-    """One head of one graph: (R, d), (M, d), (R, h), (R, k), (R, k); key 0 is row ``low`` of the head."""
+# Long: the order of the passes is its subject; each is one call.
+def _search_large(
+    queries: F32,
+    keys: F32,
+    hint: I64,
+    scores: F32,
+    indices: I64,
+    low: int,
+) -> None:
+    """Search one head of one graph: (R, d), (M, d), (R, h), (R, k), (R, k).
+
+    Key 0 is row ``low`` of the head.
+    """
     from kmip_data.models.search.cpu.filter_scan import search_flat, search_tree
     from kmip_data.models.search.cpu.tree import grow
 
     k = scores.shape[1]
+
     # 1. Data that no filter can rank: equal keys, a few giant keys, queries of zeros.
     if bool((keys[0] == keys[-1]).all() and (keys[0] == keys).all()):
         _exactly(queries, keys[:1], scores, indices, low)
-        scores[:], indices[:] = scores[:, :1], np.arange(low, low + k)
+        scores[:] = scores[:, :1]
+        indices[:] = np.arange(low, low + k)
         return
     giants = _giants(keys)
     if 0 < len(giants) < len(keys) - k:
@@ -125,65 +160,92 @@ def _search_large(queries: F32, keys: F32, hint: I64, scores: F32, indices: I64,
         return
     # A query of zeros has equal scores, so its result is the first keys.
     zero: NDArray[np.bool_] = (queries == 0).all(1)
-    scores[zero], indices[zero] = 0, np.arange(low, low + k)
+    scores[zero] = 0
+    indices[zero] = np.arange(low, low + k)
+
     # 2. Grow the tree; without cones it is the layout of the flat scan.
-    try_tree = (
-        len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
-    )
+    large = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES
+    try_tree = large and _directions(keys) <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint.shape[1] > 0)
 
-    def climb(some: slice | I64, start: int, stop: int, *found: Any) -> int:
-        return int(
-            search_tree(tree, queries[some], keys, hint[some], k, low, _WARM, start, stop, *found)
+    def climb(part: slice | I64, start: int, stop: int, *result: NDArray[Any]) -> int:
+        leaves = search_tree(
+            tree, queries[part], keys, hint[part], k, low, _WARM, start, stop, *result
         )
+        return int(leaves)
 
-    def scan(some: slice | I64, start: int, stop: int, *found: Any) -> None:
-        search_flat(tree, queries[some], keys, k, low, start, stop, *found)
+    def scan(part: slice | I64, start: int, stop: int, *result: NDArray[Any]) -> None:
+        search_flat(tree, queries[part], keys, k, low, start, stop, *result)
 
     # 3. Try at most 128 queries, one in 64: the share of leaves that the cones leave, and how many queries
     #    fail for ties. A leaf costs the tree about twice what it costs the flat scan.
     tried = min(_SAMPLE, -(-len(queries) // 64))
-    some = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
+    sample = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
     failed = np.zeros(tried, np.bool_)
-    found = np.empty((tried, k), np.float32), np.empty((tried, k), np.int64), failed
+    trial = (np.empty((tried, k), np.float32), np.empty((tried, k), np.int64), failed)
     share = 1.0
+    excluded = ""
     if try_tree:
-        share = climb(some, 0, tried, *found) / (tried * len(keys) / 16)
+        leaves = climb(sample, 0, tried, *trial)
+        share = leaves / (tried * len(keys) / 16)
+        excluded = f": cones leave {share:.0%} of the keys"
     else:
-        scan(some, 0, tried, *found)
-    alike = float((failed & ~zero[some]).mean())
+        scan(sample, 0, tried, *trial)
+    tied = float((failed & ~zero[sample]).mean())
     pays = 2 * share + _CLIMB * 16 / len(keys) < 0.9
-    way = "exact" if alike > _TIES else "tree" if pays and try_tree else "flat"
+
+    way = "flat"
+    if tied > _TIES:
+        way = "exact"
+    elif try_tree and pays:
+        way = "tree"
     log.debug(
         "%s scan of %d keys for %d queries%s; %.0f %% of a sample of queries full of ties",
-        way, len(keys), len(queries), f": cones leave {share:.0%} of the keys" if try_tree else "",
-        100 * alike,
-    )  # fmt: skip
+        way,
+        len(keys),
+        len(queries),
+        excluded,
+        100 * tied,
+    )
     if way == "exact":
         _exactly(queries, keys, scores, indices, low)
         return
+
     # 4. Search all queries that way, then those that failed exactly.
-    search = climb if way == "tree" else scan
-    visited = share * len(keys) if way == "tree" else len(keys)  # keys multiplied for a query
+    search: Callable[..., object] = scan
+    visited: float = len(keys)  # keys multiplied for a query
+    least = 16
+    if way == "tree":
+        search = climb
+        visited = share * len(keys)
+        least = 64  # queries that walk a tree together
     failed = np.zeros(len(queries), np.bool_)
     at_once = int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64
     for_ranges(
         lambda start, stop: search(slice(None), start, stop, scores, indices, failed),
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
-        most=max(64 if way == "tree" else 16, at_once),  # queries go through a tree by 64
+        most=max(least, at_once),
     )
     rest = np.flatnonzero(failed & ~zero)
     if len(rest):
-        few = scores[rest], indices[rest]
-        _exactly(queries[rest], keys, *few, low)
-        scores[rest], indices[rest] = few
+        rest_scores = scores[rest]
+        rest_indices = indices[rest]
+        _exactly(queries[rest], keys, rest_scores, rest_indices, low)
+        scores[rest] = rest_scores
+        indices[rest] = rest_indices
 
 
 def _exactly(queries: F32, keys: F32, scores: F32, indices: I64, low: int) -> None:
-    """One head of one graph by the rule alone; as :func:`_search_large`."""
-    ptrs = np.array([[0, len(queries)]]), np.array([[0, len(keys)]])
-    _search_exactly(queries[None], keys[None], scores[None], indices[None], *ptrs)
+    """Search one head of one graph by the rule alone; as :func:`_search_large`."""
+    _search_exactly(
+        queries[None],
+        keys[None],
+        scores[None],
+        indices[None],
+        query_ptr=np.array([[0, len(queries)]]),
+        key_ptr=np.array([[0, len(keys)]]),
+    )
     indices += low
 
 
@@ -192,31 +254,40 @@ def _giants(keys: F32) -> I64:
     squares = np.einsum("ij,ij->i", keys, keys)
     most = min(_GIANTS, len(keys) - 1)
     rest = np.partition(squares, -1 - most)[-1 - most]
-    return (
-        np.flatnonzero(squares / np.float32(_GIANT**2) > rest)
-        if rest > 0
-        else np.empty(0, np.int64)
-    )
+    if rest <= 0:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(squares / np.float32(_GIANT**2) > rest)
 
 
 def _search_beside(
-    giants: I64, queries: F32, keys: F32, scores: F32, indices: I64, low: int
+    giants: I64,
+    queries: F32,
+    keys: F32,
+    scores: F32,
+    indices: I64,
+    low: int,
 ) -> None:
     """Search the other keys, and merge with the scores of the giants."""
     others = np.delete(np.arange(len(keys)), giants)
-    _search_large(queries, keys[others], np.empty((len(queries), 0), np.int64), scores, indices, 0)
-    few = torch.from_numpy(keys[giants])[None]
-    for row in range(0, len(queries), _ROWS):
-        part = slice(row, row + _ROWS)
-        theirs = score_block(torch.from_numpy(queries[None, part]), few)[0]
-        found = torch.cat([torch.from_numpy(scores[part]), theirs], 1)
-        rows = np.concatenate([others[indices[part]], np.broadcast_to(giants, theirs.shape)], 1)
-        best = largest(found, scores.shape[1], torch.from_numpy(rows))
-        scores[part], indices[part] = best[0].numpy(), best[1].numpy() + low
+    no_hint = np.empty((len(queries), 0), np.int64)
+    _search_large(queries, keys[others], no_hint, scores, indices, 0)
+
+    giant_keys = torch.from_numpy(keys[giants])[None]
+    for first in range(0, len(queries), _ROWS):
+        part = slice(first, first + _ROWS)
+        block = torch.from_numpy(queries[None, part])
+        giant_scores = score_block(block, giant_keys)[0]
+        giant_rows = np.broadcast_to(giants, giant_scores.shape)
+
+        merged = torch.cat([torch.from_numpy(scores[part]), giant_scores], 1)
+        rows = np.concatenate([others[indices[part]], giant_rows], 1)
+        best, best_rows = largest(merged, scores.shape[1], torch.from_numpy(rows))
+        scores[part] = best.numpy()
+        indices[part] = best_rows.numpy() + low
 
 
 def _directions(keys: F32) -> float:
-    """Effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C; 1 to d."""
+    """Return the effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C; 1 to d."""
     # In torch: numpy's product has threads of its own.
     sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
     sample = sample - sample.mean(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,9 +21,8 @@ AUTO = "auto takes it where no other backend fits"
 RANK = {"cpu": 1, "cuda": 1}
 
 MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch a tile may take
-_BYTES_PER_PAIR = (
-    40  # of the whole-row path: float64 sum, float32 score, two int64 keys, topk's own
-)
+# Of a row that is scored whole: float64 sum, float32 score, two int64 keys, topk's scratch.
+_BYTES_PER_PAIR = 40
 _SMALL = 512  # keys; below it launching work costs more than the padded rows
 
 
@@ -42,15 +42,22 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
     small = []
     large = []
-    for graph, (rows, keys) in enumerate(zip(problem.query_rows, problem.key_rows, strict=True)):
-        wide = int(keys[1] - keys[0])
-        tall = int(rows[1] - rows[0])
+    counts = np.diff(problem.key_rows)[:, 0].tolist()
+    rows = np.diff(problem.query_rows)[:, 0].tolist()
+    for graph, (wide, tall) in enumerate(zip(counts, rows, strict=True)):
         if max(wide, tall) > _SMALL:
             large.append(graph)
         elif wide and tall:
             small.append((wide, tall, graph))
+
     search_by_graph(
-        problem, _by_products, large, result, error=float64_sum_error, ranked=limit, pairs=limit
+        problem,
+        _by_products,
+        large,
+        result,
+        error=float64_sum_error,
+        ranked=limit,
+        pairs=limit,
     )
     for graphs in _groups(small, limit // problem.heads):
         _search_small(problem, graphs, *result)
@@ -58,14 +65,16 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
 
 def _by_products(queries: Tensor, keys: Tensor, count: int) -> Tensor:
-    near = (queries.double() @ keys.double().mT).float()
+    products = queries.double() @ keys.double().mT
+    near = products.float()
     return near.topk(count, dim=-1, sorted=False).indices
 
 
 def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int, ...]]:
     """Small graphs, given as (keys, queries, graph), that are padded together to at most ``limit`` pairs."""
     group: list[int] = []
-    widest = tallest = 0
+    widest = 0
+    tallest = 0
     for keys, rows, graph in sorted(sizes):  # neighbours in size waste least on padding
         wide = max(widest, keys)
         tall = max(tallest, rows)
@@ -84,20 +93,24 @@ def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int
 def _search_small(
     problem: SearchProblem, graphs: tuple[int, ...], scores: Tensor, indices: Tensor
 ) -> None:
-    """Several small graphs whole."""
+    """Score small graphs whole, padded to a common size."""
     query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)
     key_rows, is_key = _padded_rows(problem.key_ptr, graphs, problem.device)
-    heads, (count, rows), wide = problem.heads, query_rows.shape, key_rows.shape[1]
+    wide = key_rows.shape[1]
     queries = problem.queries[:, query_rows].flatten(0, 1)
     keys = problem.keys[:, key_rows].flatten(0, 1)
-    block = score_block(queries, keys).view(heads, count, rows, wide)
+    block = score_block(queries, keys).view(problem.heads, *query_rows.shape, wide)
+
     # Padding comes last, so even a real score of −inf ranks before it.
     block.masked_fill_(~is_key[:, None, :], -torch.inf)
     k = min(problem.k, wide)
-    found, places = largest(block, k)
-    chosen = torch.where(places < is_key.sum(1)[:, None, None], places + key_rows[:, :1, None], -1)
+    best, positions = largest(block, k)
+    counts = is_key.sum(1)[:, None, None]
+    first_keys = key_rows[:, :1, None]
+    chosen = torch.where(positions < counts, positions + first_keys, -1)
+
     to = query_rows[is_query]
-    scores[:, to, :k] = found[:, is_query]
+    scores[:, to, :k] = best[:, is_query]
     indices[:, to, :k] = chosen[:, is_query]
 
 
