@@ -313,6 +313,30 @@ def _take_hint(
     return True
 
 
+@njit_nogil(error_model="numpy", forceinline=True)
+def _mark_twigs(
+    cones: Pointer,
+    branch: int,
+    dim: int,
+    block: Block,
+    count: int,
+    first_twigs: Pointer,
+    warm: int,
+    masks: Pointer,
+) -> int:
+    """Set the mask of each query's twigs of a branch, without those of its warm-up; return the union."""
+    union = 0
+    for i in range(count):
+        reach = _reach(cones, branch, dim, block.unit, i * dim)
+        mask = at_least(reach, splat(block.limit[i]))
+        for j in range(i * warm, (i + 1) * warm):
+            if first_twigs[j] >> 4 == branch:
+                mask &= ~(1 << (first_twigs[j] & 15))
+        masks[i] = mask
+        union |= mask
+    return union
+
+
 @njit_nogil(error_model="numpy")
 def search_tree(
     tree: Tree,
@@ -383,16 +407,7 @@ def search_tree(
         # 3. All 64 queries walk the tree together, branch by branch, so that a twig is read into the cache
         #    once: a twig is visited if any query's bound reaches its floor, by those queries only.
         for branch in range(branches):
-            union = 0
-            for i in range(count):
-                far = _reach(twig_cones, branch, dim, block.unit, i * dim)
-                mask = at_least(far, splat(block.limit[i]))
-                # Twigs of the warm-up are behind the query.
-                for j in range(i * warm, (i + 1) * warm):
-                    if first_twigs[j] >> 4 == branch:
-                        mask &= ~(1 << (first_twigs[j] & 15))
-                masks[i] = mask
-                union |= mask
+            union = _mark_twigs(twig_cones, branch, dim, block, count, first_twigs, warm, masks)
             while union:
                 lane = lanes.lowest_bit(union)
                 union &= union - 1
