@@ -69,10 +69,11 @@ def is_city(card: Card) -> bool:
 
 def family(dataset: str, card: Card | None = None) -> str:
     """Return the family of a dataset: ``city`` for cities, else its name; ``card`` is that of its build."""
-    shipped = card is None and dataset in dataset_names()
-    city = (
-        is_city(card) if card else shipped and load_manifest(dataset).dataset_class == "CityNetwork"
-    )
+    if card is not None:
+        city = is_city(card)
+    else:
+        shipped = dataset in dataset_names()
+        city = shipped and load_manifest(dataset).dataset_class == "CityNetwork"
     return "city" if city else dataset
 
 
@@ -88,9 +89,12 @@ def city_inputs(
     besides them, as in its text (69); ``none``: neither (35).
     """
     statistics = feature_statistics(card)
-    mean, std = (np.asarray(statistics[name], np.float64) for name in ("mean", "std"))
-    columns = slice(0 if coordinates == "append" else 2, None)
-    scaled = (features[:, columns] - mean[columns]) / np.where(std == 0, 1.0, std)[columns]
+    mean = np.asarray(statistics["mean"], np.float64)
+    std = np.array(statistics["std"], np.float64)
+    std[std == 0] = 1.0
+
+    first = 0 if coordinates == "append" else 2
+    scaled = (features[:, first:] - mean[first:]) / std[first:]
     if coordinates == "none":
         return scaled.astype(np.float32)
     return np.concatenate([encoding, scaled], axis=1, dtype=np.float32)
@@ -98,10 +102,13 @@ def city_inputs(
 
 def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
     """Return the names of the columns of :func:`city_inputs`."""
-    features, encoding = (card.schema_.column(key).fields for key in ("node/x", COORDINATES))
+    features = card.schema_.column("node/x").fields
+    encoding = card.schema_.column(COORDINATES).fields
+    if coordinates == "append":
+        return encoding + features
     if coordinates == "none":
         return features[2:]
-    return encoding + (features if coordinates == "append" else features[2:])
+    return encoding + features[2:]
 
 
 def feature_statistics(card: Card) -> Mapping[str, Any]:
@@ -109,13 +116,16 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
 
     Raises ``DamagedInput`` if the card has none, or for other columns.
     """
-    found: Mapping[str, Any] = card.statistics.get("city", {}).get("features", {})
+    scaling: Mapping[str, Any] = card.statistics.get("city", {}).get("features", {})
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
-    fits = {"mean", "std", "coordinate_range"} <= found.keys()
-    if not fits or not (len(found["mean"]),) == (len(found["std"]),) == width:
-        what = f"The card of {card.dataset} has no scaling of its features: mean, std and coordinate_range."
-        raise DamagedInput(what, next=f"kmip-data build {card.dataset}, in another --output")
-    return found
+    complete = {"mean", "std", "coordinate_range"} <= scaling.keys()
+    if not complete or not (len(scaling["mean"]),) == (len(scaling["std"]),) == width:
+        raise DamagedInput(
+            f"The card of {card.dataset} has no scaling of its features: "
+            "mean, std and coordinate_range.",
+            next=f"kmip-data build {card.dataset}, in another --output",
+        )
+    return scaling
 
 
 def vocabulary(card: Card) -> Any:

@@ -21,9 +21,8 @@ from kmip_data.runtime.threads import num_threads
 
 FLOWS = ("source_to_target", "target_to_source")
 MOST = 1e150  #: largest coordinate, whose square is finite
-ROOM = (
-    2**22
-)  #: numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9)
+#: Numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9).
+ROOM = 2**22
 WIDE = 16  #: most columns in which a tree leaves anything out
 SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below what costs a second query
 
@@ -92,13 +91,13 @@ def knn_graph(
         points = points / np.where(length > 0, length, 1)
     parts = []
     for start, stop in pairwise(ptr):
-        near = (
-            _nearest(points[start:stop], min(k - loop, stop - start - 1), squares=False).table
-            + start
-        )
-        own = np.arange(start, stop)
-        table = np.concatenate([own[:, None], near], 1) if loop else near
-        parts.append(np.stack([table.ravel(), np.repeat(own, table.shape[1])]))
+        others = min(k - loop, stop - start - 1)
+        table = _nearest(points[start:stop], others, squares=False).table + start
+        nodes = np.arange(start, stop)
+        if loop:
+            table = np.concatenate([nodes[:, None], table], 1)
+        targets = np.repeat(nodes, table.shape[1])
+        parts.append(np.stack([table.ravel(), targets]))
     return _edges(parts, flow, x.device)
 
 
@@ -137,33 +136,39 @@ def radius_graph(
     UsageError, DamagedInput
         As :func:`knn_graph`.
     """
-    limits = max_num_neighbors is not None
     if not (isinstance(r, int | float) and r >= 0):
         raise UsageError(f"r must be a number of at least 0, not {r!r}.")
-    if limits and not (isinstance(max_num_neighbors, (int, np.integer)) and max_num_neighbors >= 1):
-        raise UsageError(
-            f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}."
-        )
+    if max_num_neighbors is not None:
+        whole = isinstance(max_num_neighbors, (int, np.integer))
+        if not whole or max_num_neighbors < 1:
+            raise UsageError(
+                f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}."
+            )
     points, ptr = _checked(x, batch, flow, batch_size)
+
     parts = []
     for start, stop in pairwise(ptr):
-        others = stop - start - 1
-        most = others if max_num_neighbors is None else min(int(max_num_neighbors) - loop, others)
+        most = stop - start - 1
+        if max_num_neighbors is not None:
+            most = min(int(max_num_neighbors) - loop, most)
+
+        # Search 32 neighbours, then twice as many while a row may go on past its last neighbour.
         k = min(32, most)
         near = _nearest(points[start:stop], k)
-        square = near.square.dtype.type(min(r * r, float(np.finfo(near.square.dtype).max)))
-        while k < most and bool(
-            (near.square[:, -1] < square).any()
-        ):  # more may follow the last one
+        largest = float(np.finfo(near.square.dtype).max)
+        limit = near.square.dtype.type(min(r * r, largest))
+        while k < most and bool((near.square[:, -1] < limit).any()):
             k = min(2 * k, most)
             near = _nearest(points[start:stop], k)
-        inside = near.square < square
+
+        inside = near.square < limit
         table = near.table + start
-        own = np.arange(start, stop)
+        nodes = np.arange(start, stop)
         if loop and r > 0:
-            table = np.concatenate([own[:, None], table], 1)
+            table = np.concatenate([nodes[:, None], table], 1)
             inside = np.pad(inside, ((0, 0), (1, 0)), constant_values=True)
-        parts.append(np.stack([table[inside], np.repeat(own, inside.sum(1))]))
+        targets = np.repeat(nodes, inside.sum(1))
+        parts.append(np.stack([table[inside], targets]))
     return _edges(parts, flow, x.device)
 
 
@@ -171,42 +176,41 @@ def _checked(
     x: Tensor, batch: Tensor | None, flow: str, batch_size: int | None
 ) -> tuple[Array, list[int]]:
     """Return points (N, F), float32 or float64, and the first row of each graph with N behind them."""
-    if (
-        not isinstance(x, Tensor)
-        or x.ndim not in {1, 2}
-        or x.is_complex()
-        or x.layout != torch.strided
-    ):
-        found = (
-            f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        )
-        raise UsageError(f"x must be a tensor of shape (N, F), not {found}.")
+    shape_expected = "x must be a tensor of shape (N, F), not"
+    if not isinstance(x, Tensor):
+        raise UsageError(f"{shape_expected} {type(x).__name__}.")
+    if x.ndim not in {1, 2} or x.is_complex() or x.layout != torch.strided:
+        raise UsageError(f"{shape_expected} {x.dtype} of shape {tuple(x.shape)}.")
     if flow not in FLOWS:
         raise UsageError(f"flow must be {FLOWS[0]} or {FLOWS[1]}, not {flow!r}.")
+
     x = x.detach().cpu()
-    x = x[:, None] if x.ndim == 1 else x
+    if x.ndim == 1:
+        x = x[:, None]
     narrow = x.is_floating_point() and x.dtype != torch.float64
     points = x.to(torch.float32 if narrow else torch.float64).numpy()
+
     most = min(MOST, float(np.finfo(points.dtype).max))
     fits = (np.abs(points) <= most).all(axis=1)  # False for NaN
     if not fits.all():
         raise DamagedInput(
             f"x must be finite and at most {MOST:g}: point {int(fits.argmin())} is not."
         )
+
     if batch is None:
         return points, [0, len(points)]
     graph = batch.detach().cpu().numpy() if isinstance(batch, Tensor) else np.array(batch)
     whole = graph.shape == (len(points),) and graph.dtype.kind in "iu"
-    graph = (
-        graph.astype(np.int64) if whole else graph
-    )  # differences of unsigned numbers are never negative
+    if whole:
+        graph = graph.astype(np.int64)  # differences of unsigned numbers are never negative
     if not whole or (len(graph) and graph[0] < 0) or (np.diff(graph) < 0).any():
         raise UsageError(
             f"batch must be {len(points)} whole numbers from 0, ascending, one for each point."
         )
     if batch_size is not None and len(graph) and graph[-1] >= batch_size:
         raise UsageError(f"batch names graph {graph[-1]}, and batch_size is {batch_size}.")
-    return points, [0, *(np.flatnonzero(np.diff(graph)) + 1).tolist(), len(points)]
+    starts = np.flatnonzero(np.diff(graph)) + 1
+    return points, [0, *starts.tolist(), len(points)]
 
 
 def _nearest(points: Array, k: int, *, squares: bool = True) -> Near:
@@ -214,16 +218,18 @@ def _nearest(points: Array, k: int, *, squares: bool = True) -> Near:
     n, width = points.shape
     if k < 1:
         return Near(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
-    if not width or (points.dtype == np.float32 and width <= 3):
-        points = points.astype(np.float32, copy=False)
-        points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
-        table = knn_table(points, k).astype(np.int64)
-        if not squares:
-            return Near(table, points[:0])
-        with np.errstate(over="ignore", under="ignore"):
-            x, y, z = (np.square(points[table, axis] - points[:, None, axis]) for axis in range(3))
-            return Near(table, (x + y) + z)
-    return _in_order(points.astype(np.float64), k)
+    if width and (points.dtype != np.float32 or width > 3):
+        return _in_order(points.astype(np.float64), k)
+
+    points = points.astype(np.float32, copy=False)
+    points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
+    table = knn_table(points, k).astype(np.int64)
+    if not squares:
+        return Near(table, points[:0])
+    # Added in the order of the tree, (x + y) + z: another order rounds differently and breaks ties.
+    with np.errstate(over="ignore", under="ignore"):
+        x, y, z = (np.square(points[table, axis] - points[:, None, axis]) for axis in range(3))
+        return Near(table, (x + y) + z)
 
 
 def _in_order(points: F64, k: int) -> Near:
@@ -240,25 +246,36 @@ def _in_order(points: F64, k: int) -> Near:
     # would be asked for all of them (100,000 points, half of them in one place: hours).
     order = np.lexsort(points.T)
     begins = np.concatenate([[True], (np.diff(points[order], axis=0) != 0).any(1)])
-    rank = np.arange(n) - np.maximum.accumulate(np.where(begins, np.arange(n), 0))
-    kept = np.sort(order[rank <= k])
-    query = _by_tree(points[kept]) if width <= WIDE else _by_products(points[kept])
+    positions = np.arange(n)
+    rank = positions - np.maximum.accumulate(np.where(begins, positions, 0))
+    candidates = np.sort(order[rank <= k])
+    prepare = _by_tree if width <= WIDE else _by_products
+    query = prepare(points[candidates])
+
     while len(todo):
-        asked = min(asked, len(kept))
-        left = []
-        rows = max(1, ROOM // max(asked * width, len(kept)))
-        for part in (todo[i : i + rows] for i in range(0, len(todo), rows)):
+        asked = min(asked, len(candidates))
+        undecided = []
+        rows = max(1, ROOM // max(asked * width, len(candidates)))
+        for first in range(0, len(todo), rows):
+            part = todo[first : first + rows]
             index, bound = query(points[part], asked)
-            index = kept[index]
+            index = candidates[index]
+
+            # Squared distances by differences: those of the search may round differently.
             delta = points[index]
             delta -= points[part, None]
             square = np.square(delta, out=delta).sum(-1)
             square[index == part[:, None]] = np.inf  # a point is not its own neighbour
+
+            # The order (squared distance, index) decides ties.
             best = np.lexsort((index, square))[:, :k]
             near.table[part] = np.take_along_axis(index, best, 1)
             near.square[part] = np.take_along_axis(square, best, 1)
-            left.append(part[(near.square[part, -1] >= bound) & (asked < len(kept))])
-        todo = np.concatenate(left)
+
+            # A point that was not given may be as near as the k-th: search these rows again.
+            if asked < len(candidates):
+                undecided.append(part[near.square[part, -1] >= bound])
+        todo = np.concatenate([todo[:0], *undecided])
         asked = asked * 2
     return near
 
@@ -289,7 +306,8 @@ def _by_products(points: F64) -> Query:
     error = 8 * (points.shape[1] + 4) * np.finfo(np.float64).eps * norms.max(initial=0)
 
     def query(rows: F64, asked: int) -> tuple[Array, F64]:
-        square = np.square(rows - center).sum(1)[:, None] + norms - (rows - center) @ doubled
+        moved = rows - center
+        square = np.square(moved).sum(1)[:, None] + norms - moved @ doubled
         index = np.argpartition(square, asked - 1, axis=1)[:, :asked]
         return index, np.take_along_axis(square, index, 1).max(1) - error
 
@@ -298,4 +316,6 @@ def _by_products(points: F64) -> Query:
 
 def _edges(parts: list[Array], flow: str, device: torch.device) -> Tensor:
     edges = np.concatenate([np.empty((2, 0), np.int64), *parts], 1)
-    return torch.from_numpy(edges if flow == FLOWS[0] else edges[::-1].copy()).to(device)
+    if flow != FLOWS[0]:
+        edges = edges[::-1].copy()
+    return torch.from_numpy(edges).to(device)

@@ -27,9 +27,8 @@ class Graphs:
     node_ptr: I64  #: (G + 1,), first node of each graph
     edge_ptr: I64  #: (G + 1,), first edge of each graph
     edge_index: Integers  #: (2, ΣE), nodes numbered within each graph
-    keys: Sequence[
-        str
-    ] = ()  #: of the records, to seed random draws; without keys by their positions
+    #: Keys of the records, which seed random draws; without keys their positions do
+    keys: Sequence[str] = ()
 
     def joined(self) -> I64:
         """Return the edges with nodes numbered over all graphs, int64 (2, ΣE)."""
@@ -45,19 +44,14 @@ class Encoding(ABC):
     """
 
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
-    stem: ClassVar[
-        str
-    ]  #: of its name, before the parameter, and of its flag in ``kmip-data encode``
+    stem: ClassVar[str]  #: stem of its name and of its flag in ``kmip-data encode``
     help: ClassVar[str]  #: help text of that flag
     about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
     metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
-    seeded: ClassVar[bool] = (
-        False  #: True if ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
-    )
-    bytes_a_node: ClassVar[int] = (
-        250  #: peak memory, measured on streets (2.8 edges a node), for a forecast
-    )
+    seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow, up to :data:`MOST_SEED`
+    #: Peak memory, measured on streets (2.8 edges a node), for a forecast
+    bytes_a_node: ClassVar[int] = 250
     names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph
     note: ClassVar[str] = ""  #: for the card: where another machine may give other bytes
 
@@ -98,8 +92,10 @@ class Encoding(ABC):
 def check_edges(edge_index: Integers, num_nodes: int) -> None:
     """Raise DamagedInput if an edge leads to a missing node: compiled code follows edges unchecked."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
-        found = f"{edge_index.min()} to {edge_index.max()}"
-        raise DamagedInput(f"An edge leads to a missing node: {found}, with {num_nodes} nodes.")
+        raise DamagedInput(
+            f"An edge leads to a missing node: {edge_index.min()} to {edge_index.max()}, "
+            f"with {num_nodes} nodes."
+        )
 
 
 def encodings() -> tuple[type[Encoding], ...]:
@@ -123,9 +119,8 @@ def parse_encoding(name: str) -> Encoding:
         if (encoding := kind.parse(name)) is not None:
             return encoding
     number = name[len(name.rstrip("0123456789.")) :]
-    known = [
-        kind.stem + text
-        for kind in encodings()
-        for text in kind.choices or (number or kind.metavar,)
-    ]
+    known = []
+    for kind in encodings():
+        parameters = kind.choices or (number or kind.metavar,)
+        known += [kind.stem + parameter for parameter in parameters]
     raise unknown_name("encoding", name, known, command="kmip-data encode --help")

@@ -49,7 +49,9 @@ def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
     table = _searched(points, min(wanted, max(n - 1, 0)))
     targets = np.arange(n, dtype=np.int64)
     if rule == "exact" or table.shape[1] <= k:
-        return np.stack([table.astype(np.int64).ravel(), np.repeat(targets, table.shape[1])])
+        sources = table.astype(np.int64).ravel()
+        return np.stack([sources, np.repeat(targets, table.shape[1])])
+
     # The point itself is (0, i) in the order, so it falls outside the first k + 1 exactly when all
     # k + 1 others at distance 0 have lower indices, which the last of them shows.
     last = table[:, k]
@@ -59,7 +61,8 @@ def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
     crowded = (distance == 0) & (last < targets)
     keep = np.ones(table.shape, bool)
     keep[:, k] = crowded
-    return np.stack([table[keep].astype(np.int64), np.repeat(targets, k + crowded)])
+    sources = table[keep].astype(np.int64)
+    return np.stack([sources, np.repeat(targets, k + crowded)])
 
 
 def _checked(pos: Array, k: int, *, least: int = 1) -> F32:
@@ -68,8 +71,10 @@ def _checked(pos: Array, k: int, *, least: int = 1) -> F32:
             f"Positions must be float32 of shape (N, 3), not {pos.dtype} of shape {pos.shape}."
         )
     if not least <= k <= max(len(pos) - 1, 0):
-        need = f"1 or more neighbours and at least {max(k, 1) + 1} points are needed"
-        raise UsageError(f"k = {k} does not fit {len(pos)} points: {need}.")
+        raise UsageError(
+            f"k = {k} does not fit {len(pos)} points: "
+            f"1 or more neighbours and at least {max(k, 1) + 1} points are needed."
+        )
     points = np.ascontiguousarray(pos)
     finite = np.isfinite(points).all(axis=1)
     if not finite.all():

@@ -95,9 +95,8 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
 
     def _get_iterator(self) -> Any:
         # Drawn here, in the process that iterates: workers get it with the sampler.
-        self.node_sampler.epoch = int(
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        )
+        number = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        self.node_sampler.epoch = int(number)
         return super()._get_iterator()
 
 
@@ -110,47 +109,56 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         self._replace = replace
         self._name = name
         self.epoch = 0  #: number drawn at the start of the epoch
-        self.persistent = (
-            False  #: True if workers outlive the epoch and never hear of the next one's number
-        )
+        #: True if workers outlive the epoch and never hear of the next one's number
+        self.persistent = False
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput:
         """Return the sampled graph around the nodes of a batch."""
         seeds = inputs.node.cpu().numpy()
         key = [self.epoch, zlib.crc32(seeds.tobytes())]
-        key += [int(torch.randint(2**62, ()))] if self.persistent else []
-        rng = np.random.Generator(np.random.PCG64(key))
-        induced = self._name == "induced"
-        found = self._graph.around(
-            seeds, self._fanouts, rng, replace=self._replace, induced=induced
+        if self.persistent:
+            key.append(int(torch.randint(2**62, ())))
+        sampled = self._graph.around(
+            seeds,
+            self._fanouts,
+            np.random.Generator(np.random.PCG64(key)),
+            replace=self._replace,
+            induced=self._name == "induced",
         )
-        node, edge, row, col = map(torch.from_numpy, found[:4])
-        hops = {"num_sampled_nodes": found.hop_nodes, "num_sampled_edges": found.hop_edges or None}
-        times = (inputs.input_id, inputs.time)
         output = SamplerOutput(
-            node=node, row=row, col=col, edge=edge, batch=None, metadata=times, **hops
+            node=torch.from_numpy(sampled.nodes),
+            edge=torch.from_numpy(sampled.edges),
+            row=torch.from_numpy(sampled.source),
+            col=torch.from_numpy(sampled.target),
+            batch=None,
+            num_sampled_nodes=sampled.hop_nodes,
+            num_sampled_edges=sampled.hop_edges or None,
+            metadata=(inputs.input_id, inputs.time),
         )
-        return output.to_bidirectional() if self._name == "bidirectional" else output
+        if self._name == "bidirectional":
+            return output.to_bidirectional()
+        return output
 
     def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
         """Not for this loader, whose batches are made of nodes."""
         raise NotImplementedError
 
 
-def _check_nodes(name: str, found: Tensor, data: Data, shape: tuple[int, int] | None) -> None:
+def _check_nodes(name: str, values: Tensor, data: Data, shape: tuple[int, int] | None) -> None:
     """Raise UsageError for anything but numbers of nodes of this shape, or a mask without one."""
     nodes = int(data.num_nodes or 0)
-    if shape is None and found.dtype == torch.bool:
-        fits = found.shape == (nodes,)
+    if shape is None and values.dtype == torch.bool:
+        fits = values.shape == (nodes,)
     else:
-        fits = found.shape == (shape or (found.numel(),)) and found.dtype in {
-            torch.int32,
-            torch.int64,
-        }
-        fits = fits and (not found.numel() or 0 <= int(found.min()) <= int(found.max()) < nodes)
+        whole = values.dtype in {torch.int32, torch.int64}
+        fits = whole and values.shape == (shape or (values.numel(),))
+        if fits and values.numel():
+            fits = 0 <= int(values.min()) <= int(values.max()) < nodes
     if not fits:
-        what = f"{name} must be numbers of nodes, 0 to {nodes - 1}, or a mask of all nodes."
-        raise UsageError(what, found=f"{found.dtype} of shape {tuple(found.shape)}")
+        raise UsageError(
+            f"{name} must be numbers of nodes, 0 to {nodes - 1}, or a mask of all nodes.",
+            found=f"{values.dtype} of shape {tuple(values.shape)}",
+        )
 
 
 def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) -> None:
@@ -165,8 +173,10 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
     for option in missing:
         value = options.pop(option, None)
         if value is not None and value is not False and str(value) != "uniform":
-            again = "leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib"
-            raise UsageError(f"NeighborLoader cannot do {option}.", next=again)
+            raise UsageError(
+                f"NeighborLoader cannot do {option}.",
+                next="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
+            )
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.")
     whole = isinstance(num_neighbors, Sequence)

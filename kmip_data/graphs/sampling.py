@@ -35,11 +35,10 @@ class Neighborhoods:
         self._source, target = edge_index
         self._nodes = num_nodes
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
-        self._edges = np.argsort(target, kind="stable").astype(
-            np.int32 if len(target) < 2**31 else np.int64
-        )
+        edge_dtype = np.int32 if len(target) < 2**31 else np.int64
+        self._edges = np.argsort(target, kind="stable").astype(edge_dtype)
         self._start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=num_nodes))])
-        self._places: list[I64] = []  # of draws that have ended, −1 for every node
+        self._free: list[I64] = []  #: arrays of numbers that no draw uses, −1 for every node
 
     def most(self, seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
         """Return upper bounds of the nodes and the edges of a draw around so many seeds."""
@@ -67,9 +66,12 @@ class Neighborhoods:
         ``replace`` draws each of them from all edges of the node. ``induced`` takes, in the end, all edges
         between the nodes that were met; ``hop_edges`` is empty then.
         """
-        # Used again: filling one for 10⁷ nodes takes longer than a draw around a thousand of them.
-        place = self._places.pop() if self._places else np.full(self._nodes, -1, np.int64)
-        place[seeds] = np.arange(len(seeds))
+        # Number of each node in the sample, −1 outside it. The array is reused: filling one for 10⁷ nodes
+        # takes longer than a draw around a thousand of them.
+        number = self._free.pop() if self._free else np.full(self._nodes, -1, np.int64)
+        number[seeds] = np.arange(len(seeds))
+
+        # Hop by hop: draw edges into the nodes of the last hop, and number the sources that are new.
         nodes = [seeds]
         frontier = seeds
         count = len(seeds)
@@ -79,22 +81,28 @@ class Neighborhoods:
             sampled, owner = self._drawn(frontier, fanout, generator, replace)
             edges.append(sampled)
             targets.append(owner + (count - len(frontier)))
-            frontier = _met(self._source[sampled].astype(np.int64, copy=False), place, count)
+            sources = self._source[sampled].astype(np.int64, copy=False)
+            frontier = _met(sources, number, count)
             count += len(frontier)
             nodes.append(frontier)
         met = np.concatenate(nodes)
-        hops = [len(each) for each in edges[1:]]
+        hop_nodes = list(map(len, nodes))
+        hop_edges = list(map(len, edges[1:]))
+
         if induced:
-            found, owner = self._drawn(met, -1, generator, replace=False)
-            inside = place[self._source[found]] >= 0
-            edges = [found[inside]]
+            incoming, owner = self._drawn(met, -1, generator, replace=False)
+            inside = number[self._source[incoming]] >= 0
+            edges = [incoming[inside]]
             targets = [owner[inside]]
-            hops = []
+            hop_edges = []
+
         taken = np.concatenate(edges)
-        ends = place[self._source[taken]], np.concatenate(targets)
-        place[met] = -1
-        self._places.append(place)
-        return Sampled(met, taken, *ends, [len(each) for each in nodes], hops)
+        source = number[self._source[taken]]
+        target = np.concatenate(targets)
+
+        number[met] = -1
+        self._free.append(number)
+        return Sampled(met, taken, source, target, hop_nodes, hop_edges)
 
     def _drawn(
         self, nodes: I64, fanout: int, generator: np.random.Generator, replace: bool
@@ -104,12 +112,17 @@ class Neighborhoods:
         degree = self._start[nodes + 1] - start
         if replace and fanout >= 0:
             owner = np.repeat(np.flatnonzero(degree), fanout)
-            return self._edges[start[owner] + generator.integers(degree[owner])].astype(
-                np.int64
-            ), owner
+            position = start[owner] + generator.integers(degree[owner])
+            return self._edges[position].astype(np.int64), owner
+
+        # Without replacement: every edge gets a random rank, and the lowest of each node are taken.
         edges = int(degree.sum())
-        rank = np.arange(edges, dtype=np.float64) if fanout < 0 else generator.random(edges)
-        position, owner = _lowest(start, degree, edges if fanout < 0 else fanout, rank)
+        if fanout < 0:
+            fanout = edges
+            rank = np.arange(edges, dtype=np.float64)
+        else:
+            rank = generator.random(edges)
+        position, owner = _lowest(start, degree, fanout, rank)
         return self._edges[position].astype(np.int64), owner
 
 
@@ -119,20 +132,21 @@ def _lowest(start: I64, degree: I64, most: int, rank: F64) -> tuple[I64, I64]:
     taken = np.empty_like(rank, np.int64)
     owner = np.empty_like(rank, np.int64)
     order = np.empty(SMALL, np.int64)
-    first = count = 0
+    first = 0
+    count = 0
     for i in range(len(start)):
-        own = rank[first : first + degree[i]]
+        ranks = rank[first : first + degree[i]]
         first += degree[i]
-        if len(own) > SMALL:
-            order = np.argsort(own, kind="mergesort")
+        if len(ranks) > SMALL:
+            order = np.argsort(ranks, kind="mergesort")
         else:  # a draw of 9,700 nodes takes 0.4 ms, sorting all its edges by node and rank 3.8 ms
-            for j in range(len(own)):
-                at = j
-                while at > 0 and own[order[at - 1]] > own[j]:
-                    order[at] = order[at - 1]
-                    at -= 1
-                order[at] = j
-        for j in range(min(most, len(own))):
+            for j in range(len(ranks)):
+                slot = j
+                while slot > 0 and ranks[order[slot - 1]] > ranks[j]:
+                    order[slot] = order[slot - 1]
+                    slot -= 1
+                order[slot] = j
+        for j in range(min(most, len(ranks))):
             taken[count] = start[i] + order[j]
             owner[count] = i
             count += 1
@@ -140,13 +154,13 @@ def _lowest(start: I64, degree: I64, most: int, rank: F64) -> tuple[I64, I64]:
 
 
 @njit_nogil()
-def _met(sources: I64, place: I64, count: int) -> I64:
-    """Nodes without a place, each once, in order; they get the places from ``count`` on."""
+def _met(sources: I64, number: I64, count: int) -> I64:
+    """Nodes without a number, once each, in order; they get the numbers from ``count`` on."""
     met = np.empty_like(sources)
-    found = 0
+    new = 0
     for node in sources:
-        if place[node] < 0:
-            place[node] = count + found
-            met[found] = node
-            found += 1
-    return met[:found]
+        if number[node] < 0:
+            number[node] = count + new
+            met[new] = node
+            new += 1
+    return met[:new]

@@ -62,10 +62,11 @@ def grouped_split(
                 made.setdefault(total + sizes[group], (group, total))
         if val in made:
             break
+
+    # The nearest sum, the smaller of two; then back through the groups that made it.
+    possible = [total for total in made if total < len(pool)]
+    total = min(possible, key=lambda total: (abs(total - val), total), default=0)
     chosen: set[str] = set()
-    total = min(
-        (total for total in made if total < len(pool)), key=lambda t: (abs(t - val), t), default=0
-    )
     while total:
         group, total = made[total]
         chosen.add(group)
@@ -87,9 +88,10 @@ def meta_labels(classes: I64, background: int | None = None) -> I64:
     """
     if background is not None:
         classes = classes.copy()
-        classes[:, background] = np.where(np.delete(classes, background, axis=1).any(axis=1), -1, 1)
-    found: I64 = classes.argmax(axis=1)
-    return found
+        others = np.delete(classes, background, axis=1)
+        classes[:, background] = np.where(others.any(axis=1), -1, 1)
+    labels: I64 = classes.argmax(axis=1)
+    return labels
 
 
 def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, I64]:
@@ -103,21 +105,25 @@ def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, 
     first = len(labels) - second
     if not len(labels):
         return np.empty(0, np.int64), np.empty(0, np.int64)
+
     _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    members = np.split(np.argsort(label.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
+    by_label = np.argsort(label.reshape(-1), kind="stable")
+    members = np.split(by_label, np.cumsum(counts)[:-1])
+
+    # The calls of the generator, and their order, are scikit-learn's: any other order gives other parts.
     generator = np.random.RandomState(seed)
     for _ in range(_DRAWS):
-        firsts = _deal(counts, first, generator)
-        ends = zip(firsts, firsts + _deal(counts - firsts, second, generator), strict=True)
-        cut = [
-            (rows[generator.permutation(len(rows))], *each)
-            for rows, each in zip(members, ends, strict=True)
-        ]
-        here = generator.permutation(np.concatenate([rows[:middle] for rows, middle, _ in cut]))
-        there = generator.permutation(
-            np.concatenate([rows[middle:end] for rows, middle, end in cut])
-        )
-    return here, there
+        first_counts = _deal(counts, first, generator)
+        second_counts = _deal(counts - first_counts, second, generator)
+        in_first = []
+        in_second = []
+        for rows, middle, more in zip(members, first_counts, second_counts, strict=True):
+            shuffled = rows[generator.permutation(len(rows))]
+            in_first.append(shuffled[:middle])
+            in_second.append(shuffled[middle : middle + more])
+        first_part = generator.permutation(np.concatenate(in_first))
+        second_part = generator.permutation(np.concatenate(in_second))
+    return first_part, second_part
 
 
 def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
@@ -127,6 +133,8 @@ def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
     shares = counts / counts.sum() * total
     dealt = np.floor(shares)
     remainders = shares - dealt
+
+    # Labels with equal remainders draw lots for what is left.
     left = int(total - dealt.sum())
     for remainder in np.unique(remainders)[::-1]:
         if left <= 0:
@@ -135,8 +143,8 @@ def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
         more = generator.choice(equal, size=min(len(equal), left), replace=False)
         dealt[more] += 1
         left -= len(more)
-    whole: I64 = dealt.astype(np.int64)
-    return whole
+    numbers: I64 = dealt.astype(np.int64)
+    return numbers
 
 
 def stratified_parts(labels: Array, sizes: Mapping[str, int], *, seed: int = 0) -> Parts:
@@ -145,9 +153,8 @@ def stratified_parts(labels: Array, sizes: Mapping[str, int], *, seed: int = 0) 
     parts = {}
     names = list(sizes)
     for i, name in enumerate(names[:-1]):
-        taken, others = stratified_draw(
-            labels[rows], sum(sizes[rest] for rest in names[i + 1 :]), seed=seed
-        )
+        others_size = sum(sizes[other] for other in names[i + 1 :])
+        taken, others = stratified_draw(labels[rows], others_size, seed=seed)
         parts[name] = rows[taken].tolist()
         rows = rows[others]
     return {**parts, names[-1]: rows.tolist()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -28,11 +27,13 @@ class UnitStatistics:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._labels = schema.labels if schema.labels and schema.labels.num_classes else None
+        labels = schema.labels
+        num_classes = 0
+        if labels is not None:
+            num_classes = labels.num_classes or 0
+        self._labels = labels if num_classes else None
         self._counts = {name: Counter[int]() for name in COUNTED}
-        self._classes = np.zeros(
-            self._labels.num_classes or 0 if self._labels else 0, dtype=np.int64
-        )
+        self._classes = np.zeros(num_classes, dtype=np.int64)
 
     def add(self, record: GraphRecord) -> None:
         """Count one record."""
@@ -41,18 +42,23 @@ class UnitStatistics:
         counts["edges"][record.num_edges] += 1
         if record.neighbor is not None:
             n, k = record.neighbor.shape
-            counts["in_degree"].update({k: n} if n else {})
+            if n:
+                counts["in_degree"][k] += n
             counts["out_degree"].update(_degrees(record.neighbor.reshape(-1), n))
         elif record.edge_index is not None:
-            for row, name in zip(record.edge_index, ("out_degree", "in_degree"), strict=True):
-                counts[name].update(_degrees(row, record.num_nodes))
+            source, target = record.edge_index
+            counts["out_degree"].update(_degrees(source, record.num_nodes))
+            counts["in_degree"].update(_degrees(target, record.num_nodes))
         if self._labels is not None:
             self._classes += count_classes(record.columns[self._labels.key], self._labels)
 
     def to_json(self) -> dict[str, Any]:
         """Exact counts as sorted [[value, count], …], for the journal: the form that adds up without loss."""
-        counts = {name: sorted(map(list, counts.items())) for name, counts in self._counts.items()}
-        return {**counts, "classes": self._classes.tolist()}
+        summary: dict[str, Any] = {}
+        for name, counts in self._counts.items():
+            summary[name] = sorted(map(list, counts.items()))
+        summary["classes"] = self._classes.tolist()
+        return summary
 
 
 def count_classes(values: Array, column: Column) -> I64:
@@ -79,18 +85,26 @@ def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for name, counter in totals.items():
             for value, count in unit[name]:
                 counter[value] += count
-        row = unit["classes"]
-        classes = [a + b for a, b in zip(classes, row, strict=True)] if classes else list(row)
+        if classes:
+            classes = [a + b for a, b in zip(classes, unit["classes"], strict=True)]
+        else:
+            classes = list(unit["classes"])
+
     return {
         "graphs": totals["nodes"].total(),
-        **{
-            name: sum(value * count for value, count in totals[name].items())
-            for name in ("nodes", "edges")
-        },
-        **{f"{name}_per_graph": describe(totals[name], "linear") for name in ("nodes", "edges")},
-        **{name: describe(totals[name], "log2") for name in ("in_degree", "out_degree")},
+        "nodes": _sum(totals["nodes"]),
+        "edges": _sum(totals["edges"]),
+        "nodes_per_graph": describe(totals["nodes"], "linear"),
+        "edges_per_graph": describe(totals["edges"], "linear"),
+        "in_degree": describe(totals["in_degree"], "log2"),
+        "out_degree": describe(totals["out_degree"], "log2"),
         "classes": classes,
     }
+
+
+def _sum(counts: Mapping[int, int]) -> int:
+    """Return the sum of all values that were counted."""
+    return sum(value * count for value, count in counts.items())
 
 
 def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, Any]:
@@ -98,10 +112,9 @@ def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dic
     total = sum(counts.values())
     if not total:
         return {}
-    mean = sum(value * count for value, count in counts.items()) / total
     return {
         "min": min(counts),
-        "mean": mean,
+        "mean": _sum(counts) / total,
         "max": max(counts),
         "histogram": histogram(counts, scale),
     }
@@ -120,14 +133,25 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
         width = -(-(values[-1] - values[0] + 1) // MAX_BINS)
         bins = [(low, low + width - 1) for low in range(values[0], values[-1] + 1, width)]
     else:
-        bins = [(0, 0), *((1 << i, (2 << i) - 1) for i in range(values[-1].bit_length()))]
-    ends = [0, *(bisect_right(values, high) for _, high in bins)]
-    found = [sum(counts[value] for value in values[start:stop]) for start, stop in pairwise(ends)]
-    kept = [(*bounds, count) for bounds, count in zip(bins, found, strict=True) if count]
-    return {name: [row[i] for row in kept] for i, name in enumerate(("low", "high", "count"))}
+        bins = [(0, 0)]
+        for i in range(values[-1].bit_length()):
+            bins.append((1 << i, (2 << i) - 1))
+
+    binned: dict[str, list[int]] = {"low": [], "high": [], "count": []}
+    start = 0
+    for low, high in bins:
+        stop = bisect_right(values, high)
+        count = sum(map(counts.__getitem__, values[start:stop]))
+        if count:
+            binned["low"].append(low)
+            binned["high"].append(high)
+            binned["count"].append(count)
+        start = stop
+    return binned
 
 
 def _degrees(ends: Array, nodes: int) -> dict[int, int]:
     """Return the number of nodes by degree, the number of times a node occurs in ``ends``."""
-    counts = np.bincount(np.bincount(ends, minlength=nodes))
+    degree = np.bincount(ends, minlength=nodes)
+    counts = np.bincount(degree)
     return {int(degree): int(counts[degree]) for degree in np.flatnonzero(counts)}

@@ -54,20 +54,24 @@ def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfi
     2.1, the square root of the mean square minus the squared mean, 0 where that is at most 10⁻⁵. Sums are
     exact here, and float32 there.
     """
-    if rule not in get_args(DegreeProfile):
-        raise UsageError(
-            f"There is no degree profile {rule!r}.", expected=", ".join(get_args(DegreeProfile))
-        )
+    rules = get_args(DegreeProfile)
+    if rule not in rules:
+        raise UsageError(f"There is no degree profile {rule!r}.", expected=", ".join(rules))
     check_edges(edge_index, num_nodes)
-    source, target = (np.asarray(row, np.int64) for row in edge_index)
+    source, target = edge_index.astype(np.int64, copy=False)
+
+    # Exact sums over the out-edges of each node, of the degrees of their targets and the squares of these.
     degree = np.bincount(source, minlength=num_nodes)
     around = degree[target]
     least = np.where(degree > 0, len(source), 0)
-    most, total, square = (np.zeros(num_nodes, np.int64) for _ in range(3))
+    most = np.zeros(num_nodes, np.int64)
+    total = np.zeros(num_nodes, np.int64)
+    square = np.zeros(num_nodes, np.int64)
     np.minimum.at(least, source, around)
     np.maximum.at(most, source, around)
     np.add.at(total, source, around)
     np.add.at(square, source, around * around)
+
     count = np.maximum(degree, 1)
     spread = (count * square - total * total) / count  # sum of squared differences from the mean
     if rule == "2.0":
@@ -75,9 +79,8 @@ def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfi
     else:
         variance = spread / count
         variance[variance <= 1e-5] = 0
-    return np.stack([degree, least, most, total / count, np.sqrt(variance)], axis=1).astype(
-        np.float32
-    )
+    profile = np.stack([degree, least, most, total / count, np.sqrt(variance)], axis=1)
+    return profile.astype(np.float32)
 
 
 ENCODING = Profile

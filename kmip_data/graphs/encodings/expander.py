@@ -41,13 +41,14 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> I
     drawn = targets[:, : num_nodes - 1]
     best = -1.0
     for _ in range(DRAWS):
-        candidate = np.stack([rng.permutation(num_nodes) for _ in range(drawn.shape[1])], axis=1)
+        permutations = [rng.permutation(num_nodes) for _ in range(drawn.shape[1])]
+        candidate = np.stack(permutations, axis=1)
         # A disconnected graph has 0, which rounding must not take below the bound of d = 1.
-        found = max(0.0, second_eigenvalue(candidate))
-        if found > best:
-            best = found
+        eigenvalue = max(0.0, second_eigenvalue(candidate))
+        if eigenvalue > best:
+            best = eigenvalue
             drawn[:] = candidate
-        if found >= bound:
+        if eigenvalue >= bound:
             break
     return targets
 
@@ -67,8 +68,11 @@ def second_eigenvalue(targets: Integers) -> float:
     proper = source != target
     source = source[proper]
     target = target[proper]
-    both = np.concatenate([source, target]), np.concatenate([target, source])
-    adjacency = csr_array((np.ones(len(both[0])), both), shape=(nodes, nodes))
+    rows = np.concatenate([source, target])
+    columns = np.concatenate([target, source])
+    adjacency = csr_array((np.ones(len(rows)), (rows, columns)), shape=(nodes, nodes))
+
+    # A fixed start, as ARPACK would draw its own: equal graphs give equal bytes.
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)
     values = eigsh(adjacency, 2, which="LA", tol=_TOLERANCE, v0=start, return_eigenvectors=False)
     return float(2 * degree - values.min())
@@ -95,8 +99,12 @@ class Expander(Encoding):
     def parse(cls, name: str) -> Self | None:
         """Return the encoding of ``expander3-seed1``; ``expander3`` has seed 0."""
         match = re.fullmatch(r"(.*?)(?:-seed(0|[1-9]\d{0,8}))?", name)
-        plain = super().parse(match[1]) if match else None
-        return cls(plain.parameter, int(match[2] or 0)) if match and plain else None
+        if match is None:
+            return None
+        unseeded = super().parse(match[1])
+        if unseeded is None:
+            return None
+        return cls(unseeded.parameter, int(match[2] or 0))
 
     @property
     def name(self) -> str:
@@ -110,15 +118,15 @@ class Expander(Encoding):
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
         """Draw graph by graph."""
-        found = [np.empty((0, self.parameter), np.int32)]
+        targets = [np.empty((0, self.parameter), np.int32)]
         for g, nodes in enumerate(np.diff(graphs.node_ptr).tolist()):
             check()
             # Seeded by the record's key: independent of its position and of the number of processes.
             key = graphs.keys[g] if graphs.keys else str(g)
             words = np.frombuffer(hashlib.sha256(key.encode()).digest(), "<u4")
             rng = np.random.Generator(np.random.PCG64([self.seed, *words.tolist()]))
-            found.append(expander_targets(nodes, self.parameter, rng))
-        return {"node/expander": np.concatenate(found)}
+            targets.append(expander_targets(nodes, self.parameter, rng))
+        return {"node/expander": np.concatenate(targets)}
 
 
 ENCODING = Expander

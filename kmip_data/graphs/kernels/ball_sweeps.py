@@ -7,7 +7,7 @@ operation. Sweeps over the nodes, in breadth-first order and back, repeat until 
 with a changed neighbour are visited. The values are first hops, then lengths.
 
 A node outside the ball of a lane has NaN in it. A comparison with NaN is false, so NaN is never replaced
-and never propagated: the search of each lane stays inside its own ball without a test.
+and never propagated: the search of each lane stays inside its seeds ball without a test.
 
 **Why this equals Dijkstra's result to the last bit.** Adding a length is monotone, even when rounded, so the
 least value over all paths, each summed from its source outwards in float64, is the only fixed point that is
@@ -140,42 +140,55 @@ def search_groups(
     """
     n = len(pointer) - 1
     nodes = np.empty(n, np.int32)
-    place = np.full(n, -1, np.int32)
+    local = np.full(n, -1, np.int32)
     part = _room(0, 0, lanes)
     best = np.empty(lanes)
     width = np.uint64(lanes)
     most = np.float32(hops)
     for group in range(start, stop):
         first = starts[group]
-        own = starts[group + 1] - starts[group]
-        found = _union(pointer, neighbor, first, own, hops, nodes, place)
+        seeds = starts[group + 1] - starts[group]
+
+        # 1. List the union of the balls of all lanes, and make room for twice its size where it does not
+        #    fit, so that a run of growing unions allocates a few times only.
+        count = _union(pointer, neighbor, first, seeds, hops, nodes, local)
         edges = 0
-        for i in range(found):
+        for i in range(count):
             edges += pointer[nodes[i] + 1] - pointer[nodes[i]]
-        if found > len(part.degree) or edges > len(part.step):
-            part = _room(2 * found, 2 * edges, lanes)
-        _cut_out(pointer, neighbor, length, step, nodes, found, place, part)
-        ends = _take_off_dead_ends(part, own, found)
+        if count > len(part.degree) or edges > len(part.step):
+            part = _room(2 * count, 2 * edges, lanes)
+
+        # 2. Cut it out of the graph, without the trees that end in dead ends.
+        _cut_out(pointer, neighbor, length, step, nodes, count, local, part)
+        ends = _take_off_dead_ends(part, seeds, count)
+
+        # 3. Count hops: a node farther than ``hops`` from a lane is outside its ball.
         hop = part.hop
         distance = part.distance
-        cells = np.uint64(found * lanes)
+        cells = np.uint64(count * lanes)
         for cell in range(cells):
             hop[cell] = np.inf
-        _sweep(part, hop, part.step, own, found, ends, lanes)
+        _sweep(part, hop, part.step, seeds, count, ends, lanes)
+
+        # 4. Add lengths inside the balls alone: NaN outside is never replaced and never propagated.
         for cell in range(cells):
             distance[cell] = np.inf if hop[cell] <= most else np.nan
-        _sweep(part, distance, part.length, own, found, ends, lanes)
+        _sweep(part, distance, part.length, seeds, count, ends, lanes)
+
+        # 5. Keep the largest distance of each lane, which NaN never is.
         for lane in range(width):
             best[lane] = 0.0
-        for i in range(found):
+        for i in range(count):
             row = np.uint64(i) * width
             for lane in range(width):
                 value = distance[row + lane]
                 best[lane] = value if value > best[lane] else best[lane]
-        for lane in range(own):
+        for lane in range(seeds):
             farthest[first + lane] = best[lane]
-        for i in range(found):
-            place[nodes[i]] = -1
+
+        # 6. Reset the numbers of these nodes only: a search of all would cost N for each group.
+        for i in range(count):
+            local[nodes[i]] = -1
 
 
 @njit_nogil()
@@ -195,31 +208,31 @@ def _room(nodes: int, edges: int, lanes: int) -> Part:
 
 @njit_nogil()
 def _union(
-    pointer: I64, neighbor: I32, first: int, own: int, hops: int, nodes: I32, place: I32
+    pointer: I64, neighbor: I32, first: int, seeds: int, hops: int, nodes: I32, local: I32
 ) -> int:
     """List in ``nodes`` all nodes within ``hops`` of the group, nearest first; return their number.
 
     Directions are ignored here, so the list may exceed the balls.
     """
-    found = 0
-    for node in range(first, first + own):
-        nodes[found] = node
-        place[node] = found
-        found += 1
+    count = 0
+    for node in range(first, first + seeds):
+        nodes[count] = node
+        local[node] = count
+        count += 1
     begin = 0
     for _ in range(hops):
-        end = found
+        end = count
         for i in range(begin, end):
             for e in range(pointer[nodes[i]], pointer[nodes[i] + 1]):
                 v = neighbor[e]
-                if place[v] < 0:
-                    nodes[found] = v
-                    place[v] = found
-                    found += 1
-        if found == end:
+                if local[v] < 0:
+                    nodes[count] = v
+                    local[v] = count
+                    count += 1
+        if count == end:
             break
         begin = end
-    return found
+    return count
 
 
 @njit_nogil()
@@ -229,8 +242,8 @@ def _cut_out(
     length: F64,
     step: F32,
     nodes: I32,
-    found: int,
-    place: I32,
+    count: int,
+    local: I32,
     part: Part,
 ) -> None:
     """Copy the edges among the listed nodes into ``part``."""
@@ -241,30 +254,30 @@ def _cut_out(
     degree = part.degree
     waits = part.waits
     edges = 0
-    for i in range(found):
+    for i in range(count):
         u = nodes[i]
         rows[i] = edges
         waits[i] = False
         for e in range(pointer[u], pointer[u + 1]):
-            j = place[neighbor[e]]
+            j = local[neighbor[e]]
             if j >= 0:
                 neighbors[edges] = j
                 lengths[edges] = length[e]
                 steps[edges] = step[e]
                 edges += 1
         degree[i] = edges - rows[i]
-    rows[found] = edges
+    rows[count] = edges
 
 
 @njit_nogil()
-def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
+def _take_off_dead_ends(part: Part, seeds: int, count: int) -> int:
     """Repeatedly give nodes with one neighbour degree 0, except those of the group; return their number."""
     pointer = part.pointer
     neighbor = part.neighbor
     degree = part.degree
     dead_end = part.dead_end
     ends = 0
-    for i in range(own, found):
+    for i in range(seeds, count):
         if degree[i] == 1:
             dead_end[ends] = i
             ends += 1
@@ -275,7 +288,7 @@ def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
         degree[u] = 0
         for e in range(pointer[u], pointer[u + 1]):
             v = neighbor[e]
-            if v >= own and degree[v] > 1:
+            if v >= seeds and degree[v] > 1:
                 degree[v] -= 1
                 if degree[v] == 1:
                     dead_end[ends] = v
@@ -286,9 +299,9 @@ def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
 def _sweep(
-    part: Part, value: Any, length: Any, own: int, found: int, ends: int, lanes: int
+    part: Part, value: Any, length: Any, seeds: int, count: int, ends: int, lanes: int
 ) -> None:
-    """Relax ``value`` (found · lanes) until nothing changes, starting from 0 at the node of each lane.
+    """Relax ``value`` (count · lanes) until nothing changes, starting from 0 at the node of each lane.
 
     Most intersections have three or four neighbours, so four are relaxed at a time (two if no more are left,
     the last one twice if one is missing). ``lanes`` is not a constant, because a loop of constant length is
@@ -300,7 +313,7 @@ def _sweep(
     waits = part.waits
     dead_end = part.dead_end
     width = np.uint64(lanes)
-    for lane in range(own):
+    for lane in range(seeds):
         value[lane * lanes + lane] = 0
         for e in range(pointer[lane], pointer[lane + 1]):
             waits[neighbor[e]] = True
@@ -308,8 +321,8 @@ def _sweep(
     going = True
     while going:
         going = False
-        for step in range(found):
-            u = step if forward else found - 1 - step
+        for step in range(count):
+            u = step if forward else count - 1 - step
             if not waits[u]:
                 continue
             waits[u] = False

@@ -31,10 +31,9 @@ FINER = 2  #: levels by which the order of points is finer than the leaves: near
 INDEX = 0xFFFFFFFF  #: the index part of a key
 LAST_KEY = 0x7F800000FFFFFFFF  #: infinitely far, after every other key
 CROWD = 1024  #: more candidates of a leaf, and 8 k, are not shared
-WORST, LEAST = (
-    1.5,
-    3.0,
-)  #: the next limit, times the largest and the smallest k-th squared distance of a leaf
+#: Factors of the next limit: of the largest and of the smallest k-th squared distance of a leaf.
+WORST = 1.5
+LEAST = 3.0
 RANKED = 256  #: most keys that are ranked by comparing all pairs, vectorised (0.10 to 0.07 s); others are sorted
 
 
@@ -193,9 +192,11 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
         dz = tree.high[around, 2] - tree.low[around, 2]
         number[0] = (dx * dx + dy * dy) + dz * dz
         limit = min(guess, (np.int64(bits[0]) << 32) | INDEX)
-        own = leaves + leaf
+
+        # Candidates of all points of the leaf, copied once: all points within the limit of its box.
+        node = leaves + leaf
         count = _gather(
-            tree, leaf, tree.low[own], tree.high[own], limit, most, near, distance, work.bits
+            tree, leaf, tree.low[node], tree.high[node], limit, most, near, distance, work.bits
         )
         least = np.int64(LAST_KEY)
         worst = np.int64(0)
@@ -207,6 +208,7 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
             if count <= most:
                 key = _select(x, y, z, query - first, near, count, limit, far, work)
             if count > most or key > limit:
+                # Search the point alone: its k-th key among the nearest points of the tree is a true limit.
                 some = Near(xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end])
                 key = _select(
                     x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work
@@ -214,8 +216,8 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
                 point[0] = x
                 point[1] = y
                 point[2] = z
-                found = _gather(tree, leaf, point, point, key, n, alone, distance, work.bits)
-                key = _select(x, y, z, query - first, alone, found, key, far, work)
+                count_alone = _gather(tree, leaf, point, point, key, n, alone, distance, work.bits)
+                key = _select(x, y, z, query - first, alone, count_alone, key, far, work)
             least = min(least, key)
             worst = max(worst, key)
             bits[0] = key >> 32
@@ -223,6 +225,8 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
             row = table[tree.order[query]]
             for j in range(k):
                 row[j] = work.best[j] & INDEX
+
+        # The next limit: 1.5 times the largest k-th squared distance here, at most 3 times the smallest.
         bits[0] = least >> 32
         far_least = number[0] * np.float32(LEAST)
         bits[0] = worst >> 32
@@ -260,15 +264,19 @@ def _gather(
     zero = np.float32(0)
     first = n * leaf >> levels
     last = n * (leaf + 1) >> levels
-    found = np.uint64(last - first)
-    near.x[:found] = tree.points[0, first:last]
-    near.y[:found] = tree.points[1, first:last]
-    near.z[:found] = tree.points[2, first:last]
-    near.number[:found] = tree.order[first:last]
+
+    # 1. The points of the leaf itself are always candidates.
+    count = np.uint64(last - first)
+    near.x[:count] = tree.points[0, first:last]
+    near.y[:count] = tree.points[1, first:last]
+    near.z[:count] = tree.points[2, first:last]
+    near.number[:count] = tree.order[first:last]
+
+    # 2. Descend from the root, skipping boxes whose nearest possible key exceeds the limit.
     stack = np.empty(64, np.int64)
     stack[0] = 1
     top = 1
-    while top > 0 and found <= np.uint64(most):
+    while top > 0 and count <= np.uint64(most):
         top -= 1
         node = stack[top]
         dx = max(tree.low[node, 0] - x1, x0 - tree.high[node, 0], zero)
@@ -282,6 +290,9 @@ def _gather(
             stack[top + 1] = 2 * node
             top += 2
             continue
+
+        # 3. Measure all points of a leaf in one vectorised loop, then append each and advance only past
+        #    those within the limit, which needs no branch.
         first = n * (node - leaves) >> levels
         last = n * (node - leaves + 1) >> levels
         xs = tree.points[0, first:last]
@@ -294,12 +305,12 @@ def _gather(
             dz = max(z0 - zs[i], zs[i] - z1, zero)
             distance[i] = (dx * dx + dy * dy) + dz * dz
         for i in range(len(order)):
-            near.x[found] = xs[i]
-            near.y[found] = ys[i]
-            near.z[found] = zs[i]
-            near.number[found] = order[i]
-            found = np.uint64(found + np.uint64(((np.int64(bits[i]) << 32) | order[i]) <= limit))
-    return int(np.int64(found))
+            near.x[count] = xs[i]
+            near.y[count] = ys[i]
+            near.z[count] = zs[i]
+            near.number[count] = order[i]
+            count = np.uint64(count + np.uint64(((np.int64(bits[i]) << 32) | order[i]) <= limit))
+    return int(np.int64(count))
 
 
 @njit_nogil()
@@ -307,7 +318,7 @@ def _select(
     x: np.float32,
     y: np.float32,
     z: np.float32,
-    own: int,
+    self_index: int,
     near: Near,
     count: int,
     limit: np.int64,
@@ -316,8 +327,8 @@ def _select(
 ) -> np.int64:
     """Sort the k smallest keys up to ``limit`` of a point into ``work.best``; return the last of them.
 
-    ``near[own]`` is the point itself; ``far`` is the squared distance that the previous point needed. Return
-    a key above ``limit`` if fewer than k of the ``count`` candidates lie within it.
+    ``near[self_index]`` is the point itself; ``far`` is the squared distance that the previous point
+    needed. Return a key above ``limit`` if fewer than k of the ``count`` candidates lie within it.
     """
     k = len(work.best)
     distance = work.distance
@@ -337,7 +348,7 @@ def _select(
         dy = y - ys[i]
         dz = z - zs[i]
         distance[i] = (dx * dx + dy * dy) + dz * dz
-    bits[own] = 0x7FFFFFFF  # a point is not its own neighbour
+    bits[self_index] = 0x7FFFFFFF  # a point is not its own neighbour
     while True:
         within = np.int32(0)
         for i in range(len(bits)):
@@ -351,30 +362,35 @@ def _select(
         else:
             break
         cut = np.int32(high - ((high - low) >> 1))
+
+    # Compact without branches: write each candidate, and advance only past those within the cut, then
+    # within the limit, which decides ties of distance by index.
     position = work.position
-    found = np.uint64(0)
+    chosen = np.uint64(0)
     for i in range(len(bits)):
-        position[found] = i
-        found = np.uint64(found + np.uint64(bits[i] <= cut))
-    total = found
-    found = np.uint64(0)
+        position[chosen] = i
+        chosen = np.uint64(chosen + np.uint64(bits[i] <= cut))
+    total = chosen
+    chosen = np.uint64(0)
     for i in range(total):
-        at = np.uint32(position[i])
-        key = (np.int64(bits[at]) << 32) | near.number[at]
-        work.keys[found] = key
-        found = np.uint64(found + np.uint64(key <= limit))
-    if found < np.uint64(k):
+        candidate = np.uint32(position[i])
+        key = (np.int64(bits[candidate]) << 32) | near.number[candidate]
+        work.keys[chosen] = key
+        chosen = np.uint64(chosen + np.uint64(key <= limit))
+    if chosen < np.uint64(k):
         return np.int64(LAST_KEY)
-    return _sort(work, found)
+    return _sort(work, chosen)
 
 
 @njit_nogil()
-def _sort(work: Work, found: np.uint64) -> np.int64:
-    """Sort the k smallest of the keys ``work.keys[:found]`` into ``work.best``; return the last."""
+def _sort(work: Work, count: np.uint64) -> np.int64:
+    """Sort the k smallest of the keys ``work.keys[:count]`` into ``work.best``; return the last."""
     k = len(work.best)
-    keys = work.keys[:found]
-    if found > np.uint64(RANKED):
+    keys = work.keys[:count]
+    if count > np.uint64(RANKED):
         keys = np.partition(keys, k - 1)[:k]
+
+    # The rank of a key is the number of smaller keys; all keys differ, as their indices do.
     rank = work.rank[: len(keys)]
     rank[:] = 0
     for key in keys:

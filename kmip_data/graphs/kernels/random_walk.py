@@ -42,8 +42,8 @@ def walk(
         taken = (steps + 1) // 2 if reversible[i] else steps
         for t in range(1, taken + 1):
             before = reached
-            for at in range(before):
-                u = order[at]
+            for slot in range(before):
+                u = order[slot]
                 mass = now[u] * inverse[u]
                 if mass == 0.0:
                     continue
@@ -57,8 +57,8 @@ def walk(
             if reversible[i]:
                 odd = 0.0
                 even = 0.0
-                for at in range(reached):
-                    u = order[at]
+                for slot in range(reached):
+                    u = order[slot]
                     weight = then[u] * inverse[u]
                     odd += now[u] * weight
                     even += then[u] * weight
@@ -67,11 +67,11 @@ def walk(
                     out[i, 2 * t - 1] = even * degree
             else:
                 out[i, t - 1] = then[i]
-            for at in range(before):
-                now[order[at]] = 0.0
+            for slot in range(before):
+                now[order[slot]] = 0.0
             now, then = then, now
-        for at in range(reached):
-            u = order[at]
+        for slot in range(reached):
+            u = order[slot]
             now[u] = 0.0
             then[u] = 0.0
             seen[u] = False
@@ -105,8 +105,8 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
         reached = 1
         for t in range(steps):
             before = reached
-            for at in range(before):
-                u = order[at]
+            for slot in range(before):
+                u = order[slot]
                 mass = now[u] * inverse[u]
                 now[u] = 0.0
                 if mass == 0.0:
@@ -121,8 +121,8 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
             now, then = then, now
             for e in range(first[i], first[i + 1]):
                 out[e, t] = now[targets[e]]
-        for at in range(reached):
-            u = order[at]
+        for slot in range(reached):
+            u = order[slot]
             now[u] = 0.0
             then[u] = 0.0
             seen[u] = False

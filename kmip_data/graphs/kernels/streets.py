@@ -9,22 +9,23 @@ from kmip_data.runtime.threads import njit_nogil
 
 
 @njit_nogil()
-def sorted_edges(there: I32, back: I32, edges: I32, num_nodes: int) -> I32:
+def sorted_edges(ends: I32, reverse_ends: I32, edges: I32, num_nodes: int) -> I32:
     """Return the M ``edges`` stably sorted by one end, (M,) int32: a counting sort.
 
-    Edge ``e`` below E has its end in ``there``, (E,); ``E + e``, the way back, has it in ``back``. Sorting by
-    SciPy's sparse transpose needs copies of both ends, which were the peak of a build of 10⁷ intersections.
+    Edge ``e`` below E has its end in ``ends``, (E,); ``E + e``, the way back, has it in
+    ``reverse_ends``. Sorting by SciPy's sparse transpose needs copies of both ends, which were the peak
+    of a build of 10⁷ intersections.
     """
-    size = len(there)
+    size = len(ends)
     # 1. Count the edges of each end; running sums are where its edges begin.
     position = np.zeros(num_nodes + 1, np.int64)
     for edge in edges:
-        position[1 + (there[edge] if edge < size else back[edge - size])] += 1
+        position[1 + (ends[edge] if edge < size else reverse_ends[edge - size])] += 1
     position = np.cumsum(position)
     # 2. Put each edge at the next free position of its end: equal ends keep their order.
     order = np.empty_like(edges)
     for edge in edges:
-        end = there[edge] if edge < size else back[edge - size]
+        end = ends[edge] if edge < size else reverse_ends[edge - size]
         order[position[end]] = edge
         position[end] += 1
     return order
@@ -37,18 +38,24 @@ def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
     start = -1
     end = -1
     new = np.empty(len(edges), np.bool_)  # counted first: no array is larger than it must be
-    for at, edge in enumerate(edges):
-        before = start, end
-        start, end = (
-            (source[edge], target[edge])
-            if edge < size
-            else (target[edge - size], source[edge - size])
-        )
-        new[at] = before[0] != start or before[1] != end
+    for position, edge in enumerate(edges):
+        start_before = start
+        end_before = end
+        if edge < size:
+            start = source[edge]
+            end = target[edge]
+        else:
+            start = target[edge - size]
+            end = source[edge - size]
+        new[position] = start_before != start or end_before != end
     first = np.append(np.flatnonzero(new), len(edges))
     index = np.empty((2, len(first) - 1), np.int32)
     for street in range(len(first) - 1):
         edge = edges[first[street]]
-        index[0, street] = source[edge] if edge < size else target[edge - size]
-        index[1, street] = target[edge] if edge < size else source[edge - size]
+        if edge < size:
+            index[0, street] = source[edge]
+            index[1, street] = target[edge]
+        else:
+            index[0, street] = target[edge - size]
+            index[1, street] = source[edge - size]
     return first, index
