@@ -73,7 +73,9 @@ class BigBirdAttention(nn.Module):
         super().__init__()
         check_heads(dim, heads)
         self.pattern = Pattern(heads, block_size, random_blocks, seed, legacy_padding)
-        self.query, self.key, self.value = (Linear(dim, dim, bias=False) for _ in range(3))
+        self.query = Linear(dim, dim, bias=False)
+        self.key = Linear(dim, dim, bias=False)
+        self.value = Linear(dim, dim, bias=False)
         self.output = Linear(dim, dim)
         self.norm_attention = nn.LayerNorm(dim, eps=norm_eps)
         self.feed_in = Linear(dim, dim)
@@ -87,21 +89,28 @@ class BigBirdAttention(nn.Module):
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = check_nodes(x, self.query.weight)
-        x = self.norm_attention(x + self.dropout(self.output(self._attend(x, ptr))))
-        return self.norm_out(x + self.dropout(self.feed_out(self.feed_in(x).relu())))  # type: ignore[no-any-return]
+        attended = self.output(self._attend(x, ptr))
+        x = self.norm_attention(x + self.dropout(attended))
+        hidden = self.feed_in(x).relu()
+        return self.norm_out(x + self.dropout(self.feed_out(hidden)))  # type: ignore[no-any-return]
 
     def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
         plan = _plan(ptr, x, self.pattern)
         padded = x.new_zeros(plan.filled.numel(), x.shape[1]).index_copy(0, plan.rows, x)
         shape = (*plan.filled.shape, self.pattern.heads, -1)
-        work = torch.promote_types(x.dtype, torch.float32)
-        queries, keys, values = (
-            linear(padded).to(work).view(shape).permute(2, 0, 1, 3).contiguous()
-            for linear in (self.query, self.key, self.value)
-        )
+        precise = torch.promote_types(x.dtype, torch.float32)
+
+        def by_head(linear: nn.Linear) -> Tensor:
+            projected: Tensor = linear(padded)
+            return projected.to(precise).view(shape).permute(2, 0, 1, 3).contiguous()
+
+        queries = by_head(self.query)
+        keys = by_head(self.key)
+        values = by_head(self.value)
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
             out: Tensor = _BlockAttention.apply(queries, keys, values, plan)  # type: ignore[no-untyped-call]
-        return out.permute(1, 2, 0, 3).reshape(padded.shape).index_select(0, plan.rows).to(x.dtype)
+        nodes = out.permute(1, 2, 0, 3).reshape(padded.shape)
+        return nodes.index_select(0, plan.rows).to(x.dtype)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
@@ -120,33 +129,34 @@ class _BlockAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
         out = torch.zeros_like(queries)
-        kept = []
+        all_weights = []
         for group in plan.groups:
-            scores = queries[:, group.queries] @ _gather(keys, group.keys).transpose(2, 3)
-            empty = ~plan.filled[group.keys].flatten(2)[:, :, None]
+            chosen = _gather(keys, group.keys)
+            scores = queries[:, group.queries] @ chosen.transpose(2, 3)
+            scores = scores / math.sqrt(queries.shape[3])
             # A block with a node is among those that it attends to, so no row is masked whole.
-            weights = (
-                (scores / math.sqrt(queries.shape[3])).masked_fill_(empty, -torch.inf).softmax(-1)
-            )
+            empty = ~plan.filled[group.keys].flatten(2)[:, :, None]
+            weights = scores.masked_fill_(empty, -torch.inf).softmax(-1)
             out[:, group.queries] = weights @ _gather(values, group.keys)
-            kept.append(weights)
-        ctx.save_for_backward(queries, keys, values, *kept)
+            all_weights.append(weights)
+        ctx.save_for_backward(queries, keys, values, *all_weights)
         ctx.plan = plan
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        queries, keys, values, *kept = ctx.saved_tensors
-        of_queries, of_keys, of_values = (torch.zeros_like(t) for t in (queries, keys, values))
-        for group, weights in zip(ctx.plan.groups, kept, strict=True):
+        queries, keys, values, *all_weights = ctx.saved_tensors
+        of_queries = torch.zeros_like(queries)
+        of_keys = torch.zeros_like(keys)
+        of_values = torch.zeros_like(values)
+        for group, weights in zip(ctx.plan.groups, all_weights, strict=True):
+            # Through the softmax: weight · (gradient − its mean under the weights) / √d.
             of_out = grad[:, group.queries]
-            slopes = of_out @ _gather(values, group.keys).transpose(2, 3)
-            slopes = (
-                weights
-                * (slopes - (slopes * weights).sum(-1, keepdim=True))
-                / math.sqrt(keys.shape[3])
-            )
+            of_weights = of_out @ _gather(values, group.keys).transpose(2, 3)
+            mean = (of_weights * weights).sum(-1, keepdim=True)
+            slopes = weights * (of_weights - mean) / math.sqrt(keys.shape[3])
+
             of_queries[:, group.queries] = slopes @ _gather(keys, group.keys)
             _add(of_keys, group.keys, slopes.transpose(2, 3) @ queries[:, group.queries])
             _add(of_values, group.keys, weights.transpose(2, 3) @ of_out)
@@ -155,7 +165,8 @@ class _BlockAttention(torch.autograd.Function):
 
 def _gather(rows: Tensor, lists: Tensor) -> Tensor:
     """Rows (H, B, R, d) of the blocks ``lists`` (H or 1, M, S): (H, M, S · R, d)."""
-    blocks = nn.functional.embedding(_flat(rows, lists), rows.flatten(2).flatten(0, 1))
+    table = rows.flatten(2).flatten(0, 1)  # a row a block
+    blocks = nn.functional.embedding(_flat(rows, lists), table)
     return blocks.view(*blocks.shape[:2], -1, rows.shape[3])
 
 
@@ -173,13 +184,13 @@ def _add(rows: Tensor, lists: Tensor, values: Tensor) -> None:
 
 def _flat(rows: Tensor, lists: Tensor) -> Tensor:
     """Blocks of each head → blocks of all heads, one head after another: (H, M, S)."""
-    return lists + torch.arange(len(rows), device=rows.device)[:, None, None] * rows.shape[1]
+    head = torch.arange(len(rows), device=rows.device)[:, None, None]
+    return lists + head * rows.shape[1]
 
 
 WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
-SPARSE_FROM = (
-    4  #: blocks of a graph; one with fewer is attended whole, where the published code fails
-)
+#: Blocks of a graph; one with fewer is attended whole, where the published code fails.
+SPARSE_FROM = 4
 
 
 @dataclass(frozen=True)
@@ -203,11 +214,10 @@ class Group(NamedTuple):
 class BlockPlan(NamedTuple):
     """The blocks of a batch: those of one graph after those of another, and an empty one."""
 
-    rows: Tensor  #: (N,) int64, place of each node among the rows of all blocks, B · R
-    filled: Tensor  #: (B, R) bool, where there is a node
-    groups: tuple[
-        Group, ...
-    ]  #: what each block attends to; every block with a node is in one of them
+    rows: Tensor  #: (N,) int64, position of each node among the rows of all blocks, B · R
+    filled: Tensor  #: (B, R) bool, True where there is a node
+    #: keys of each block; every block with a node is in one group
+    groups: tuple[Group, ...]
 
 
 def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPlan:
@@ -218,59 +228,69 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     held = (sizes + block - 1) // block  # blocks with nodes
     first = held.cumsum(0) - held
     total = int(held.sum())
-    rows = torch.arange(int(sizes.sum())) + (first * block - ptr[:-1]).repeat_interleave(sizes)
+    shift = first * block - ptr[:-1]  # from rows of nodes to rows of blocks
+    rows = torch.arange(int(sizes.sum())) + shift.repeat_interleave(sizes)
     filled = torch.zeros((total + 1) * block, dtype=torch.bool)
     filled[rows] = True
 
     # 2. Blocks that attend to their whole graph: the first and last, and all of graphs below four blocks.
     graph = torch.arange(len(sizes)).repeat_interleave(held)
-    place = torch.arange(total) - first[graph]
-    length = held.max().expand(total) if pattern.legacy_padding and total else held[graph]
-    whole = (place == 0) | (place == length - 1) | (length < SPARSE_FROM)
+    position = torch.arange(total) - first[graph]
+    length = held[graph]
+    if pattern.legacy_padding and total:
+        length = held.max().expand(total)
+    is_end = (position == 0) | (position == length - 1)
+    whole = is_end | (length < SPARSE_FROM)
 
-    def of_all(places: Tensor, blocks: Tensor) -> Tensor:
-        """Places in the graph of each of ``blocks`` → blocks of the batch."""
-        there = (places >= 0) & (places < held[graph[blocks], None])
-        return torch.where(there, places + first[graph[blocks], None], total)
+    def of_batch(positions: Tensor, blocks: Tensor) -> Tensor:
+        """Positions in the graph of each of ``blocks`` → blocks of the batch; ``total``: none."""
+        graphs = graph[blocks]
+        exists = (positions >= 0) & (positions < held[graphs, None])
+        return torch.where(exists, positions + first[graphs, None], total)
 
     # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is empty.
     groups = []
     power = held[graph].double().log2().ceil()
     for value in sorted(set(power[whole].tolist())):
         blocks = (whole & (power == value)).nonzero()[:, 0]
-        places = torch.arange(int(held[graph[blocks]].max())).expand(len(blocks), -1)
-        groups.append(Group(blocks, of_all(places, blocks)[None]))
+        longest = int(held[graph[blocks]].max())
+        positions = torch.arange(longest).expand(len(blocks), -1)
+        groups.append(Group(blocks, of_batch(positions, blocks)[None]))
+
     # 4. All others in one group: first, left, itself, right, last (−1 where that would repeat a global
     #    block), then the random ones of each head.
     blocks = (~whole).nonzero()[:, 0]
     if len(blocks):
-        at = place[blocks]
+        middle = position[blocks]
         end = length[blocks]
-        window = [
-            at * 0,
-            torch.where(at > 1, at - 1, -1),
-            at,
-            torch.where(at < end - 2, at + 1, -1),
-            end - 1,
-        ]
-        near = of_all(torch.stack(window, 1), blocks).expand(pattern.heads, -1, -1)
-        far = torch.stack([of_all(drawn, blocks) for drawn in _random_places(at, end, pattern)])
+        left = torch.where(middle > 1, middle - 1, -1)
+        right = torch.where(middle < end - 2, middle + 1, -1)
+        window = torch.stack([middle * 0, left, middle, right, end - 1], 1)
+        near = of_batch(window, blocks).expand(pattern.heads, -1, -1)
+        drawn = _random_positions(middle, end, pattern)
+        far = torch.stack([of_batch(positions, blocks) for positions in drawn])
         groups.append(Group(blocks, torch.cat([near, far], 2)))
-    groups = [Group(*(table.to(device) for table in group)) for group in groups]
-    return BlockPlan(rows.to(device), filled.view(-1, block).to(device), tuple(groups))
+
+    on_device = [Group(group.queries.to(device), group.keys.to(device)) for group in groups]
+    return BlockPlan(rows.to(device), filled.view(-1, block).to(device), tuple(on_device))
 
 
-def _random_places(at: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
-    """(H, M, random_blocks) random blocks of the blocks ``at`` in graphs of ``end`` blocks."""
-    out = torch.empty(pattern.heads, len(at), pattern.random_blocks, dtype=torch.int64)
+def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
+    """Return (H, M, random_blocks) random blocks of ``blocks`` in graphs of ``end`` blocks."""
+    out = torch.empty(pattern.heads, len(blocks), pattern.random_blocks, dtype=torch.int64)
     long = 2 * pattern.random_blocks + WINDOW + 1  # from here on the same, however long
-    alike = end.clamp_max(long)
-    for length in alike.bincount().nonzero()[:, 0].tolist():
-        chosen = alike == length
-        # Drawn for a power of two, so that a few draws serve all lengths.
-        blocks = 1 << (int(end.max()) - 1).bit_length() if length == long else length
-        drawn = draw_random_blocks(blocks, pattern.heads, pattern.random_blocks, pattern.seed)
-        out[:, chosen] = torch.from_numpy(drawn)[:, at[chosen]]
+    lengths = end.clamp_max(long)
+    # Drawn for a power of two, so that a few draws serve all long graphs.
+    longest = 1 << (int(end.max()) - 1).bit_length()
+    for length in lengths.bincount().nonzero()[:, 0].tolist():
+        chosen = lengths == length
+        drawn = draw_random_blocks(
+            longest if length == long else length,
+            pattern.heads,
+            pattern.random_blocks,
+            pattern.seed,
+        )
+        out[:, chosen] = torch.from_numpy(drawn)[:, blocks[chosen]]
     return out
 
 
@@ -280,7 +300,7 @@ def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArra
 
     Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come from the
     first ``count`` + 5 and the others from the rest; in longer graphs all come from the first
-    2 · ``count`` + 5. Blocks that are attended anyway are not left out. Gives (heads, blocks, count), unused
+    2 · ``count`` + 5. Blocks that are attended anyway are not left out. Return (heads, blocks, count), unused
     for the first and last block of a graph.
     """
     generator = np.random.RandomState(seed)  # the stream of numpy.random.seed
@@ -293,15 +313,15 @@ def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArra
         for row in rows:
             for head in range(heads):
                 # Repeated where there are too few: the published code does so with one, and else fails.
-                drawn[head, row, columns] = np.resize(generator.permutation(np.array(among)), width)
+                shuffled = generator.permutation(np.array(among))
+                drawn[head, row, columns] = np.resize(shuffled, width)
 
     short = count + WINDOW
-    every = slice(None)
     if short < blocks <= short + count:
         half = count // 2
         for rows in (range(1, short), range(short, blocks)):
             draw(rows, slice(half), range(short))
             draw(rows, slice(half, None), range(short, blocks))
     else:
-        draw(range(1, blocks), every, range(min(blocks, short + count)))
+        draw(range(1, blocks), slice(None), range(min(blocks, short + count)))
     return drawn

@@ -24,9 +24,8 @@ class Carried(NamedTuple):
 
     virtual: Tensor  #: (V, G, d) states of each graph's V virtual nodes
     kinds: Tensor  #: (1 + 2V, d) features: of expander edges, of those into and those out of virtual nodes
-    edges: (
-        Tensor | None
-    )  #: features of the real edges as they were encoded; None: these are left out
+    #: features of the real edges as they were encoded; None: these are left out
+    edges: Tensor | None
     expander: Edges | None
 
 
@@ -66,9 +65,9 @@ class ExphormerEdges(nn.Module):
         # Without a use it stays, for the parameter counts of upstream, but takes no gradient.
         self.expander_edge.requires_grad_(expander or virtual_nodes > 0)
         if virtual_nodes:
-            self.virtual, self.edge_in, self.edge_out = (
-                nn.Embedding(virtual_nodes, dim) for _ in range(3)
-            )
+            self.virtual = nn.Embedding(virtual_nodes, dim)
+            self.edge_in = nn.Embedding(virtual_nodes, dim)
+            self.edge_out = nn.Embedding(virtual_nodes, dim)
 
     def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[Carried]:
         """Encoded edge features, in the form of the edges or (1, d), to what the first layer is given."""
@@ -95,44 +94,58 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
             "the network reads an expander (N, D), an added column that the data do not have",
             next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
-    if batch.partition is not None:
-        nodes = torch.arange(len(targets), device=targets.device)[:, None].expand_as(targets)
-        there = targets >= 0
-        if not self_loops:
-            there &= targets != batch.partition.nodes.rows[:, None]
-        return EdgeList(
-            targets[there], nodes[there], len(targets), partition=batch.partition.everyone
-        )
-    targets, sizes, device = targets.long(), batch.ptr.diff(), targets.device
+    device = targets.device
     nodes = torch.arange(len(targets), device=device)[:, None].expand_as(targets)
-    if bool(((targets < -1) | (targets >= sizes.to(device)[batch.graph, None])).any()):
+    is_edge = targets >= 0
+    if batch.partition is not None:
+        if not self_loops:
+            is_edge &= targets != batch.partition.nodes.rows[:, None]
+        return EdgeList(
+            targets[is_edge],
+            nodes[is_edge],
+            len(targets),
+            partition=batch.partition.everyone,
+        )
+
+    # 1. Numbers inside each graph, of nodes that it has.
+    targets = targets.long()
+    sizes = batch.ptr.diff()
+    size = sizes.to(device)[batch.graph, None]
+    if bool(((targets < -1) | (targets >= size)).any()):
         raise DamagedInput(
             f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which its graph has not.",
             next="kmip-data verify TARGET --repair",
         )
-    there = targets >= 0
-    links = torch.where(there, targets + batch.ptr.to(device)[batch.graph, None], nodes)
+
+    # 2. A table where each column is a permutation, in which every node is a target once.
+    first = batch.ptr.to(device)[batch.graph, None]
+    links = torch.where(is_edge, targets + first, nodes)
     back = torch.full_like(links, -1).scatter_(0, links, nodes)
     small = (sizes <= COMPLETE) & (sizes > 1)
-    if self_loops and not bool(small.any()) and bool((there & (back >= 0)).all()):
-        return NeighborTable(
-            torch.cat([links, back], 1)
-        )  # permutations: each node is a target once
-    there = there if self_loops else there & (links != nodes)
-    pairs = torch.stack([nodes[there], links[there]])
-    pairs = torch.cat([pairs, pairs.flip(0), _complete(batch.ptr, small).to(device)], 1)
+    permutations = bool((is_edge & (back >= 0)).all())
+    if self_loops and permutations and not bool(small.any()):
+        return NeighborTable(torch.cat([links, back], 1))
+
+    # 3. Else a list: both directions, and all pairs of small graphs.
+    if not self_loops:
+        is_edge = is_edge & (links != nodes)
+    pairs = torch.stack([nodes[is_edge], links[is_edge]])
+    complete = _complete(batch.ptr, small).to(device)
+    pairs = torch.cat([pairs, pairs.flip(0), complete], 1)
     return EdgeList(pairs[0], pairs[1], len(targets))
 
 
 def _complete(ptr: Tensor, chosen: Tensor) -> Tensor:
-    """All pairs of different nodes of the chosen graphs: int64 (2, E), on the CPU."""
+    """Return all pairs of different nodes of the chosen graphs: int64 (2, E), on the CPU."""
     size = ptr.diff()[chosen]
     first = ptr[:-1][chosen]
-    of = torch.arange(len(size)).repeat_interleave(size * size)
-    begin = (size * size).cumsum(0) - size * size
-    pair = torch.arange(len(of)) - begin[of]
-    found = torch.stack([pair // size[of], pair % size[of]]) + first[of]
-    return found[:, found[0] != found[1]]
+    count = size * size
+    graph = torch.arange(len(size)).repeat_interleave(count)
+    begin = count.cumsum(0) - count
+    pair = torch.arange(len(graph)) - begin[graph]
+    width = size[graph]
+    pairs = torch.stack([pair // width, pair % width]) + first[graph]
+    return pairs[:, pairs[0] != pairs[1]]
 
 
 class ExphormerAttention(nn.Module):
@@ -181,16 +194,19 @@ class ExphormerAttention(nn.Module):
         self.heads = heads
         self.clamp = clamp
         self.dropout = dropout
-        self.query, self.key, self.value, self.edge = (
-            Linear(dim, dim, bias=False) for _ in range(4)
-        )
+        self.query = Linear(dim, dim, bias=False)
+        self.key = Linear(dim, dim, bias=False)
+        self.value = Linear(dim, dim, bias=False)
+        self.edge = Linear(dim, dim, bias=False)
         self.output = Linear(dim, dim) if output_projection else nn.Identity()
 
     def forward(self, x: Tensor, batch: GraphBatch, carried: Carried) -> tuple[Tensor, Carried]:
-        """Nodes (N, d) and what is carried to the same."""
+        """Map nodes (N, d) and the carried state to the same."""
         x = check_nodes(x, self.query.weight)
         q, k, v = self._project(x)
         kinds = self.edge(carried.kinds)
+
+        # 1. Along the edges of the graph and of the expander.
         sums = []
         if carried.edges is not None:
             features = self.edge(carried.edges)
@@ -201,40 +217,58 @@ class ExphormerAttention(nn.Module):
         if carried.expander is not None:
             sums.append(self._along(carried.expander, q * kinds[:1], k, v))
         if count := len(carried.virtual):
-            # Edges to and from virtual nodes (V, G, d): values of edges are (V, N, d).
-            nodes, (virtual_q, virtual_k, virtual_v) = batch.members, self._project(carried.virtual)
+            nodes = batch.members
+            virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
             edge_in, edge_out = kinds[1:, None].split(count)
-            given = _at_nodes(virtual_k * edge_out, nodes) * q, _at_nodes(virtual_v, nodes)
-            sums.append(tuple(values.sum(0) for values in self._weighed(*given)))
-            pairs = self._weighed(k * _at_nodes(virtual_q * edge_in, nodes), v)
-            totals = [_in_graphs(values, nodes, batch.partition) for values in pairs]
-            carried = carried._replace(virtual=self._divide(*totals))
+
+            # 2. From virtual nodes (V, G, d) to nodes: values of edges are (V, N, d).
+            pairs = _at_nodes(virtual_k * edge_out, nodes) * q
+            messages, weights = self._weighed(pairs, _at_nodes(virtual_v, nodes))
+            sums.append((messages.sum(0), weights.sum(0)))
+
+            # 3. From nodes to virtual nodes.
+            pairs = k * _at_nodes(virtual_q * edge_in, nodes)
+            messages, weights = self._weighed(pairs, v)
+            messages = _in_graphs(messages, nodes, batch.partition)
+            weights = _in_graphs(weights, nodes, batch.partition)
+            carried = carried._replace(virtual=self._divide(messages, weights))
+
         messages, weights = sums[0]
-        for more, heavier in sums[1:]:
-            messages = messages + more
-            weights = weights + heavier
+        for more_messages, more_weights in sums[1:]:
+            messages = messages + more_messages
+            weights = weights + more_weights
         return self._divide(messages, weights), carried
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, scaled, keys and values: (…, d) each."""
-        return self.query(x) / math.sqrt(x.shape[-1] / self.heads), self.key(x), self.value(x)
+        """Return scaled queries, keys and values: (…, d) each."""
+        root = math.sqrt(x.shape[-1] / self.heads)
+        return self.query(x) / root, self.key(x), self.value(x)
 
     def _along(
-        self, edges: Edges, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """Sums at the targets of some edges: messages (N, d) and weights (N, H).
+        self,
+        edges: Edges,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        features: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return sums at the targets of some edges: messages (N, d) and weights (N, H).
 
         ``features``, in the form of the edges, are None where all have the same: then the queries hold them.
         """
         pairs = edges.at_source(k) * edges.at_target(q)
-        weighed = self._weighed(pairs if features is None else pairs * features, edges.at_source(v))
-        return tuple(edges.sum_at_target(values) for values in weighed)
+        if features is not None:
+            pairs = pairs * features
+        messages, weights = self._weighed(pairs, edges.at_source(v))
+        return edges.sum_at_target(messages), edges.sum_at_target(weights)
 
     def _weighed(self, pairs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Messages (…, d) and weights (…, H) of edges from their products of queries and keys, and values."""
-        weight = self._by_head(pairs).sum(-1).clamp(-self.clamp, self.clamp).exp()
-        kept = nn.functional.dropout(weight, self.dropout, self.training)
-        return (self._by_head(values) * kept[..., None]).flatten(-2), weight
+        """Return messages (…, d) and weights (…, H) of edges from products of queries and keys, and values."""
+        scores = self._by_head(pairs).sum(-1)
+        weight = scores.clamp(-self.clamp, self.clamp).exp()
+        remaining = nn.functional.dropout(weight, self.dropout, self.training)
+        messages = self._by_head(values) * remaining[..., None]
+        return messages.flatten(-2), weight
 
     def _by_head(self, x: Tensor) -> Tensor:
         """(…, d) → (…, H, s)."""
@@ -257,7 +291,7 @@ def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
 def _in_graphs(values: Tensor, nodes: EdgeList, partition: Partition | None) -> Tensor:
     """Sum over the nodes of each graph: (V, N, d) → (V, G, d)."""
     if nodes.num_nodes == 1:
-        own = values.sum(1, keepdim=True)
-        return own if partition is None else partition.total(own)
+        total = values.sum(1, keepdim=True)
+        return total if partition is None else partition.total(total)
     sums = nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
     return sums.view(nodes.num_nodes, len(values), -1).transpose(0, 1)

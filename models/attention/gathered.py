@@ -15,7 +15,8 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
     missing = indices < 0
-    weights = torch.softmax((scores * scale).masked_fill_(missing, -torch.inf), -1)
+    scaled = (scores * scale).masked_fill_(missing, -torch.inf)
+    weights = torch.softmax(scaled, -1)
     weights.masked_fill_(missing, 0)  # also clears the NaN of rows without any key
     used = weights if keep is None else weights * keep
     out = values.new_empty((*indices.shape[:2], values.shape[2]))
@@ -25,24 +26,39 @@ def forward(
 
 
 def backward(
-    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor, weights: Tensor,
-    keep: Tensor | None, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    weights: Tensor,
+    keep: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.backward`.
 
     ``index_add_`` has a fixed order on a GPU only under ``torch.use_deterministic_algorithms``.
     """
     grad_queries = torch.empty_like(queries)
-    grad_keys, grad_values = (torch.zeros_like(rows).flatten(0, 1) for rows in (keys, values))
+    grad_keys = torch.zeros_like(keys).flatten(0, 1)
+    grad_values = torch.zeros_like(values).flatten(0, 1)
     used = weights if keep is None else weights * keep
-    for part, chosen in _parts(indices, keys.shape[1], max(queries.shape[2], values.shape[2])):
+    widest = max(queries.shape[2], values.shape[2])
+    for part, chosen in _parts(indices, keys.shape[1], widest):
+        # 1. Values: the output's gradient by the weights after dropout.
         weight = weights[:, part]
         of_out = grad[:, part, None]
-        grad_values.index_add_(0, chosen.flatten(), (used[:, part, :, None] * of_out).flatten(0, 2))
+        of_values = used[:, part, :, None] * of_out
+        grad_values.index_add_(0, chosen.flatten(), of_values.flatten(0, 2))
+
+        # 2. Through the softmax to the scores.
         grad_weight = (_gather(values, chosen) * of_out).sum(-1)
         if keep is not None:
             grad_weight *= keep[:, part]
-        grad_score = weight * (grad_weight - (grad_weight * weight).sum(-1, keepdim=True)) * scale
+        mean = (grad_weight * weight).sum(-1, keepdim=True)
+        grad_score = weight * (grad_weight - mean) * scale
+
+        # 3. Queries and keys: each other by the slopes.
         grad_queries[:, part] = _weighted_sum(grad_score, keys, chosen)
         of_keys = grad_score[..., None] * queries[:, part, None]
         grad_keys.index_add_(0, chosen.flatten(), of_keys.flatten(0, 2))
@@ -64,12 +80,15 @@ def differentiable(
     heads = torch.arange(len(indices), device=indices.device)[:, None, None]
     missing = indices < 0
     rows = indices.clamp_min(0).long()
-    scores = (queries[:, :, None] * keys[heads, rows]).sum(-1) * scale
+    products = queries[:, :, None] * keys[heads, rows]
+    scores = products.sum(-1) * scale
     # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
     silent = missing & ~missing.all(-1, keepdim=True)
-    weights = scores.masked_fill(silent, -torch.inf).softmax(-1).masked_fill(missing, 0)
+    weights = scores.masked_fill(silent, -torch.inf).softmax(-1)
+    weights = weights.masked_fill(missing, 0)
     used = weights if keep is None else weights * keep
-    return (used[..., None] * values[heads, rows]).sum(2), weights.detach()
+    out = (used[..., None] * values[heads, rows]).sum(2)
+    return out, weights.detach()
 
 
 def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tensor]]:
@@ -79,14 +98,16 @@ def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tens
     """
     heads, rows, k = indices.shape
     first = torch.arange(heads, device=indices.device)[:, None, None] * keys
-    step = max(1, SCRATCH // (8 * max(1, heads * k * width)))
+    bytes_a_row = 8 * max(1, heads * k * width)
+    step = max(1, SCRATCH // bytes_a_row)
     for start in range(0, rows, step):
         part = slice(start, start + step)
         yield part, indices[:, part].clamp_min(0) + first
 
 
 def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
-    return rows.flatten(0, 1).index_select(0, chosen.flatten()).view(*chosen.shape, -1)
+    gathered = rows.flatten(0, 1).index_select(0, chosen.flatten())
+    return gathered.view(*chosen.shape, -1)
 
 
 def _weighted_sum(weights: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,11 +83,12 @@ class PerformerAttention(nn.Module):
         self.heads = heads
         self.legacy_mask = legacy_mask
         features = features or max(1, int(head_dim * math.log(head_dim)))
+        directions = orthogonal_directions(features, head_dim)
         self.fast_attention: Any = nn.Module()  # named as published
-        self.fast_attention.register_buffer(
-            "projection_matrix", orthogonal_directions(features, head_dim)
-        )
-        self.to_q, self.to_k, self.to_v = (Linear(dim, inner, bias=False) for _ in range(3))
+        self.fast_attention.register_buffer("projection_matrix", directions)
+        self.to_q = Linear(dim, inner, bias=False)
+        self.to_k = Linear(dim, inner, bias=False)
+        self.to_v = Linear(dim, inner, bias=False)
         self.to_out = Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
 
@@ -96,36 +98,50 @@ class PerformerAttention(nn.Module):
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = check_nodes(x, self.to_q.weight)
-        projected = [
-            to(x).unflatten(1, (self.heads, -1)) for to in (self.to_q, self.to_k, self.to_v)
-        ]
-        attended = self._attend(projected, self.fast_attention.projection_matrix, ptr)
-        out: Tensor = self.dropout(self.to_out(attended.flatten(1).to(projected[0].dtype)))
+        by_head = (self.heads, -1)
+        queries = self.to_q(x).unflatten(1, by_head)
+        keys = self.to_k(x).unflatten(1, by_head)
+        values = self.to_v(x).unflatten(1, by_head)
+        directions = self.fast_attention.projection_matrix
+        attended = self._attend(queries, keys, values, directions, ptr)
+        joined = attended.flatten(1).to(queries.dtype)
+        out: Tensor = self.dropout(self.to_out(joined))
         return out
 
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-    def _attend(self, projected: list[Tensor], directions: Tensor, ptr: Pointers) -> Tensor:
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        directions: Tensor,
+        ptr: Pointers,
+    ) -> Tensor:
         """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
-        # Features are exponentials: in float32 at least, under autocast too.
-        dtype = torch.promote_types(projected[0].dtype, torch.float32)
-        queries, keys, values, directions = (
-            tensor.to(dtype) for tensor in (*projected, directions)
-        )
         starts = pointers(ptr, queries.shape[0])
         device = queries.device
-        most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
+        # Features are exponentials: in float32 at least, under autocast too.
+        dtype = torch.promote_types(queries.dtype, torch.float32)
+        bytes_a_row = self.heads * directions.shape[0] * dtype.itemsize
+        most = max(1, SCRATCH // bytes_a_row)
         groups = context_of(ptr).kept(tiles_of(starts, most, values.shape[2] + 1, device))
         padding = None
         if self.legacy_mask:
             sizes = torch.tensor(starts).diff()
-            padding = (sizes.max() - sizes).to(queries)
+            padding = (sizes.max() - sizes).to(device, dtype)
         with torch.autocast(device.type, enabled=False):
-            given = queries, keys, values, directions, groups, padding
-            out: Tensor = _Favor.apply(*given)  # type: ignore[no-untyped-call]
+            out: Tensor = _Favor.apply(  # type: ignore[no-untyped-call]
+                queries.to(dtype),
+                keys.to(dtype),
+                values.to(dtype),
+                directions.to(dtype),
+                groups,
+                padding,
+            )
         return out
 
 
-KEPT = 8  #: tilings that are remembered: all layers ask for the same one, recorded steps for that of a batch
+KEPT = 8  #: cached tilings: all layers ask for the same one, recorded steps for that of a batch
 ALIKE = 0.8  #: the smallest graph of a group has at least this share of the largest one's nodes
 EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
@@ -176,25 +192,33 @@ def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -
     groups = list[Group]()
     members = list[int]()
     for graph in np.argsort(-sizes, kind="stable").tolist():
-        largest = sizes[members[0]] if members else 0
-        if members and (
-            sizes[graph] < ALIKE * largest or (len(members) + 1) * (largest + each) > most
-        ):
-            groups.append(_group(members, ptr, most, device))
-            members = []
+        if members:
+            largest = sizes[members[0]]
+            smaller = sizes[graph] < ALIKE * largest
+            full = (len(members) + 1) * (largest + each) > most
+            if smaller or full:
+                groups.append(_group(members, ptr, most, device))
+                members = []
         if sizes[graph]:
             members.append(graph)
-    return (*groups, _group(members, ptr, most, device)) if members else tuple(groups)
+    if members:
+        groups.append(_group(members, ptr, most, device))
+    return tuple(groups)
 
 
 def _group(members: list[int], ptr: tuple[int, ...], most: int, device: torch.device) -> Group:
     starts = torch.tensor([[ptr[graph]] for graph in members])
     ends = torch.tensor([[ptr[graph + 1]] for graph in members])
     rows = starts + torch.arange(int((ends - starts).max()))
+    parts: Sequence[Tensor] = (rows,)
+    if len(members) == 1:
+        parts = torch.split(rows, most, 1)
     tiles = []
-    for part in torch.split(rows, most, 1) if len(members) == 1 else (rows,):
-        inside = None if bool((part < ends).all()) else (part < ends).to(device)
-        tiles.append(Tile(torch.minimum(part, ends - 1).to(device), inside))
+    for part in parts:
+        within = part < ends
+        inside = None if bool(within.all()) else within.to(device)
+        clamped = torch.minimum(part, ends - 1)
+        tiles.append(Tile(clamped.to(device), inside))
     return Group(torch.tensor(members).to(device), tuple(tiles))
 
 
@@ -207,9 +231,14 @@ class _Favor(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, projection: Tensor,
-        groups: tuple[Group, ...], padding: Tensor | None,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        projection: Tensor,
+        groups: tuple[Group, ...],
+        padding: Tensor | None,
+    ) -> Tensor:
         kernel = _Kernel(keys, values, projection, padding)
         out = torch.empty_like(values)
         tops = []
@@ -217,8 +246,9 @@ class _Favor(torch.autograd.Function):
             sums, top = kernel.sums(group)
             tops.append(top)
             for tile in group.tiles:
-                found = _times(kernel.features(queries, tile)[1], sums)
-                tile.put(out, found[..., :-1] / found[..., -1:])
+                _, features = kernel.features(queries, tile)
+                result = _times(features, sums)  # the last channel is the normaliser
+                tile.put(out, result[..., :-1] / result[..., -1:])
         ctx.save_for_backward(queries, keys, values, projection, padding, out, *tops)
         ctx.groups = groups
         return out
@@ -228,27 +258,28 @@ class _Favor(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         queries, keys, values, projection, padding, out, *tops = ctx.saved_tensors
         kernel = _Kernel(keys, values, projection, padding)
-        grad_queries, grad_keys, grad_values = (
-            torch.empty_like(t) for t in (queries, keys, values)
-        )
+        grad_queries = torch.empty_like(queries)
+        grad_keys = torch.empty_like(keys)
+        grad_values = torch.empty_like(values)
         for group, top in zip(ctx.groups, tops, strict=True):
             sums, _ = kernel.sums(group, top)
             grad_sums = torch.zeros_like(sums)
+            # 1. Through out = Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) to the sums and the queries.
             for tile in group.tiles:
                 rows, features = kernel.features(queries, tile)
                 grad_out = tile.clear(tile.take(grad))
-                grad_found = torch.cat(
-                    [grad_out, -(grad_out * tile.take(out)).sum(-1, keepdim=True)], -1
-                )
-                grad_found /= _times(features, sums[..., -1:])
-                grad_sums += _times(features.mT, grad_found)
-                tile.put(grad_queries, kernel.back(rows, features, grad_found @ sums.mT))
+                of_normaliser = -(grad_out * tile.take(out)).sum(-1, keepdim=True)
+                grad_result = torch.cat([grad_out, of_normaliser], -1)
+                grad_result /= _times(features, sums[..., -1:])
+                grad_sums += _times(features.mT, grad_result)
+                grad_features = grad_result @ sums.mT
+                tile.put(grad_queries, kernel.back(rows, features, grad_features))
+            # 2. From the sums, now whole, to keys and values.
             for tile in group.tiles:
                 rows, features = kernel.features(keys, tile, top)
                 tile.put(grad_values, _times(features, grad_sums[..., :-1]))
-                tile.put(
-                    grad_keys, kernel.back(rows, features, tile.with_one(values) @ grad_sums.mT)
-                )
+                grad_features = tile.with_one(values) @ grad_sums.mT
+                tile.put(grad_keys, kernel.back(rows, features, grad_features))
         return grad_queries, grad_keys, grad_values, None, None, None
 
 
@@ -275,26 +306,36 @@ class _Kernel:
         ``top`` are the largest exponents of the keys (B, H, 1, 1); None: each row's own, for queries.
         """
         taken, exponents = self._exponents(rows, tile)
-        top = exponents.amax(-1, keepdim=True) if top is None else top
+        if top is None:
+            top = exponents.amax(-1, keepdim=True)
         return taken, self._exp(taken, exponents, top)
 
     def sums(self, group: Group, top: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Σ φ(k) [v, 1] over each graph's nodes (B, H, m, v + 1), and its largest exponents (B, H, 1, 1)."""
-        held: tuple[Tensor, Tensor] | None = None  # exponents of the only tile
         zero = None if self.padding is None else self.padding[group.graphs, None, None, None]
+
+        # 1. The largest exponent of each graph; those of an only tile are used again below.
+        held: tuple[Tensor, Tensor] | None = None
         if top is None:
             for tile in group.tiles:
                 held = self._exponents(self.keys, tile)
-                here = held[1].amax((-2, -1), keepdim=True)
-                top = here if top is None else torch.maximum(top, here)
+                highest = held[1].amax((-2, -1), keepdim=True)
+                top = highest if top is None else torch.maximum(top, highest)
             assert top is not None
             if zero is not None:  # a zero key has the exponent 0
                 top = torch.where(zero > 0, top.clamp(min=0), top)
-        held = held if len(group.tiles) == 1 else None
+        if len(group.tiles) > 1:
+            held = None
+
+        # 2. The sums, tile by tile in one order.
         total: Tensor | None = None
         for tile in group.tiles:
-            features = self._exp(*held, top) if held else self.features(self.keys, tile, top)[1]
-            part = _times(features.mT, tile.clear(tile.with_one(self.values)))
+            if held is None:
+                _, features = self.features(self.keys, tile, top)
+            else:
+                features = self._exp(*held, top)
+            values = tile.clear(tile.with_one(self.values))
+            part = _times(features.mT, values)
             total = part if total is None else total.add_(part)
         assert total is not None
         if zero is not None:
@@ -304,8 +345,9 @@ class _Kernel:
     def back(self, rows: Tensor, features: Tensor, grad: Tensor) -> Tensor:
         """Gradient of ``rows`` (B, H, W, d) by that of their features (B, H, W, m), which is overwritten."""
         grad *= features
-        found: Tensor = grad @ self.directions - rows * (grad.sum(-1, keepdim=True) * self.scale**2)
-        return found
+        of_length = grad.sum(-1, keepdim=True) * self.scale**2
+        of_rows: Tensor = grad @ self.directions - rows * of_length
+        return of_rows
 
     def _exponents(self, rows: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
         """Rows (B, H, W, d) and w·x of each direction (B, H, W, m)."""

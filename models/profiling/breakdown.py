@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 NODES = 10**4.5  #: of the paper's figure
 PATIENCE = 120.0  #: seconds that one run may take: full attention on two busy cores takes more than a minute
 METHODS = ("full", "naive", "auto")  #: full attention, the paper's k-MIP attention, and ours
-FUSED = (
-    "fused"  #: softmax and weighted sum in one kernel; of ``sdpa`` and ``flash`` the scores, too
-)
+#: Softmax and weighted sum in one kernel; of ``sdpa`` and ``flash`` the scores, too.
+FUSED = "fused"
 STAGES = ("projections", "search", "scores", "softmax", "weighted sum", FUSED, "backward")
 FORWARD = "forward"  #: of the paper, whose table has the two passes
 LABELS = {
@@ -98,10 +97,8 @@ def stages_of(method: Method, work: Workload, chunk: int, *, training: bool) -> 
     projected.
     """
     inputs = work.queries.detach().requires_grad_(training)
-    weights = [
-        matrix.to(inputs).requires_grad_(training)
-        for matrix in projections(inputs.shape[-3], inputs.shape[-1])
-    ]
+    matrices = projections(inputs.shape[-3], inputs.shape[-1])
+    weights = [matrix.to(inputs).requires_grad_(training) for matrix in matrices]
     ones = torch.ones_like(work.values)
     clock = StageClock(inputs.device)
     if inputs.device.type == "cuda":
@@ -127,9 +124,8 @@ def stages_of(method: Method, work: Workload, chunk: int, *, training: bool) -> 
 
 def median_stages(cell: Measurement) -> dict[str, float]:
     """Return the median over the runs of each stage, in the order of :data:`STAGES`."""
-    return {
-        stage: statistics.median(cell.stages[stage]) for stage in STAGES if stage in cell.stages
-    }
+    stages = [stage for stage in STAGES if stage in cell.stages]
+    return {stage: statistics.median(cell.stages[stage]) for stage in stages}
 
 
 @styled
@@ -152,7 +148,10 @@ def draw_breakdown(
     if published:
         panels.append((f"the paper's, {paper and paper['machine']}", published))
 
-    widths = [len(bars) + (1.0 if len(bars) == 1 else 0.4) for _, bars in panels]
+    widths = []
+    for _, bars in panels:
+        room = 1.0 if len(bars) == 1 else 0.4
+        widths.append(len(bars) + room)
     heading, _, footer = title.rpartition("\n")
     figure = new_figure(5.5 + 1.3 * sum(widths), 5.6, title=heading, footer=footer)
     handles = dict[str, Any]()
@@ -170,7 +169,7 @@ def draw_breakdown(
 
 
 def _passes(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of the two passes of a row of the paper's."""
+    """Return the seconds of the two passes of a row of the paper's table."""
     return {stage: row[stage] / 1e3 for stage in (FORWARD, "backward")}
 
 
@@ -179,33 +178,41 @@ def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
     from matplotlib.ticker import EngFormatter
 
     duration = EngFormatter("s", places=1)
-    colors = dict(zip(STAGES, look().palette[: len(STAGES)], strict=True)) | {FORWARD: look().quiet}
+    colors = dict(zip(STAGES, look().palette[: len(STAGES)], strict=True))
+    colors[FORWARD] = look().quiet
     highest = max(sum(parts.values()) for parts in bars.values())
     alone = len(bars) == 1
     handles = dict[str, Any]()
-    for place, parts in enumerate(bars.values()):
+    for position, parts in enumerate(bars.values()):
         bottom = 0.0
-        beside = (
-            0.5 * ROOM * highest
-        )  # the lowest that a line of text to the right of the bar may begin
+        text_height = 0.5 * ROOM * highest  # lowest of the next line of text to the right
         for stage, height in parts.items():
             color = colors[stage]
-            style = {"color": color, "edgecolor": look().ground, "linewidth": 0.5, "width": WIDTH}
-            handles[stage] = axes.bar(place, height, bottom=bottom, **style)
+            handles[stage] = axes.bar(
+                position,
+                height,
+                bottom=bottom,
+                color=color,
+                edgecolor=look().ground,
+                linewidth=0.5,
+                width=WIDTH,
+            )
             middle = bottom + height / 2
             line = {"va": "center", "fontsize": NOTE}
             if alone:
-                beside = max(beside, middle)
+                text_height = max(text_height, middle)
                 share = height / sum(parts.values())
                 text = f"{duration(height)}, {share:.1%}"
-                axes.text(place + 0.55 * WIDTH, beside, text, color=readable(color), **line)
-                beside += ROOM * highest
+                axes.text(position + 0.55 * WIDTH, text_height, text, color=readable(color), **line)
+                text_height += ROOM * highest
             elif height > ROOM * highest:
                 shade = max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, color))
-                axes.text(place, middle, duration(height), color=shade, ha="center", **line)
+                axes.text(position, middle, duration(height), color=shade, ha="center", **line)
             bottom += height
+
         above = {"ha": "center", "va": "bottom", "fontweight": "bold"}
-        axes.text(place, bottom + 0.01 * highest, duration(bottom), **above)
+        axes.text(position, bottom + 0.01 * highest, duration(bottom), **above)
+
     names = [f"{name}\n{'k-MIP' if get_method(name).search else 'attention'}" for name in bars]
     axes.set_xticks(range(len(bars)), names, fontsize="medium")
     axes.set(xlim=(-0.55, len(bars) - 0.45 + 0.6 * alone), ylim=(0, 1.1 * highest))

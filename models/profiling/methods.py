@@ -27,12 +27,10 @@ class Shape:
     heads: int = 1
     d: int = 10  #: length of queries, keys and values
     k: int = 10  #: keys that a query attends to
-    data: str = (
-        "gaussian"  #: queries and keys: ``gaussian`` (standard normal) or ``sphere`` (of length 1)
-    )
-    graph_sizes: tuple[int, ...] | None = (
-        None  #: sizes of the graphs of a ragged batch; None: one graph
-    )
+    #: queries and keys: ``gaussian`` (standard normal) or ``sphere`` (of length 1)
+    data: str = "gaussian"
+    #: sizes of the graphs of a ragged batch; None: one graph
+    graph_sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,21 +59,25 @@ def pad(work: Workload) -> Workload:
     """Pad graphs to the largest; k is at most the size of the smallest, so that no slot stays empty."""
     sizes = torch.tensor(work.ptr).diff()
     graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
-    (queries, real), (keys, _), (values, _) = (
-        to_dense_batch(rows.transpose(0, 1), graph) for rows in work.tensors
-    )
-    queries, keys, values = (rows.transpose(1, 2).contiguous() for rows in (queries, keys, values))
-    return Workload(
-        queries, keys, values, work.ptr, min(work.k, int(sizes.min())), None if real.all() else real
-    )
+
+    def padded(rows: Tensor) -> tuple[Tensor, Tensor]:
+        dense, real = to_dense_batch(rows.transpose(0, 1), graph)
+        return dense.transpose(1, 2).contiguous(), real
+
+    queries, real = padded(work.queries)
+    keys, _ = padded(work.keys)
+    values, _ = padded(work.values)
+    k = min(work.k, int(sizes.min()))
+    return Workload(queries, keys, values, work.ptr, k, None if real.all() else real)
 
 
 def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:
     """Return inputs of n nodes on a device; with ``graph_sizes``, n is their sum."""
     generator = torch.Generator().manual_seed(seed)
-    queries, keys, values = (
-        torch.randn(shape.heads, n, shape.d, generator=generator) for _ in range(3)
-    )
+    size = (shape.heads, n, shape.d)
+    queries = torch.randn(size, generator=generator)
+    keys = torch.randn(size, generator=generator)
+    values = torch.randn(size, generator=generator)
     if shape.data == "sphere":
         queries = functional.normalize(queries, dim=-1)
         keys = functional.normalize(keys, dim=-1)
@@ -89,7 +91,8 @@ def sizes_up_to(largest: float) -> list[int]:
     >>> sizes_up_to(1e4)
     [100, 316, 1000, 3162, 10000]
     """
-    return [size for i in range(4, 19) if (size := int(10 ** (i / 2) + 1e-9)) <= largest]
+    grid = [int(10 ** (i / 2) + 1e-9) for i in range(4, 19)]
+    return [size for size in grid if size <= largest]
 
 
 Step = Callable[[Workload, int], Tensor]
@@ -169,26 +172,24 @@ def _ours(backend: str) -> Method:
 
     def search(work: Workload, _chunk: int) -> Tensor:
         queries, keys, _ = work.tensors
-        found: Tensor = topk_inner_product(
-            queries, keys, work.k, query_ptr=work.ptr, backend=backend
-        )[1]
-        return found
+        _, indices = topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)
+        return indices  # type: ignore[no-any-return]
 
-    return Method(
-        name=backend,
-        search=search,
-        fused=attend,
-        padded=False,
-        unusable=lambda device: (
-            None if backend == "auto" else get_backend(backend).unusable(device)
-        ),
-    )
+    def unusable(device: str) -> str | None:
+        if backend == "auto":
+            return None
+        reason: str | None = get_backend(backend).unusable(device)
+        return reason
+
+    return Method(name=backend, search=search, fused=attend, padded=False, unusable=unusable)
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
     """Yield inner products with all keys, −inf at padding, for as many queries as ``chunk`` allows."""
-    row = math.prod(work.queries.shape[:-2]) * work.keys.shape[-2] * work.queries.element_size()
-    for queries in torch.split(work.queries, max(1, chunk // max(1, row * copies)), -2):
+    scores_a_query = math.prod(work.queries.shape[:-2]) * work.keys.shape[-2]
+    bytes_a_query = scores_a_query * work.queries.element_size() * copies
+    step = max(1, chunk // max(1, bytes_a_query))
+    for queries in torch.split(work.queries, step, -2):
         scores = queries @ work.keys.mT
         if work.real is not None:
             scores.masked_fill_(~work.real[:, None, None], -torch.inf)
@@ -225,9 +226,11 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
 
     with contextlib.redirect_stdout(sys.stderr):
         lazy = lazy_tensor()
-        scores = (lazy(work.queries[..., :, None, :]) * lazy(work.keys[..., None, :, :])).sum(-1)
-        found: Tensor = (-scores).argKmin(work.k, dim=3)
-    return found
+        queries = lazy(work.queries[..., :, None, :])
+        keys = lazy(work.keys[..., None, :, :])
+        scores = (queries * keys).sum(-1)
+        indices: Tensor = (-scores).argKmin(work.k, dim=3)
+    return indices
 
 
 def attend_gathered(
@@ -237,19 +240,22 @@ def attend_gathered(
     queries, keys, values = work.tensors
     step = queries.shape[-2]
     if not torch.is_grad_enabled():
-        bytes_a_row = 4 * math.prod(indices.shape[:-2]) * indices.shape[-1] * 2 * values.shape[-1]
+        pairs_a_row = math.prod(indices.shape[:-2]) * indices.shape[-1]
+        bytes_a_row = 4 * pairs_a_row * 2 * values.shape[-1]
         step = max(1, chunk // bytes_a_row)
+    root = math.sqrt(queries.shape[-1])
+
     parts = []
-    for rows, chosen in zip(
-        torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True
-    ):
-        near = _chosen(keys, chosen)  # (…, k, d)
-        scores = (rows.unsqueeze(-2) * near).sum(-1) / math.sqrt(queries.shape[-1])
+    blocks = zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True)
+    for rows, chosen in blocks:
+        chosen_keys = _chosen(keys, chosen)  # (…, k, d)
+        scores = (rows.unsqueeze(-2) * chosen_keys).sum(-1) / root
         ended("scores")
         weights = scores.softmax(-1)
         ended("softmax")
-        theirs = _chosen(values, chosen)  # (…, k, v)
-        parts.append((weights.unsqueeze(-1) * theirs).sum(-2))
+        chosen_values = _chosen(values, chosen)  # (…, k, v)
+        weighted = weights.unsqueeze(-1) * chosen_values
+        parts.append(weighted.sum(-2))
         ended("weighted sum")
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
 
@@ -257,8 +263,9 @@ def attend_gathered(
 def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
     """Gather rows as in the paper's code."""
     shape = (*indices.shape, rows.shape[-1])
-    every = rows.unsqueeze(-2).expand(*rows.shape[:-1], *shape[-2:])
-    return torch.gather(every, -3, indices.unsqueeze(-1).expand(shape))
+    repeated = rows.unsqueeze(-2).expand(*rows.shape[:-1], *shape[-2:])
+    channels = indices.unsqueeze(-1).expand(shape)
+    return torch.gather(repeated, -3, channels)
 
 
 def _sdpa(work: Workload, _chunk: int, _ended: Ended) -> Tensor:

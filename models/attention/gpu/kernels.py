@@ -22,26 +22,41 @@ import triton.language as tl
 
 @triton.jit
 def _pairs(indices, row, rows, k, BK: tl.constexpr):
-    """Pairs of these rows (BQ, BK), whether they are in the tensor, their keys and whether there is one."""
+    """Pairs of these rows (BQ, BK), True where in the tensor, their keys, True where there is one."""
     slot = tl.arange(0, BK)
-    pair = (tl.program_id(1).to(tl.int64) * rows + row)[:, None] * k + slot[None, :]
+    flat = tl.program_id(1).to(tl.int64) * rows + row
+    pair = flat[:, None] * k + slot[None, :]
     inside = (row < rows)[:, None] & (slot < k)[None, :]
     key = tl.load(indices + pair, inside, -1)
     return pair, inside, key.to(tl.int64), key >= 0
 
 
 @triton.jit
-def _gather(of_head, key, stride, there, channel, width):
+def _gather(of_head, key, stride, has_key, channel, width):
     """Some channels of the chosen rows: (BQ, BK, BC); zero where there is no key."""
-    place = of_head + key[:, :, None] * stride + channel[None, None, :]
-    return tl.load(place, there[:, :, None] & (channel < width)[None, None, :], 0.0)
+    address = of_head + key[:, :, None] * stride + channel[None, None, :]
+    inside = has_key[:, :, None] & (channel < width)[None, None, :]
+    return tl.load(address, inside, 0.0)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def attend_rows(
-    scores, indices, keep, values, value_head, value_row, weights, out, rows, k, width, scale,
-    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
+    scores,
+    indices,
+    keep,
+    values,
+    value_head,
+    value_row,
+    weights,
+    out,
+    rows,
+    k,
+    width,
+    scale,
+    BQ: tl.constexpr,
+    BK: tl.constexpr,
+    BC: tl.constexpr,
+):
     """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
 
     ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0 where dropped, or None) are
@@ -50,33 +65,62 @@ def attend_rows(
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
-    pair, inside, key, there = _pairs(indices, row, rows, k, BK)
-    score = tl.where(there, tl.load(scores + pair, inside, 0.0), float("-inf"))
+    pair, inside, key, has_key = _pairs(indices, row, rows, k, BK)
+
+    # 1. Softmax about the largest score; 0 in its stead for a row without keys, where −inf − −inf is NaN.
+    score = tl.load(scores + pair, inside, 0.0)
+    score = tl.where(has_key, score, float("-inf"))
     largest = tl.max(score, 1)
-    score = (score - tl.where(largest == float("-inf"), 0.0, largest)[:, None]) * scale
-    weight = tl.where(there, tl.exp(score), 0.0)
+    shift = tl.where(largest == float("-inf"), 0.0, largest)
+    score = (score - shift[:, None]) * scale
+    weight = tl.where(has_key, tl.exp(score), 0.0)
     total = tl.sum(weight, 1)
     # Rounded as on the CPU: the weight of an only key is 1, not nearly.
-    weight = tl.div_rn(weight, tl.broadcast_to(tl.where(total > 0, total, 1.0)[:, None], [BQ, BK]))
+    divisor = tl.where(total > 0, total, 1.0)
+    weight = tl.div_rn(weight, tl.broadcast_to(divisor[:, None], [BQ, BK]))
     tl.store(weights + pair, weight, inside)
+
+    # 2. Dropout after the softmax: the stored weights are those before it.
     if keep is not None:
-        weight = tl.where(tl.load(keep + pair, inside, 0) != 0, weight, 0.0)
+        kept = tl.load(keep + pair, inside, 0) != 0
+        weight = tl.where(kept, weight, 0.0)
+
+    # 3. Weighted sum of the values, BC channels at a time: (BQ, BK, BC) numbers stay in registers.
+    of_head = values + head * value_head
     for first in range(0, width, BC):
         channel = first + tl.arange(0, BC)
-        value = _gather(values + head * value_head, key, value_row, there, channel, width)
-        place = out + (head * rows + row)[:, None] * width + channel[None, :]
-        tl.store(
-            place,
-            tl.sum(weight[:, :, None] * value, 1),
-            (row < rows)[:, None] & (channel < width)[None, :],
-        )
+        value = _gather(of_head, key, value_row, has_key, channel, width)
+        result = tl.sum(weight[:, :, None] * value, 1)
+        address = out + (head * rows + row)[:, None] * width + channel[None, :]
+        written = (row < rows)[:, None] & (channel < width)[None, :]
+        tl.store(address, result, written)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def slope_rows(
-    grad, grad_head, grad_row, keys, key_head, key_row, values, value_head, value_row, indices, weights, keep,
-    slopes, grad_queries, rows, k, dim, width, scale, BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
+    grad,
+    grad_head,
+    grad_row,
+    keys,
+    key_head,
+    key_row,
+    values,
+    value_head,
+    value_row,
+    indices,
+    weights,
+    keep,
+    slopes,
+    grad_queries,
+    rows,
+    k,
+    dim,
+    width,
+    scale,
+    BQ: tl.constexpr,
+    BK: tl.constexpr,
+    BC: tl.constexpr,
+):
     """Derivatives of the scores, and of the queries; program (tile of queries, head).
 
     ``grad`` (H, rows, width) is that of the output, ``keys`` are (H, M, dim), the others as
@@ -85,43 +129,73 @@ def slope_rows(
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
-    pair, inside, key, there = _pairs(indices, row, rows, k, BK)
+    pair, inside, key, has_key = _pairs(indices, row, rows, k, BK)
+
+    # 1. Gradient of each weight: value · output gradient.
     of_weight = tl.zeros((BQ, BK), tl.float32)
+    of_head = values + head * value_head
     for first in range(0, width, BC):
         channel = first + tl.arange(0, BC)
-        value = _gather(values + head * value_head, key, value_row, there, channel, width)
-        place = grad + head * grad_head + row[:, None] * grad_row + channel[None, :]
-        gradient = tl.load(place, (row < rows)[:, None] & (channel < width)[None, :], 0.0)
+        value = _gather(of_head, key, value_row, has_key, channel, width)
+        address = grad + head * grad_head + row[:, None] * grad_row + channel[None, :]
+        read = (row < rows)[:, None] & (channel < width)[None, :]
+        gradient = tl.load(address, read, 0.0)
         of_weight += tl.sum(value * gradient[:, None, :], 2)
     if keep is not None:
-        of_weight = tl.where(tl.load(keep + pair, inside, 0) != 0, of_weight, 0.0)
+        kept = tl.load(keep + pair, inside, 0) != 0
+        of_weight = tl.where(kept, of_weight, 0.0)
+
+    # 2. Through the softmax: weight · (gradient − its mean under the weights).
     weight = tl.load(weights + pair, inside, 0.0)
-    slope = weight * (of_weight - tl.sum(of_weight * weight, 1)[:, None]) * scale
+    mean = tl.sum(of_weight * weight, 1)
+    slope = weight * (of_weight - mean[:, None]) * scale
     tl.store(slopes + pair, slope, inside)
+
+    # 3. Gradient of the queries: the keys weighted by the slopes.
+    of_head = keys + head * key_head
     for first in range(0, dim, BC):
         channel = first + tl.arange(0, BC)
-        chosen = _gather(keys + head * key_head, key, key_row, there, channel, dim)
-        place = grad_queries + (head * rows + row)[:, None] * dim + channel[None, :]
-        tl.store(
-            place,
-            tl.sum(slope[:, :, None] * chosen, 1),
-            (row < rows)[:, None] & (channel < dim)[None, :],
-        )
+        chosen = _gather(of_head, key, key_row, has_key, channel, dim)
+        result = tl.sum(slope[:, :, None] * chosen, 1)
+        address = grad_queries + (head * rows + row)[:, None] * dim + channel[None, :]
+        written = (row < rows)[:, None] & (channel < dim)[None, :]
+        tl.store(address, result, written)
 
 
 @triton.jit
 def _rows(source, row, stride, live, channel, width):
     """Some channels of some rows: (BP, BC); zero where there is none."""
-    place = source + row[:, None] * stride + channel[None, :]
-    return tl.load(place, live[:, None] & (channel < width)[None, :], 0.0)
+    address = source + row[:, None] * stride + channel[None, :]
+    inside = live[:, None] & (channel < width)[None, :]
+    return tl.load(address, inside, 0.0)
 
 
 @triton.jit(do_not_specialize=["rows", "keys", "all_keys"])
 def sum_segments(
-    order, cuts, start, slopes, queries, query_head, query_row, weights, keep, grad, grad_head, grad_row,
-    grad_keys, grad_values, rows, k, keys, all_keys, dim, width, SEGMENT: tl.constexpr, BP: tl.constexpr,
+    order,
+    cuts,
+    start,
+    slopes,
+    queries,
+    query_head,
+    query_row,
+    weights,
+    keep,
+    grad,
+    grad_head,
+    grad_row,
+    grad_keys,
+    grad_values,
+    rows,
+    k,
+    keys,
+    all_keys,
+    dim,
+    width,
+    SEGMENT: tl.constexpr,
+    BP: tl.constexpr,
     BC: tl.constexpr,
-):  # fmt: skip
+):
     """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
 
     ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as :func:`slope_rows`
@@ -130,41 +204,51 @@ def sum_segments(
     """
     # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut on.
     segment = tl.program_id(0).to(tl.int64)
-    own = segment < all_keys
+    is_first = segment < all_keys
     cut = (segment - all_keys + 1) * SEGMENT
     key = tl.load(cuts + segment - all_keys + 1, segment >= all_keys, 0).to(tl.int64)
-    key = tl.where(own, segment, key)
-    first = tl.where(own, tl.load(start + key), cut)
+    key = tl.where(is_first, segment, key)
+    first = tl.where(is_first, tl.load(start + key), cut)
     # No key: nothing begins here.
     last = tl.load(start + key + 1, key < all_keys, 0)
-    last = tl.minimum(last, (first // SEGMENT + 1) * SEGMENT)
+    next_cut = (first // SEGMENT + 1) * SEGMENT
+    last = tl.minimum(last, next_cut)
     head = key // keys
     channel = tl.program_id(1) * BC + tl.arange(0, BC)
+
     # 2. Add BP pairs side by side, always in the same order, then across.
     of_key = tl.zeros((BP, BC), tl.float32)
     of_value = tl.zeros((BP, BC), tl.float32)
+    head_queries = queries + head * query_head
+    head_grad = grad + head * grad_head
     for begin in range(first, last, BP):
-        place = begin + tl.arange(0, BP)
-        live = place < last
-        pair = tl.load(order + place, live, 0)
+        position = begin + tl.arange(0, BP)
+        live = position < last
+        pair = tl.load(order + position, live, 0)
         slope = tl.load(slopes + pair, live, 0.0)
         weight = tl.load(weights + pair, live, 0.0)
         if keep is not None:
-            weight = tl.where(tl.load(keep + pair, live, 0) != 0, weight, 0.0)
+            kept = tl.load(keep + pair, live, 0) != 0
+            weight = tl.where(kept, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
-        of_key += slope[:, None] * _rows(
-            queries + head * query_head, row, query_row, live, channel, dim
-        )
-        of_value += weight[:, None] * _rows(
-            grad + head * grad_head, row, grad_row, live, channel, width
-        )
+        query = _rows(head_queries, row, query_row, live, channel, dim)
+        of_key += slope[:, None] * query
+        gradient = _rows(head_grad, row, grad_row, live, channel, width)
+        of_value += weight[:, None] * gradient
     tl.store(grad_keys + segment * dim + channel, tl.sum(of_key, 0), channel < dim)
     tl.store(grad_values + segment * width + channel, tl.sum(of_value, 0), channel < width)
 
 
 @triton.jit(do_not_specialize=["all_keys"])
 def add_segments(
-    cuts, start, sums, all_keys, width, SEGMENT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr
+    cuts,
+    start,
+    sums,
+    all_keys,
+    width,
+    SEGMENT: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
 ):
     """Add a list's later segments to its first; program (segment after the keys', channels).
 
@@ -181,7 +265,9 @@ def add_segments(
         later = (last - 1 - cut) // SEGMENT + 1
         total = tl.zeros((BP, BC), tl.float32)
         for begin in range(0, later, BP):
-            each = begin + tl.arange(0, BP)
-            total += _rows(sums, all_keys + number + each, width, each < later, channel, width)
-        own = sums + key * width + channel
-        tl.store(own, tl.load(own, channel < width, 0.0) + tl.sum(total, 0), channel < width)
+            offset = begin + tl.arange(0, BP)
+            segment = all_keys + number + offset
+            total += _rows(sums, segment, width, offset < later, channel, width)
+        address = sums + key * width + channel
+        before = tl.load(address, channel < width, 0.0)
+        tl.store(address, before + tl.sum(total, 0), channel < width)

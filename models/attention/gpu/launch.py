@@ -18,13 +18,13 @@ from kmip_data.models.attention.gpu.kernels import (
     sum_segments,
 )
 
-SEGMENT = 512  #: pairs that one program sums at most: the work of a key that many queries chose is divided
-_ROWS, _CHANNELS, _GATHERED = (
-    16,
-    16,
-    2048,
-)  #: most queries, channels and gathered numbers of a program
-_PAIRS = 16  #: that are added side by side, and then up
+SEGMENT = (
+    512  #: most pairs that one program sums: the work of a key that many queries chose is divided
+)
+_ROWS = 16  # most queries of a program
+_CHANNELS = 16  # most channels
+_GATHERED = 2048  # most gathered numbers
+_PAIRS = 16  # pairs that are added side by side, and then up
 # Products and sums are not contracted: what the interpreter computes is what a GPU does.
 _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
 
@@ -38,45 +38,76 @@ def forward(
     weights = values.new_empty(indices.shape)
     if indices.numel():
         sizes = _tile(k, values.shape[2])
+        grid = (triton.cdiv(rows, sizes["BQ"]), heads)
         with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
-            attend_rows[(triton.cdiv(rows, sizes["BQ"]), heads)](
-                scores.contiguous(), indices.contiguous(), _bytes(keep), *_rows(values), weights,
-                out, rows, k, values.shape[2], scale, **sizes,
-            )  # fmt: skip
+            attend_rows[grid](
+                scores.contiguous(),
+                indices.contiguous(),
+                _bytes(keep),
+                *_rows(values),
+                weights,
+                out,
+                rows,
+                k,
+                values.shape[2],
+                scale,
+                **sizes,
+            )
     return out, weights
 
 
 def backward(
-    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor, weights: Tensor,
-    keep: Tensor | None, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    weights: Tensor,
+    keep: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.backward`."""
-    (heads, rows, k), (_, many, dim), width = indices.shape, keys.shape, values.shape[2]
+    heads, rows, k = indices.shape
+    _, many, dim = keys.shape
+    width = values.shape[2]
     if not indices.numel() or not many:
         return (
             queries.new_zeros(queries.shape),
             keys.new_zeros(keys.shape),
             values.new_zeros(values.shape),
         )
+
     indices = indices.contiguous()
     slopes = torch.empty_like(weights)
     grad_queries = queries.new_empty(heads, rows, dim)
     sizes = _tile(k, max(dim, width))
+    grid = (triton.cdiv(rows, sizes["BQ"]), heads)
     with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
-        slope_rows[(triton.cdiv(rows, sizes["BQ"]), heads)](
-            *_rows(grad), *_rows(keys), *_rows(values), indices, weights, _bytes(keep), slopes,
-            grad_queries, rows, k, dim, width, scale, **sizes,
-        )  # fmt: skip
-        grad_keys, grad_values = _by_key(
-            transpose(indices, many, SEGMENT), many, slopes, queries, weights, keep, grad
+        slope_rows[grid](
+            *_rows(grad),
+            *_rows(keys),
+            *_rows(values),
+            indices,
+            weights,
+            _bytes(keep),
+            slopes,
+            grad_queries,
+            rows,
+            k,
+            dim,
+            width,
+            scale,
+            **sizes,
         )
+        pairs = transpose(indices, many, SEGMENT)
+        grad_keys, grad_values = _by_key(pairs, many, slopes, queries, weights, keep, grad)
     return grad_queries, grad_keys, grad_values
 
 
 def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
     """Sort the P pairs by their keys: contiguous indices (H, N, k), −1: none, of ``keys`` M of a head.
 
-    Gives the pairs by key (P,), those of a key rising, and last those without one; the key at each multiple
+    Return the pairs by key (P,), those of a key rising, and last those without one; the key at each multiple
     of ``segment`` in that order, H · M: none; and where the list of each key begins, and the last one ends
     (H · M + 1,).
     """
@@ -84,42 +115,68 @@ def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor,
     # 32-bit numbers are sorted by their digits in half the passes.
     kind = torch.int32 if all_keys < 2**31 - 1 else torch.int64
     number = torch.arange(all_keys + 1, dtype=kind, device=indices.device)
-    key = (
-        torch.where(indices < 0, all_keys, indices + number[:-1:keys, None, None])
-        .to(kind)
-        .flatten()
-    )
-    key, order = key.sort(stable=True)
+    first_of_head = number[:-1:keys, None, None]
+    key = torch.where(indices < 0, all_keys, indices + first_of_head)
+    key, order = key.to(kind).flatten().sort(stable=True)
     return order, key[::segment].contiguous(), torch.searchsorted(key, number)
 
 
 def _by_key(
-    pairs: tuple[Tensor, Tensor, Tensor], keys: int, slopes: Tensor, queries: Tensor, weights: Tensor,
-    keep: Tensor | None, grad: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Σ slope · query and Σ weight · gradient over the pairs of each key: (H, M, d) and (H, M, v)."""
-    (heads, rows, k), dim, width = slopes.shape, queries.shape[2], grad.shape[2]
+    pairs: tuple[Tensor, Tensor, Tensor],
+    keys: int,
+    slopes: Tensor,
+    queries: Tensor,
+    weights: Tensor,
+    keep: Tensor | None,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return Σ slope · query and Σ weight · gradient of each key's pairs: (H, M, d) and (H, M, v)."""
+    heads, rows, k = slopes.shape
+    dim = queries.shape[2]
+    width = grad.shape[2]
     all_keys = heads * keys
     later = (slopes.numel() - 1) // SEGMENT
-    sums = [source.new_empty(all_keys + later, source.shape[2]) for source in (queries, grad)]
+    of_keys = queries.new_empty(all_keys + later, dim)
+    of_values = grad.new_empty(all_keys + later, width)
+
+    # 1. Sum every segment: the first of each key's list, then those that begin at a cut.
     sizes = _segment_sizes(max(dim, width))
     blocks = triton.cdiv(max(dim, width), sizes["BC"])
     sum_segments[(all_keys + later, blocks)](
-        *pairs, slopes, *_rows(queries), weights, _bytes(keep), *_rows(grad), *sums, rows, k, keys,
-        all_keys, dim, width, **sizes,
-    )  # fmt: skip
-    for each in sums if later else ():
-        add_segments[(later, blocks)](*pairs[1:], each, all_keys, each.shape[1], **sizes)
-    of_keys, of_values = (each[:all_keys].view(heads, keys, each.shape[1]) for each in sums)
-    return of_keys, of_values
+        *pairs,
+        slopes,
+        *_rows(queries),
+        weights,
+        _bytes(keep),
+        *_rows(grad),
+        of_keys,
+        of_values,
+        rows,
+        k,
+        keys,
+        all_keys,
+        dim,
+        width,
+        **sizes,
+    )
+
+    # 2. Add the later segments of a list to its first, in one order.
+    if later:
+        _, cuts, start = pairs
+        for sums in (of_keys, of_values):
+            add_segments[(later, blocks)](cuts, start, sums, all_keys, sums.shape[1], **sizes)
+    return (
+        of_keys[:all_keys].view(heads, keys, dim),
+        of_values[:all_keys].view(heads, keys, width),
+    )
 
 
 def _tile(k: int, width: int) -> dict[str, Any]:
     """Compile-time sizes of a program that has k keys of each query, ``width`` channels of each key."""
-    places = max(2, triton.next_power_of_2(k))
-    channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _GATHERED // places))
-    rows = max(1, min(_ROWS, _GATHERED // (places * channels)))
-    return {"BQ": rows, "BK": places, "BC": channels, "num_warps": 4, **_OPTIONS}
+    slots = max(2, triton.next_power_of_2(k))
+    channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _GATHERED // slots))
+    rows = max(1, min(_ROWS, _GATHERED // (slots * channels)))
+    return {"BQ": rows, "BK": slots, "BC": channels, "num_warps": 4, **_OPTIONS}
 
 
 def _segment_sizes(width: int) -> dict[str, Any]:
