@@ -29,7 +29,9 @@ class Params(Strict):
     of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 
     limit: int | None = Field(
-        default=None, ge=1, description="build only N records, spread evenly over all"
+        default=None,
+        ge=1,
+        description="build only N records, spread evenly over all",
     )
 
     def choose(self, total: int) -> Sequence[int]:
@@ -53,7 +55,10 @@ class SplitParams(Strict):
 
     split: str = Field(default="upstream", description="rule")
     split_seed: int = Field(
-        default=0, ge=0, le=2**32 - 1, description="seed of the rule, where it draws"
+        default=0,
+        ge=0,
+        le=2**32 - 1,
+        description="seed of the rule, where it draws",
     )
 
     @model_validator(mode="after")
@@ -201,7 +206,12 @@ class Pipeline(ABC, Generic[P, S]):
             )
         name = self.manifest.pipeline.rpartition(".")[2]
         generator = importlib.import_module(f"kmip_data.pipelines.samples.{name}")
-        generator.write_sample(folder, limit=limit, seed=seed, **self.sample_arguments)
+        generator.write_sample(
+            folder,
+            limit=limit,
+            seed=seed,
+            **self.sample_arguments,
+        )
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters with what is read from the files, where a recipe reads some."""
@@ -341,7 +351,10 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
         what = f"Parameters of {dataset!r} are not valid."
         expected = ", ".join(model.model_fields) if unknown else None
         raise UsageError(
-            what, expected=expected, found="; ".join(faults), next=f"kmip-data info {dataset}"
+            what,
+            expected=expected,
+            found="; ".join(faults),
+            next=f"kmip-data info {dataset}",
         ) from error
 
 

@@ -91,7 +91,13 @@ def build_dataset(
                     )
                 raise
         try:
-            _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
+            _add_split(
+                build,
+                pipeline,
+                split_params,
+                raw.path if raw else None,
+                quiet=chosen.quiet,
+            )
         except RawNeededError:
             from kmip_data.pipelines.raw.obtain import obtain_raw
 
@@ -102,7 +108,13 @@ def build_dataset(
                 what = f"{build.path} was not built from the raw files in {raw.path}."
                 again = f"kmip-data build {name} --archive PATH (the archive it was built from)"
                 raise UsageError(what, next=again) from None
-            _add_split(build, pipeline, split_params, raw.path, quiet=chosen.quiet)
+            _add_split(
+                build,
+                pipeline,
+                split_params,
+                raw.path,
+                quiet=chosen.quiet,
+            )
     return build
 
 
@@ -156,7 +168,12 @@ def ensure_split(
 
 
 def _find(
-    pipeline: Pipeline[Any, Any], params: Params, home: Home, *, sample: bool, options: BuildOptions
+    pipeline: Pipeline[Any, Any],
+    params: Params,
+    home: Home,
+    *,
+    sample: bool,
+    options: BuildOptions,
 ) -> Build | None:
     """Return the matching finished build, if it can be found without the raw files."""
     wanted = {**params.model_dump(mode="json"), "compression": options.compression}
@@ -280,7 +297,13 @@ def build_own(
     require_extra(pipeline.extra, recipe)
     home = home or Home.locate()
     with signals.terminable():
-        raw, new = pipeline.bring(given, params, home, offline=chosen.offline, quiet=chosen.quiet)
+        raw, new = pipeline.bring(
+            given,
+            params,
+            home,
+            offline=chosen.offline,
+            quiet=chosen.quiet,
+        )
         try:
             params = pipeline.resolve(params, raw)
             build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)

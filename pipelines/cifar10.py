@@ -53,7 +53,13 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
         columns = (features, similarity, label)
         most = self.manifest.max_nodes
         pos = View(attribute="pos", source="node/x", start=3, stop=5)
-        return Schema(columns=columns, views=(pos,), edges="index", max_nodes=most, key_length=16)
+        return Schema(
+            columns=columns,
+            views=(pos,),
+            edges="index",
+            max_nodes=most,
+            key_length=16,
+        )
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Cut the file, which must be read as a whole, into arrays that workers map."""
@@ -137,7 +143,11 @@ def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any
 
 
 def _array(
-    graph: Mapping[str, Any], name: str, kinds: str, shape: Sequence[int | None] | None, where: str
+    graph: Mapping[str, Any],
+    name: str,
+    kinds: str,
+    shape: Sequence[int | None] | None,
+    where: str,
 ) -> NDArray[Any]:
     """Return an array of a graph with one of the ``kinds`` of dtype and the shape (``None``: any)."""
     value = graph.get(name)

@@ -50,10 +50,20 @@ class Task(NamedTuple):
 
 TASKS: Final = {
     "ecc": Task(0, 3, "edges", "largest distance from the node"),
-    "diam": Task(1, 3, "edges", "largest distance in the graph", of_graph=True),
+    "diam": Task(
+        1,
+        3,
+        "edges",
+        "largest distance in the graph",
+        of_graph=True,
+    ),
     "sssp": Task(2, 3, "edges", "distance from the source"),
     "charge": Task(
-        0, 1, "e", "partial charge of the atom by density functional theory", molecules=True
+        0,
+        1,
+        "e",
+        "partial charge of the atom by density functional theory",
+        molecules=True,
     ),
     "energy": Task(
         0,
@@ -94,7 +104,11 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         ))  # fmt: skip
         most = self.manifest.max_nodes
         return Schema(
-            columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=16
+            columns=tuple(columns),
+            edges="index",
+            max_nodes=most,
+            directed=False,
+            key_length=16,
         )
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
@@ -183,13 +197,21 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         task = self.task
         ends = np.load(prepared.path / f"{part}.npy", allow_pickle=False)
 
-        def read(name: str, first: int, last: int, width: int) -> NDArray[Any]:
+        def read(
+            name: str,
+            first: int,
+            last: int,
+            width: int,
+        ) -> NDArray[Any]:
             dtype = np.dtype(_DTYPES[name])
             count = (last - first) * width
             at = first * width * dtype.itemsize
-            return np.fromfile(prepared.path / f"{part}.{name}", dtype, count, offset=at).reshape(
-                -1, width
-            )
+            return np.fromfile(
+                prepared.path / f"{part}.{name}",
+                dtype,
+                count,
+                offset=at,
+            ).reshape(-1, width)
 
         for row in unit.items["rows"]:
             (node, edge), (last_node, last_edge) = ends[row].tolist(), ends[row + 1].tolist()
@@ -205,7 +227,10 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             edges = np.ascontiguousarray(read("edges", edge, last_edge, 2).T)
             key = f"{part}/{row:07d}"
             yield GraphRecord(
-                key=key, num_nodes=last_node - node, columns=columns, edge_index=edges
+                key=key,
+                num_nodes=last_node - node,
+                columns=columns,
+                edge_index=edges,
             )
 
 

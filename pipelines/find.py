@@ -44,7 +44,12 @@ def find(
     home = Home.locate(home)
     build = build_in(target, home)
     if build is None:
-        return _find_named(os.fspath(target), parameters or {}, home, sample=sample)
+        return _find_named(
+            os.fspath(target),
+            parameters or {},
+            home,
+            sample=sample,
+        )
     _check_build(build, parameters or {}, sample=sample, dataset=dataset)
     return build
 
@@ -71,16 +76,34 @@ def obtain(
     home = Home.locate(home)
     chosen = BuildOptions.of(name, options)
     if name not in dataset_names():
-        found = find(target, parameters, home=home, sample=sample, dataset=dataset)
+        found = find(
+            target,
+            parameters,
+            home=home,
+            sample=sample,
+            dataset=dataset,
+        )
     elif build:
         from kmip_data.pipelines.build import build_dataset
 
         wanted: Any = {"parameters": parameters, "split_parameters": split_parameters}
-        return build_dataset(name, home=home, sample=sample, **wanted, **options)
+        return build_dataset(
+            name,
+            home=home,
+            sample=sample,
+            **wanted,
+            **options,
+        )
     else:
         stored = {"compression": chosen.compression} if "compression" in options else {}
         wanted = {**(parameters or {}), **stored}
-        found = _find_named(name, wanted, home, sample=sample, otherwise=", or build=True")
+        found = _find_named(
+            name,
+            wanted,
+            home,
+            sample=sample,
+            otherwise=", or build=True",
+        )
     split_name(found, split_parameters)
     return found
 
@@ -118,15 +141,31 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_named(
-    name: str, parameters: Mapping[str, Any], home: Home, *, sample: bool, otherwise: str = ""
+    name: str,
+    parameters: Mapping[str, Any],
+    home: Home,
+    *,
+    sample: bool,
+    otherwise: str = "",
 ) -> Build:
     defaults = record_parameters(name, {}) if name in dataset_names() else {}
     wanted = _as_recorded(name, parameters)
-    return named_build(home, name, wanted, defaults=defaults, sample=sample, otherwise=otherwise)
+    return named_build(
+        home,
+        name,
+        wanted,
+        defaults=defaults,
+        sample=sample,
+        otherwise=otherwise,
+    )
 
 
 def _check_build(
-    build: Build, parameters: Mapping[str, Any], *, sample: bool, dataset: str | None
+    build: Build,
+    parameters: Mapping[str, Any],
+    *,
+    sample: bool,
+    dataset: str | None,
 ) -> None:
     """Refuse a build folder that is not what the other arguments say: never another k unnoticed."""
     card = build.card

@@ -38,12 +38,23 @@ class LongRangeParams(Params):
         "a marked node; ecc: largest distance from each node; diam: largest distance in the graph",
     )
     graphs: int = Field(
-        default=3_000, ge=10, le=1_000_000, description="number of graphs, topologies in turn"
+        default=3_000,
+        ge=10,
+        le=1_000_000,
+        description="number of graphs, topologies in turn",
     )
     nodes: int = Field(
-        default=64, ge=8, le=4_096, description="nodes of the largest graph; least: half as many"
+        default=64,
+        ge=8,
+        le=4_096,
+        description="nodes of the largest graph; least: half as many",
     )
-    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of all graphs")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        le=2**32 - 1,
+        description="seed of all graphs",
+    )
 
 
 def line(nodes: int, _rng: Rng) -> NDArray[np.int64]:
@@ -80,7 +91,13 @@ def lobster(nodes: int, rng: Rng) -> NDArray[np.int64]:
     return _hang(_hang(line(spine, rng), spine, 0, legs, rng), legs, spine, nodes, rng)
 
 
-def _hang(edges: NDArray[np.int64], first: int, low: int, last: int, rng: Rng) -> NDArray[np.int64]:
+def _hang(
+    edges: NDArray[np.int64],
+    first: int,
+    low: int,
+    last: int,
+    rng: Rng,
+) -> NDArray[np.int64]:
     """Add nodes ``first`` to ``last - 1``, each on a random one of ``low`` to ``first - 1``."""
     child = np.arange(first, last)
     return np.concatenate([edges, np.stack([rng.integers(low, first, len(child)), child])], axis=1)
@@ -107,7 +124,14 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     def schema(self, params: LongRangeParams) -> Schema:
         """Features by the task, the target, and for tasks of nodes the distance that it is read across."""
         fields = FIELDS.get(params.task, ("constant",))
-        columns = [feature_column("node/x", fields, "input of the task", stored="int8")]
+        columns = [
+            feature_column(
+                "node/x",
+                fields,
+                "input of the task",
+                stored="int8",
+            )
+        ]
         target = class_column("node/y", VALUES, "value of the other node with this key")
         if params.task != "retrieval":
             # A target that is stored as a real number is one of regression.
@@ -122,7 +146,11 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
         most = self.manifest.max_nodes
         return Schema(
-            columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=40
+            columns=tuple(columns),
+            edges="index",
+            max_nodes=most,
+            directed=False,
+            key_length=40,
         )
 
     def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
@@ -177,7 +205,10 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     key = f"{part}/{name}/{row:07d}"
     columns = _targets(params.task, distance, rng)
     return GraphRecord(
-        key=key, num_nodes=nodes, columns=columns, edge_index=edge_index.astype(np.uint16)
+        key=key,
+        num_nodes=nodes,
+        columns=columns,
+        edge_index=edge_index.astype(np.uint16),
     )
 
 

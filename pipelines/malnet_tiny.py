@@ -71,7 +71,10 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         names = LABEL_ORDERS[params.label_order]
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
         return Schema(
-            columns=(label,), edges="index", max_nodes=self.manifest.max_nodes, key_length=64
+            columns=(label,),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            key_length=64,
         )
 
     def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
@@ -115,7 +118,12 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
                 nodes, edges = drop_isolated(edges)
             kind, _, key = name.split("/")
             columns = {"graph/y": np.array(label[kind], np.uint8)}
-            yield GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
+            yield GraphRecord(
+                key=key,
+                num_nodes=nodes,
+                columns=columns,
+                edge_index=edges,
+            )
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their order."""

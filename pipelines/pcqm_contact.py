@@ -83,7 +83,12 @@ PIPELINE = PCQMContactPipeline
 
 def used_rows(path: Path) -> Iterator[str]:
     """Yield the extended SMILES that make graphs: of every sixth row, those with contacts."""
-    rows = read_columns(path, ("cxsmiles",), delimiter="\t", max_bytes=MAX_TABLE_BYTES)
+    rows = read_columns(
+        path,
+        ("cxsmiles",),
+        delimiter="\t",
+        max_bytes=MAX_TABLE_BYTES,
+    )
     for number, (text,) in enumerate(rows):
         if number % EVERY == 0 and ".contact." in text:
             if not text.isascii():

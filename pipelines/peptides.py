@@ -47,7 +47,11 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         lists = self.lists["upstream"]
-        self.sample_arguments = {"table": self.table, "lists": lists, "columns": self.columns}
+        self.sample_arguments = {
+            "table": self.table,
+            "lists": lists,
+            "columns": self.columns,
+        }
 
     @abstractmethod
     def parse(self, fields: Sequence[str], where: str) -> list[float]:

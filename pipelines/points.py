@@ -70,7 +70,12 @@ class PointSource(Strict):
 class OwnPointParams(PointParams, OwnParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=16, ge=1, le=65_535, description="neighbours per point")
+    k: int = Field(
+        default=16,
+        ge=1,
+        le=65_535,
+        description="neighbours per point",
+    )
     position: str = Field(default="x,y,z", description="columns of the position")
     feature: tuple[str, ...] = Field(
         default=(),
@@ -84,10 +89,21 @@ class OwnPointParams(PointParams, OwnParams):
         description="number of classes (default: the largest in the files + 1)",
     )
     block: float | None = Field(
-        default=None, gt=0, description="cut clouds in blocks of this width by the rule of S3DIS"
+        default=None,
+        gt=0,
+        description="cut clouds in blocks of this width by the rule of S3DIS",
     )
-    block_points: int = Field(default=4_096, ge=2, le=1_000_000, description="points per block")
-    block_seed: int = Field(default=0, ge=0, description="seed of the points drawn for each block")
+    block_points: int = Field(
+        default=4_096,
+        ge=2,
+        le=1_000_000,
+        description="points per block",
+    )
+    block_seed: int = Field(
+        default=0,
+        ge=0,
+        description="seed of the points drawn for each block",
+    )
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
@@ -136,7 +152,13 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if params.label_column is not None:
             doc = f"class, column {params.label_column!r}"
             columns.append(class_column("node/y", params.classes or MOST_CLASSES, doc))
-        return knn_schema(tuple(columns), params, pos=0, max_nodes=most, key_length=KEY_LENGTH)
+        return knn_schema(
+            tuple(columns),
+            params,
+            pos=0,
+            max_nodes=most,
+            key_length=KEY_LENGTH,
+        )
 
     def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
         """Return the parameters with the number of classes, read from the files where it was not given."""
@@ -190,7 +212,11 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             return
         floor = cloud.xyz[:, :2]
         blocks = block_rows(
-            floor, size=size, points=params.block_points, room=key, seed=params.block_seed
+            floor,
+            size=size,
+            points=params.block_points,
+            room=key,
+            seed=params.block_seed,
         )
         if not blocks:
             what = f"{key} ({count} points) has no block: no window of at least 100 points."
@@ -202,7 +228,13 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
                 f"{key}/{number:06d}", x, cloud.y[rows] if len(cloud.y) else cloud.y, params
             )
 
-    def _record(self, key: str, x: F32, y: I64, params: OwnPointParams) -> GraphRecord | Skipped:
+    def _record(
+        self,
+        key: str,
+        x: F32,
+        y: I64,
+        params: OwnPointParams,
+    ) -> GraphRecord | Skipped:
         schema = self.schema(params)
         columns: dict[str, NDArray[Any]] = {"node/x": x}
         if params.label_column is not None:
@@ -221,8 +253,20 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
         val, test = (len(split.parts[part]) for part in ("val", "test"))
-        dealt = grouped_split(list(clouds), [], clouds, val=test, seed=params.split_seed)
-        rest = grouped_split(dealt["train"], dealt["val"], clouds, val=val, seed=params.split_seed)
+        dealt = grouped_split(
+            list(clouds),
+            [],
+            clouds,
+            val=test,
+            seed=params.split_seed,
+        )
+        rest = grouped_split(
+            dealt["train"],
+            dealt["val"],
+            clouds,
+            val=val,
+            seed=params.split_seed,
+        )
         return replace(split, parts=rest, note="whole clouds are dealt: blocks of one overlap")
 
     def name_parts(self, params: OwnPointParams) -> list[str]:

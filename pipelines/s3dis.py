@@ -50,7 +50,12 @@ MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have
 class S3DISParams(PointParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=32, ge=1, le=4_095, description="neighbours per point")
+    k: int = Field(
+        default=32,
+        ge=1,
+        le=4_095,
+        description="neighbours per point",
+    )
 
 
 class S3DISSplitParams(SplitParams):
@@ -64,7 +69,12 @@ class S3DISSplitParams(SplitParams):
         "rooms, so that no validation block overlaps a train block; stratified: drawn with equal "
         "shares of the blocks' most frequent classes",
     )
-    test_area: int = Field(default=6, ge=1, le=6, description="area whose blocks are the test set")
+    test_area: int = Field(
+        default=6,
+        ge=1,
+        le=6,
+        description="area whose blocks are the test set",
+    )
     val_fraction: float | None = Field(
         default=None,
         gt=0,
@@ -86,7 +96,12 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         doc = "position centred on the block, colour, position in the room; in file order"
         features = feature_column("node/x", FIELDS, doc)
         label = class_column("node/y", NUM_CLASSES, "semantic class")
-        return knn_schema((features, label), params, pos=0, max_nodes=self.manifest.max_nodes)
+        return knn_schema(
+            (features, label),
+            params,
+            pos=0,
+            max_nodes=self.manifest.max_nodes,
+        )
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files; the plan has the size of each."""
@@ -155,7 +170,13 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
             parts = shuffled_split(pool, test, val=val, seed=params.split_seed)
             note = "validation blocks overlap train blocks, as upstream's do; parts in upstream's order"
         else:
-            parts = grouped_split(pool, test, rooms, val=val, seed=params.split_seed)
+            parts = grouped_split(
+                pool,
+                test,
+                rooms,
+                val=val,
+                seed=params.split_seed,
+            )
             note = "whole rooms validate; parts in source order"
         return Split(name, params.split, params.model_dump(exclude={"split"}), parts, note)
 
@@ -255,7 +276,10 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArr
 
 
 def _chunk(
-    dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name: str
+    dataset: h5py.Dataset,
+    offset: tuple[int, ...],
+    deflated: bool,
+    name: str,
 ) -> NDArray[Any]:
     """Return one whole chunk as an array of the chunk's shape."""
     from kmip_data.format.safety import (

@@ -64,7 +64,12 @@ BY_SYNSET = {category.synset: category for category in CATEGORIES}
 class ShapeNetPartParams(PointParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=8, ge=1, le=65_535, description="neighbours per point")
+    k: int = Field(
+        default=8,
+        ge=1,
+        le=65_535,
+        description="neighbours per point",
+    )
     category: tuple[str, ...] = Field(
         default=(),
         description="only shapes of this category, such as Airplane; repeatable (default: all 16)",
@@ -77,7 +82,14 @@ class ShapeNetPartParams(PointParams):
         known = [category.name for category in CATEGORIES]
         for name in names:
             if name.lower() not in map(str.lower, known):
-                raise ValueError(unknown_name("category", name, known, command="").what)
+                raise ValueError(
+                    unknown_name(
+                        "category",
+                        name,
+                        known,
+                        command="",
+                    ).what
+                )
         wanted = {name.lower() for name in names}
         return (
             ()
@@ -109,7 +121,10 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             doc="position of the category among those built: " + ", ".join(c.name for c in params.categories),
         )  # fmt: skip
         return knn_schema(
-            (features, label, category), params, pos=3, max_nodes=self.manifest.max_nodes
+            (features, label, category),
+            params,
+            pos=3,
+            max_nodes=self.manifest.max_nodes,
         )
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
@@ -222,7 +237,12 @@ def _file_name(key: str) -> str:
     return f"{key.partition('@')[0]}.txt"
 
 
-def read_shape(path: Path, category: Category, name: str, max_points: int) -> NDArray[np.float32]:
+def read_shape(
+    path: Path,
+    category: Category,
+    name: str,
+    max_points: int,
+) -> NDArray[np.float32]:
     """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label."""
     points = parse_points(path.read_bytes(), 7, name=name)
     if len(points) > max_points:

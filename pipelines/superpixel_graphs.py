@@ -76,7 +76,13 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         label = class_column("node/y", classes, "class of the pixel at the rounded centre")
         columns = (features, boundary, label)
         most = self.manifest.max_nodes
-        return Schema(columns=columns, edges="index", max_nodes=most, directed=False, key_length=16)
+        return Schema(
+            columns=columns,
+            edges="index",
+            max_nodes=most,
+            directed=False,
+            key_length=16,
+        )
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
@@ -93,7 +99,14 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         sizes = {part: index(raw.path / name, workdir, most) for part, name in names.items()}
         # Relative, so that an unfinished build resumes where its home was moved to.
         folder = os.path.relpath(raw.path, workdir)
-        return Prepared(workdir, {"raw": folder, "ending": ending, "sizes": sizes})
+        return Prepared(
+            workdir,
+            {
+                "raw": folder,
+                "ending": ending,
+                "sizes": sizes,
+            },
+        )
 
     def units(self, prepared: Prepared, params: Params) -> list[Unit]:
         """Deal the graphs of each part."""
@@ -145,7 +158,12 @@ def label_table(classes: int, *, coco_ids: bool) -> NDArray[np.uint8]:
     return table
 
 
-def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) -> GraphRecord:
+def make_record(
+    piece: Piece,
+    key: str,
+    where: str,
+    table: NDArray[np.uint8],
+) -> GraphRecord:
     """Check the values of one graph, one by one, and give them their stored types."""
     nodes = len(piece.y)
     x = np.array(piece.x, np.float16)
@@ -166,8 +184,17 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     y = table[np.where(known, labels, _NO_CLASS)]
     if y.max() == _NO_CLASS:
         raise _wrong(where, f"the label {labels[y == _NO_CLASS][0]}, which is no class")
-    columns: dict[str, NDArray[Any]] = {"node/x": x, "edge/attr": edge_attr, "node/y": y}
-    return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edge_index)
+    columns: dict[str, NDArray[Any]] = {
+        "node/x": x,
+        "edge/attr": edge_attr,
+        "node/y": y,
+    }
+    return GraphRecord(
+        key=key,
+        num_nodes=nodes,
+        columns=columns,
+        edge_index=edge_index,
+    )
 
 
 def _wrong(where: str, found: str) -> DamagedInput:

@@ -60,7 +60,10 @@ class OwnSuperpixelParams(OwnParams):
     """Parameters that change the records."""
 
     superpixels: int = Field(
-        default=500, ge=2, le=60_000, description="most superpixels per picture"
+        default=500,
+        ge=2,
+        le=60_000,
+        description="most superpixels per picture",
     )
     edges: graph.EdgeRule = Field(
         default="rag-boundary",
@@ -68,13 +71,22 @@ class OwnSuperpixelParams(OwnParams):
         "knn: the nearest centroids, with their distance",
     )
     k: int = Field(
-        default=8, ge=1, le=1_000, description="neighbours per superpixel, with edges=knn"
+        default=8,
+        ge=1,
+        le=1_000,
+        description="neighbours per superpixel, with edges=knn",
     )
     classes: int = Field(
-        default=21, ge=2, le=graph.MAX_CLASSES, description="number of classes, background too"
+        default=21,
+        ge=2,
+        le=graph.MAX_CLASSES,
+        description="number of classes, background too",
     )
     void: int = Field(
-        default=255, ge=0, le=65_535, description="value of mask pixels that have no class"
+        default=255,
+        ge=0,
+        le=65_535,
+        description="value of mask pixels that have no class",
     )
 
 
@@ -99,7 +111,13 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         )
         pos = View(attribute="pos", source="node/x", start=12, stop=14)
         most = self.manifest.max_nodes
-        return Schema(columns=columns, views=(pos,), edges="index", max_nodes=most, key_length=160)
+        return Schema(
+            columns=columns,
+            views=(pos,),
+            edges="index",
+            max_nodes=most,
+            key_length=160,
+        )
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Pair pictures with masks; without ``on_error`` each picture must have one."""
@@ -131,14 +149,23 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 yield self.stop_or_skip(key_of(picture), error, params)
 
     def picture_record(
-        self, folder: Path, picture: str, mask: str | None, params: OwnSuperpixelParams
+        self,
+        folder: Path,
+        picture: str,
+        mask: str | None,
+        params: OwnSuperpixelParams,
     ) -> GraphRecord:
         """Return the graph of one picture; raises ``DamagedInput`` where it or its mask is unusable."""
         if mask is None:
             raise _no_mask(picture)
         pixels = graph.read_picture(folder / picture, picture)
         size = pixels.shape[:2]
-        classes = graph.read_mask(folder / mask, mask, classes=params.classes, void=params.void)
+        classes = graph.read_mask(
+            folder / mask,
+            mask,
+            classes=params.classes,
+            void=params.void,
+        )
         if classes.shape != size:
             sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *size)
             raise DamagedInput(f"{mask} has another size than its picture {picture}: {sizes}.")

@@ -46,13 +46,20 @@ class CityParams(Params):
     of_samples: ClassVar[tuple[str, ...]] = ("limit",)
 
     limit: int | None = Field(
-        default=None, ge=1, description="with --sample: intersections of the generated city"
+        default=None,
+        ge=1,
+        description="with --sample: intersections of the generated city",
     )
     hops: int = Field(
-        default=16, le=1_000, description="radius in hops of the eccentricity, from 1"
+        default=16,
+        le=1_000,
+        description="radius in hops of the eccentricity, from 1",
     )
     classes: int = Field(
-        default=10, ge=2, le=255, description="quantile chunks of the eccentricity"
+        default=10,
+        ge=2,
+        le=255,
+        description="quantile chunks of the eccentricity",
     )
     weight: Literal["length", "travel_time"] = Field(
         default="length",
@@ -60,7 +67,10 @@ class CityParams(Params):
         "speed of each street",
     )
     bands: int = Field(
-        default=8, ge=1, le=24, description="frequencies per coordinate of the encoding"
+        default=8,
+        ge=1,
+        le=24,
+        description="frequencies per coordinate of the encoding",
     )
 
     @field_validator("hops")
@@ -240,7 +250,11 @@ def _file(workdir: Path, name: str) -> Path:
 
 def store_features(columns: Iterable[NDArray[Any]], num_nodes: int, workdir: Path) -> F32:
     """Write the columns of ``features``, each (N,), one after the other; return them mapped, (N, 37)."""
-    header = {"descr": "<f4", "fortran_order": True, "shape": (num_nodes, len(FEATURES))}
+    header = {
+        "descr": "<f4",
+        "fortran_order": True,
+        "shape": (num_nodes, len(FEATURES)),
+    }
     with _file(workdir, "features").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for column in columns:
@@ -313,7 +327,13 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
         as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
         if not as_published or eccentricity is None or labels is None:
             weights = street_weights(city, params.weight)
-            eccentricity = local_eccentricity(city.edge_index, weights, n, params.hops, quiet=True)
+            eccentricity = local_eccentricity(
+                city.edge_index,
+                weights,
+                n,
+                params.hops,
+                quiet=True,
+            )
             labels = chunk_labels(eccentricity, params.classes)
         lon_lat = np.ascontiguousarray(city.features[:, :2])
         bounds = coordinate_range(lon_lat[split_codes(n) == 0])
@@ -334,12 +354,21 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
             )
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
         edge_index = city.edge_index.astype(self.schema(params).index_dtype, copy=False)
-        yield GraphRecord(key=key, num_nodes=n, columns=columns, edge_index=edge_index)
+        yield GraphRecord(
+            key=key,
+            num_nodes=n,
+            columns=columns,
+            edge_index=edge_index,
+        )
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Counts, vocabulary and what standardises the features; warnings as notes."""
         plan = prepared.plan
-        facts = {**plan["facts"], "warnings": plan["warnings"], "features": plan["features"]}
+        facts = {
+            **plan["facts"],
+            "warnings": plan["warnings"],
+            "features": plan["features"],
+        }
         return About({"city": facts}, plan["warnings"])
 
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
@@ -375,8 +404,19 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
         train[:, number] = column[rows]
     std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
     bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
-    features = {"mean": train.mean(axis=0), "std": std, "coordinate_range": bounds}
+    features = {
+        "mean": train.mean(axis=0),
+        "std": std,
+        "coordinate_range": bounds,
+    }
     statistics = {name: values.tolist() for name, values in features.items()}
     facts = dict(tensors.facts)
     warnings = list(tensors.warnings)
-    return Prepared(workdir, {"facts": facts, "warnings": warnings, "features": statistics})
+    return Prepared(
+        workdir,
+        {
+            "facts": facts,
+            "warnings": warnings,
+            "features": statistics,
+        },
+    )

@@ -58,7 +58,9 @@ class GraphLandParams(Params):
     of_samples: ClassVar[tuple[str, ...]] = ("limit",)
 
     limit: int | None = Field(
-        default=None, ge=1, description="with --sample: streets of the generated city"
+        default=None,
+        ge=1,
+        description="with --sample: streets of the generated city",
     )
     target_scaling: Literal["RL", "RH", "none"] = Field(
         default="RL",
@@ -111,7 +113,12 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
         )  # fmt: skip
         x = feature_column("node/x", names, "numerical, fraction and one-hot features")
         most = self.manifest.max_nodes
-        return Schema(columns=(x, target, *masks), edges="index", max_nodes=most, directed=False)
+        return Schema(
+            columns=(x, target, *masks),
+            edges="index",
+            max_nodes=most,
+            directed=False,
+        )
 
     def prepare(self, raw: RawFolder, params: GraphLandParams, workdir: Path) -> Prepared:
         """Read the tables, check them, transform features and target."""
@@ -144,7 +151,11 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
         pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
         kinds = np.array([[kind == each for each in found.kinds] for kind in KINDS])
         np.savez(
-            workdir / _FILE, x=found.x, y=y, edges=np.stack(np.divmod(pair, len(y))), kinds=kinds
+            workdir / _FILE,
+            x=found.x,
+            y=y,
+            edges=np.stack(np.divmod(pair, len(y))),
+            kinds=kinds,
         )
         return Prepared(workdir, facts)
 
@@ -164,7 +175,12 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
         }
         columns: dict[str, NDArray[Any]] = {"node/x": x, "node/y": y, **masks}
         edge_index = edges.astype(self.schema(params).index_dtype)
-        yield GraphRecord(key=unit.name, num_nodes=len(x), columns=columns, edge_index=edge_index)
+        yield GraphRecord(
+            key=unit.name,
+            num_nodes=len(x),
+            columns=columns,
+            edge_index=edge_index,
+        )
 
     def about(self, prepared: Prepared, params: GraphLandParams) -> About:
         """Counts, and mean and deviation that turn predictions back into the units of the table."""

@@ -147,7 +147,13 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     seed = params.split_seed
     if params.split == "random":
         note = "10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe"
-        return Split(f"random-seed{seed}", "random", {}, note=note, node_code=split_codes(n, seed))
+        return Split(
+            f"random-seed{seed}",
+            "random",
+            {},
+            note=note,
+            node_code=split_codes(n, seed),
+        )
     lon_lat = records.column("node/x")[:, :2]
     # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a tenth.
     fitting = (size for size in BLOCK_SIZES if _blocks(lon_lat, size)[1].max() <= max(1.0, n / 15))
@@ -166,4 +172,10 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     if hops:
         note += f"; {dropped} intersections are in no part: within {counted(hops, 'hop')} of another part"
         buffer = f"-buffer{hops}"
-    return Split(f"spatial-{size:g}m{buffer}-seed{seed}", "spatial", {}, note=note, node_code=codes)
+    return Split(
+        f"spatial-{size:g}m{buffer}-seed{seed}",
+        "spatial",
+        {},
+        note=note,
+        node_code=codes,
+    )

@@ -23,7 +23,11 @@ _TYPES: Final = {
     "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
     "double": "f8", "float64": "f8",
 }  # fmt: skip
-_ORDERS: Final = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
+_ORDERS: Final = {
+    "ascii": "",
+    "binary_little_endian": "<",
+    "binary_big_endian": ">",
+}
 _MAX_HEADER: Final = 1_000  #: lines
 
 Columns = Mapping[str, NDArray[Any]]

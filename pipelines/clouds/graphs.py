@@ -29,7 +29,12 @@ from kmip_data.pipelines.base import Params
 class PointParams(Params):
     """Parameters of a k-NN graph."""
 
-    k: int = Field(default=32, ge=1, le=65_535, description="neighbours per point")
+    k: int = Field(
+        default=32,
+        ge=1,
+        le=65_535,
+        description="neighbours per point",
+    )
     knn_rule: KnnRule = Field(
         default="exact",
         description="exact: k nearest other points; torch-cluster: the upstream rule, which differs "
@@ -75,7 +80,11 @@ def knn_schema(
 
 
 def connect(
-    key: str, pos: F32, columns: dict[str, NDArray[Any]], params: PointParams, index_dtype: str
+    key: str,
+    pos: F32,
+    columns: dict[str, NDArray[Any]],
+    params: PointParams,
+    index_dtype: str,
 ) -> GraphRecord | None:
     """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped."""
     n = len(pos)
@@ -104,7 +113,14 @@ BLOCK_POINTS: Final = 4_096
 _MOST_WINDOWS: Final = 10_000_000
 
 
-def block_rows(xy: F64, *, size: float, points: int, room: str, seed: int) -> list[I64]:
+def block_rows(
+    xy: F64,
+    *,
+    size: float,
+    points: int,
+    room: str,
+    seed: int,
+) -> list[I64]:
     """Return the rows of each block, (points,), windows in order of x and then of y.
 
     ``xy`` (P, 2) are positions on the floor, the smallest at 0; windows are ``size`` wide and half of it
@@ -149,7 +165,12 @@ def draw(rows: I64, points: int, rng: Generator) -> I64:
     return np.concatenate([rows, rows[rng.integers(len(rows), size=points - len(rows))]])
 
 
-def normalised(xyz: F64, rows: I64, size: float, top: F64) -> tuple[F32, F32]:
+def normalised(
+    xyz: F64,
+    rows: I64,
+    size: float,
+    top: F64,
+) -> tuple[F32, F32]:
     """Return positions of a block, centred on its floor, and in the room from 0 to 1: (points, 3) each.
 
     ``top`` is the largest position of the room, whose smallest is 0.

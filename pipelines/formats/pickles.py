@@ -54,7 +54,11 @@ _OF_ONE: Final = frozenset(
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
 _INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE, _TUPLE = b"KM\x89()t"
 _REDUCE, _APPEND, _APPENDS, _STOP = b"Rae."
-_TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}  #: TUPLE1 to TUPLE3 and their lengths
+_TUPLES: Final = {
+    0x85: 1,
+    0x86: 2,
+    0x87: 3,
+}  #: TUPLE1 to TUPLE3 and their lengths
 _LENGTHS: Final = dict(
     zip(b"CB\x8e\x96", (1, 4, 8, 8), strict=True)
 )  #: bytes, and the width of their length
@@ -113,7 +117,13 @@ class _Global:
         self.call = call
 
 
-def read_pickle(data: bytes, allowed: Allowed, *, name: str, persistent: Persistent = None) -> Any:
+def read_pickle(
+    data: bytes,
+    allowed: Allowed,
+    *,
+    name: str,
+    persistent: Persistent = None,
+) -> Any:
     """Return the value of a pickle of protocol 0 to 5.
 
     Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a tensor's
@@ -126,7 +136,11 @@ def read_pickle(data: bytes, allowed: Allowed, *, name: str, persistent: Persist
 
 
 def stream_list(
-    data: bytes | mmap.mmap, allowed: Allowed, *, name: str, persistent: Persistent = None
+    data: bytes | mmap.mmap,
+    allowed: Allowed,
+    *,
+    name: str,
+    persistent: Persistent = None,
 ) -> Iterator[tuple[list[Any], int]]:
     """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
 
@@ -159,7 +173,12 @@ class _Machine:
     """The stack and memo of one pickle; ``streamed`` hands the items of its outermost list out."""
 
     def __init__(
-        self, data: bytes | mmap.mmap, allowed: Allowed, persistent: Persistent, *, streamed: bool
+        self,
+        data: bytes | mmap.mmap,
+        allowed: Allowed,
+        persistent: Persistent,
+        *,
+        streamed: bool,
     ) -> None:
         self._data = data
         self._streamed = streamed

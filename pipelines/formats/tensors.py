@@ -63,7 +63,12 @@ def read_torch_file(
     anything but data.
     """
     with _opened(path, mapping) as (pickled, resolve):
-        return read_pickle(pickled, {**_GLOBALS, **extra}, name=path.name, persistent=resolve)
+        return read_pickle(
+            pickled,
+            {**_GLOBALS, **extra},
+            name=path.name,
+            persistent=resolve,
+        )
 
 
 def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
@@ -73,7 +78,10 @@ def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
     """
     with _opened(path, streamed=True) as (pickled, resolve):
         for items, _ in stream_list(
-            pickled, {**_GLOBALS, **extra}, name=path.name, persistent=resolve
+            pickled,
+            {**_GLOBALS, **extra},
+            name=path.name,
+            persistent=resolve,
         ):
             yield from items
 
@@ -179,7 +187,13 @@ def _resolver(make: Callable[[str, str], NDArray[Any]]) -> Callable[[Any], NDArr
     return resolve
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArray[Any]:
+def _tensor(
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    *_: Any,
+) -> NDArray[Any]:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
     if (
         not isinstance(storage, np.ndarray)
@@ -212,7 +226,12 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArr
             f"a tensor of shape {size} beyond its storage of {len(storage)} elements"
         )
     steps = tuple(step * storage.itemsize for step in stride)
-    return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, writeable=False)
+    return np.lib.stride_tricks.as_strided(
+        storage[offset:],
+        size,
+        steps,
+        writeable=False,
+    )
 
 
 def _is_count(value: Any) -> bool:
@@ -297,7 +316,12 @@ class _Array(Pending):
         self.value = _of_bytes(data, dtype, shape, "F" if fortran else "C")
 
 
-def _of_bytes(data: Any, dtype: Any, shape: Any, order: Any = "C") -> NDArray[Any]:
+def _of_bytes(
+    data: Any,
+    dtype: Any,
+    shape: Any,
+    order: Any = "C",
+) -> NDArray[Any]:
     if isinstance(dtype, _DType):  # without a state
         dtype = np.dtype(dtype.code)
     if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray | memoryview):

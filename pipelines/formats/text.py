@@ -42,7 +42,11 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_columns(
-    path: Path, columns: Sequence[str], *, delimiter: str = ",", max_bytes: int
+    path: Path,
+    columns: Sequence[str],
+    *,
+    delimiter: str = ",",
+    max_bytes: int,
 ) -> Iterator[tuple[str, ...]]:
     """Yield some columns of each row of a table with a header.
 
@@ -89,7 +93,12 @@ def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
     if text.strip() and not text.translate(None, _ALPHABET):
         try:
-            numbers = np.loadtxt(io.BytesIO(text), np.float64, comments=None, ndmin=2)
+            numbers = np.loadtxt(
+                io.BytesIO(text),
+                np.float64,
+                comments=None,
+                ndmin=2,
+            )
         except ValueError:
             numbers = np.empty((0, 0))
         with np.errstate(over="ignore"):

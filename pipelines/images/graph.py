@@ -49,7 +49,13 @@ def read_picture(path: Path, name: str) -> U8:
         return np.array(image.convert("RGB"), np.uint8)
 
 
-def read_mask(path: Path, name: str, *, classes: int, void: int) -> U8:
+def read_mask(
+    path: Path,
+    name: str,
+    *,
+    classes: int,
+    void: int,
+) -> U8:
     """Return the class of each pixel, (H, W), :data:`VOID` where there is none.
 
     A mask of one channel has the class as its value, one with a palette as its index in the palette; in a
@@ -161,7 +167,11 @@ def superpixels(picture: U8, most: int) -> I64:
         if grid == before:
             continue
         found = slic(
-            image, n_segments=asked, compactness=COMPACTNESS, channel_axis=2, start_label=0
+            image,
+            n_segments=asked,
+            compactness=COMPACTNESS,
+            channel_axis=2,
+            start_label=0,
         )
         names, numbers = np.unique(found, return_inverse=True)
         if len(names) <= most:
@@ -227,7 +237,12 @@ def labels(mask: U8, segments: I64) -> U8:
     return found
 
 
-def connect(picture: U8, segments: I64, rule: EdgeRule, k: int) -> tuple[I64, F64]:
+def connect(
+    picture: U8,
+    segments: I64,
+    rule: EdgeRule,
+    k: int,
+) -> tuple[I64, F64]:
     """Return edges (2, E), by source and then target, and their features (E, 2) or (E, 1).
 
     ``rag-boundary`` joins superpixels that touch, in both directions, with the mean Sobel strength along

@@ -68,7 +68,12 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
         axes = {"x": 2, "edge_attr": 2, "edge_index": 2, "y": 1}
         arrays: list[Any] = [data.get(name) for name in axes]
         ends: list[Any] = [slices.get(name) for name in axes]
-        for array, end, (name, count) in zip(arrays, ends, axes.items(), strict=True):
+        for array, end, (name, count) in zip(
+            arrays,
+            ends,
+            axes.items(),
+            strict=True,
+        ):
             # Each slice begins where the one before ends: from 0 to the number of rows.
             if not (
                 isinstance(array, np.ndarray)
@@ -109,7 +114,12 @@ def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece
         shapes = ((nodes, FEATURES), (edges, EDGE_FEATURES), (edges,), (edges,), (nodes,))
         views = (
             np.ndarray(shape, dtype.decode(), maps[int(offset < 0)], int(max(offset, -1 - offset)))
-            for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True)
+            for shape, offset, dtype in zip(
+                shapes,
+                offsets,
+                dtypes,
+                strict=True,
+            )
         )
         yield Piece(*views)
 
@@ -152,7 +162,13 @@ class _Index:
             f"{self.path.name}, graph {self.count}: not a graph of superpixels: {found}."
         )
 
-    def add(self, x: Any, edge_attr: Any, edge_index: Any, y: Any) -> None:
+    def add(
+        self,
+        x: Any,
+        edge_attr: Any,
+        edge_index: Any,
+        y: Any,
+    ) -> None:
         """Take the next graph: types and shapes are checked here, values by who reads them."""
         for name, array, kinds, axes in (
             ("x", x, "f", 2),

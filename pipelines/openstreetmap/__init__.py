@@ -49,7 +49,12 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
             show_license(self.manifest)
         network = params.network_type
         return obtain_city(
-            self.manifest, source, home, network_type=network, offline=offline, quiet=quiet
+            self.manifest,
+            source,
+            home,
+            network_type=network,
+            offline=offline,
+            quiet=quiet,
         )
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:

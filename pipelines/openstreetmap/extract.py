@@ -115,7 +115,11 @@ def file_format(path: Path) -> str:
 
 
 def read_extract(
-    path: Path, network_type: str, workdir: Path, *, name: str | None = None
+    path: Path,
+    network_type: str,
+    workdir: Path,
+    *,
+    name: str | None = None,
 ) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
@@ -148,7 +152,13 @@ def read_extract(
 class _Map:
     """Streets and areas of a file."""
 
-    def __init__(self, path: Path, network_type: str, folder: Path, name: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        network_type: str,
+        folder: Path,
+        name: str,
+    ) -> None:
         self.path = path
         self.network_type = network_type
         self.folder = folder
@@ -189,7 +199,12 @@ class _Map:
             size = locations.used_memory() // 16
             table = np.empty((0, 4), np.int32)
             if size:  # an empty file cannot be mapped
-                table = np.memmap(nodes, np.int32, "r", shape=(size, 4)).view(np.ndarray)
+                table = np.memmap(
+                    nodes,
+                    np.int32,
+                    "r",
+                    shape=(size, 4),
+                ).view(np.ndarray)
         if size >= 2**31:
             raise UsageError(
                 f"{self.name} has {size:,} nodes.", next="give an extract of a part of it"
@@ -342,7 +357,12 @@ class _Map:
 
         numbers = block.number[area].tolist()
         first = 0
-        for number, size, way in zip(numbers, block.size[area], kind[area], strict=True):
+        for number, size, way in zip(
+            numbers,
+            block.size[area],
+            kind[area],
+            strict=True,
+        ):
             last = first + size - 1
             tags = use[way]
             if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:

@@ -39,7 +39,10 @@ class LandUse:
         meets = shapely.intersects(self.area, polygon)
         value = [value for value, kept in zip(self.value, meets, strict=True) if kept]
         return LandUse(
-            value=value, area=self.area[meets], incomplete=self.incomplete, lines=self.lines
+            value=value,
+            area=self.area[meets],
+            incomplete=self.incomplete,
+            lines=self.lines,
         )
 
 

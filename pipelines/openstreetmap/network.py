@@ -112,7 +112,12 @@ def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
 
 @njit_nogil()
 def _expand(
-    start: I64, node: I32, direction: NDArray[np.int8], first: int, stop: int, edges: I32
+    start: I64,
+    node: I32,
+    direction: NDArray[np.int8],
+    first: int,
+    stop: int,
+    edges: I32,
 ) -> int:
     size = 0
     for way in range(first, stop):
@@ -127,7 +132,12 @@ def _expand(
     return size
 
 
-def great_circle(lat1: F64, lon1: F64, lat2: F64, lon2: F64) -> F64:
+def great_circle(
+    lat1: F64,
+    lon1: F64,
+    lat2: F64,
+    lon2: F64,
+) -> F64:
     """Return distances in metres on a sphere by the haversine formula; degrees in, the same on any CPU."""
     y1, x1, y2, x2 = map(np.deg2rad, (lat1, lon1, lat2, lon2))
     north = sine_cosine((y2 - y1) / 2)[0]
@@ -310,7 +320,13 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], 
 
 @njit_nogil()
 def _note_neighbours(
-    source: I32, target: I32, edge: I32, near: I32, onward: I32, out: U8, into: U8
+    source: I32,
+    target: I32,
+    edge: I32,
+    near: I32,
+    onward: I32,
+    out: U8,
+    into: U8,
 ) -> None:
     """Count edges, up to 5; as 5 out of a node counts all else that makes it an endpoint."""
     for i in range(len(source)):
@@ -329,7 +345,10 @@ def _note_neighbours(
 
 
 def _columns(
-    graph: Ways | StreetGraph, source: I32, target: I32, edge: I32
+    graph: Ways | StreetGraph,
+    source: I32,
+    target: I32,
+    edge: I32,
 ) -> dict[str, NDArray[Any]]:
     """Return ends, length, flags and tags of edges."""
     row = edge >> 1
@@ -382,7 +401,11 @@ def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
 
 
 def _collected(
-    codes: I32, starts: I64, street: I64, values: list[Values], known: dict[Values, int]
+    codes: I32,
+    starts: I64,
+    street: I64,
+    values: list[Values],
+    known: dict[Values, int],
 ) -> I32:
     """Return one code a street: that of its value, or of the tuple of its sorted distinct values."""
     # Most streets have one value: the least and the greatest code are equal, no Python is needed.
@@ -400,7 +423,12 @@ def _collected(
     code_of: dict[tuple[int, ...], int] = {}
     codes_in_turn = code.tolist()
     mixed_streets = owner[bounds[:-1]].tolist()
-    for number, first, stop in zip(mixed_streets, bounds, bounds[1:], strict=False):
+    for number, first, stop in zip(
+        mixed_streets,
+        bounds,
+        bounds[1:],
+        strict=False,
+    ):
         combination = tuple(codes_in_turn[first:stop])
         if combination not in code_of:
             texts: set[str] = set()

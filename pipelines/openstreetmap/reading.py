@@ -134,15 +134,31 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     warnings = (
         (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
     )
-    return city_tensors(graph, uses, workdir, vocabulary=vocabulary, facts=facts, warnings=warnings)
+    return city_tensors(
+        graph,
+        uses,
+        workdir,
+        vocabulary=vocabulary,
+        facts=facts,
+        warnings=warnings,
+    )
 
 
 def _from_extract(
-    raw: RawFolder, member: str, params: OpenStreetMapParams, area: Geometry | None, workdir: Path
+    raw: RawFolder,
+    member: str,
+    params: OpenStreetMapParams,
+    area: Geometry | None,
+    workdir: Path,
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
     name = raw.receipts[0].origin
-    ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
+    ways, land_use = read_extract(
+        raw.path / member,
+        params.network_type,
+        workdir,
+        name=name,
+    )
     count = len(ways)
     cut = ways.cut
     everything = ways if area is not None and ways.num_nodes else None

@@ -54,13 +54,24 @@ def obtain_city(
             members = write_members(plan, target, quiet=quiet)
             (digest, size), name = plan.fingerprint(), source.archive.resolve().name
             return members, [
-                StoredSource(receipt=Receipt(name=name, origin=name, sha256=digest, bytes=size))
+                StoredSource(
+                    receipt=Receipt(
+                        name=name,
+                        origin=name,
+                        sha256=digest,
+                        bytes=size,
+                    )
+                )
             ]
         with writing(target):
             target.mkdir()
         if source.place is not None:
             written = download(
-                source.place, network_type, target, dataset=manifest.name, offline=offline
+                source.place,
+                network_type,
+                target,
+                dataset=manifest.name,
+                offline=offline,
             )
             receipts = [_receipt(path, origin) for path in written]
         elif source.graphml is not None:
@@ -109,7 +120,12 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
 
 
 def download(
-    place: str, network_type: str, folder: Path, *, dataset: str, offline: bool
+    place: str,
+    network_type: str,
+    folder: Path,
+    *,
+    dataset: str,
+    offline: bool,
 ) -> list[Path]:
     """Write the simplified street graph of a place and its land use, where it has any, into ``folder``."""
     if offline:
@@ -151,7 +167,11 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
     found = found[found.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
     rows = zip(found.index, found["landuse"], found.geometry, strict=True)
     return [
-        {"type": "Feature", "properties": {"landuse": str(use)}, "geometry": area.__geo_interface__}
+        {
+            "type": "Feature",
+            "properties": {"landuse": str(use)},
+            "geometry": area.__geo_interface__,
+        }
         for _, use, area in sorted(rows, key=lambda row: (row[0][0] != "way", *row[0]))
     ]
 

@@ -122,7 +122,9 @@ def city_tensors(
         landuse = by_frequency(uses.counts()) if uses else ()
         lanes = lanes_by_frequency(coded["lanes"].counts())
         vocabulary = Vocabulary(
-            landuse=landuse, lanes=lanes, highway=by_frequency(coded["highway"].counts())
+            landuse=landuse,
+            lanes=lanes,
+            highway=by_frequency(coded["highway"].counts()),
         )
     words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
     column = {name: each.column_of(words[name]) for name, each in coded.items()}

@@ -47,7 +47,12 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     land_use = _one_hot(rng, n, 9)
     node_features = np.column_stack([lon_lat, street_count, land_use]).astype(np.float32)
     around = mean_over_streets(edge_index, edge_features, n)
-    eccentricity = local_eccentricity(edge_index, edge_features[:, 0], n, quiet=True)
+    eccentricity = local_eccentricity(
+        edge_index,
+        edge_features[:, 0],
+        n,
+        quiet=True,
+    )
     codes = split_codes(n)
     files: dict[str, NDArray[Any]] = {
         "node_features": node_features,

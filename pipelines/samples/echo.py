@@ -23,7 +23,13 @@ _SHARES: Final = {"train": 8, "val": 1, "test": 1}
 _ATOMS: Final = (1, 6, 7, 8)
 
 
-def write_sample(folder: Path, *, task: str, limit: int | None = None, seed: int = 0) -> None:
+def write_sample(
+    folder: Path,
+    *,
+    task: str,
+    limit: int | None = None,
+    seed: int = 0,
+) -> None:
     """Write the three files; topologies take turns."""
     rng = Generator(PCG64(seed))
     make = _molecule if task in {"charge", "energy"} else _graph

@@ -44,7 +44,11 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
     folder.mkdir(parents=True, exist_ok=True)
     info = ["# SAMPLE: generated, not the real data", "dataset_name: sample", "task: regression"]
-    kinds = {"numerical": NUMERICAL, "fraction": NUMERICAL[2:], "categorical": CATEGORICAL}
+    kinds = {
+        "numerical": NUMERICAL,
+        "fraction": NUMERICAL[2:],
+        "categorical": CATEGORICAL,
+    }
     for kind, names in kinds.items():
         info += [f"{kind}_features_names:", *(f"- {name}" for name in names)]
     info.append("target_name: sample_speed\n")

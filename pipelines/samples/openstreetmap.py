@@ -41,7 +41,14 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
         def add_way(corners: Iterable[Any], tags: dict[str, str]) -> int:
             number = next(numbers)
             nodes = [int(corner) for corner in corners]
-            writer.add_way(make.Way(id=number, version=1, nodes=nodes, tags=tags))
+            writer.add_way(
+                make.Way(
+                    id=number,
+                    version=1,
+                    nodes=nodes,
+                    tags=tags,
+                )
+            )
             return number
 
         # Crossings, then the bends of the streets to the east and to the north of each.
@@ -56,7 +63,13 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
             dx, dy = shift[kind, i, j]
             lon = WEST + STEP * (column + east + dx)
             lat = SOUTH + STEP * (row + north + dy)
-            writer.add_node(make.Node(id=number, version=1, location=(lon, lat)))
+            writer.add_node(
+                make.Node(
+                    id=number,
+                    version=1,
+                    location=(lon, lat),
+                )
+            )
 
         for axis, lines in enumerate((crossing, crossing.T)):
             for row, line in enumerate(lines):
@@ -75,7 +88,14 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
             last = add_way(ring, tags)
         tags = {"type": "multipolygon", "landuse": "recreation_ground"}
         members = [("w", last, "outer")]
-        writer.add_relation(make.Relation(id=1, version=1, members=members, tags=tags))
+        writer.add_relation(
+            make.Relation(
+                id=1,
+                version=1,
+                members=members,
+                tags=tags,
+            )
+        )
 
 
 def _street(generator: Generator) -> dict[str, str]:

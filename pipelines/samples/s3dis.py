@@ -256,7 +256,12 @@ def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
     return scene
 
 
-def _add_table(scene: _Scene, left: float, front: float, rng: Generator) -> None:
+def _add_table(
+    scene: _Scene,
+    left: float,
+    front: float,
+    rng: Generator,
+) -> None:
     """Add a table on four legs with something on it, and one or two chairs."""
     scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
     for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):

@@ -90,7 +90,10 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.
 
 
 def _surface(
-    kind: str, size: NDArray[np.float64], count: int, rng: Generator
+    kind: str,
+    size: NDArray[np.float64],
+    count: int,
+    rng: Generator,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return points (count, 3) on the surface of a piece around the origin, and unit normals."""
     half = size / 2
@@ -123,7 +126,10 @@ def _box_surface(
 
 
 def _tube_surface(
-    half: NDArray[np.float64], axis: int, count: int, rng: Generator
+    half: NDArray[np.float64],
+    axis: int,
+    count: int,
+    rng: Generator,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return points on a cylinder of radius 1 and height 2 along ``axis``, and normals."""
     round_axes = [i for i in range(3) if i != axis]

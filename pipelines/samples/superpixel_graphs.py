@@ -23,7 +23,13 @@ _VOC_CLASSES = 21
 Picture = tuple[NDArray[np.float16], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
 
 
-def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: int = 0) -> None:
+def write_sample(
+    folder: Path,
+    *,
+    coco: bool,
+    limit: int | None = None,
+    seed: int = 0,
+) -> None:
     """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
 
     The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
@@ -31,7 +37,15 @@ def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: in
     count = limit or DEFAULT_PICTURES
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
-    pictures = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
+    pictures = [
+        make_picture(
+            i,
+            len(ids),
+            rng,
+            side=(6, 11),
+        )
+        for i in range(count)
+    ]
     held = 2 * count // 5
     pool = pictures[count - held :]
     val_size = held - held // 2
@@ -55,7 +69,13 @@ def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: in
         write_pickled_list(folder / f"{name}.pickle", graphs)
 
 
-def make_picture(number: int, classes: int, rng: Generator, *, side: tuple[int, int]) -> Picture:
+def make_picture(
+    number: int,
+    classes: int,
+    rng: Generator,
+    *,
+    side: tuple[int, int],
+) -> Picture:
     """Return features, edge features, edges and classes of one picture; number 1 is a single superpixel.
 
     ``side`` is the least and the largest number of cells along a side of the grid.

@@ -70,7 +70,10 @@ class Molecule(NamedTuple):
         """Return the record of the molecule; ``more`` are its columns besides atoms and bonds."""
         columns = {"node/x": self.x, "edge/attr": self.edge_attr, **more}
         return GraphRecord(
-            key=key, num_nodes=len(self.x), columns=columns, edge_index=self.edge_index
+            key=key,
+            num_nodes=len(self.x),
+            columns=columns,
+            edge_index=self.edge_index,
         )
 
 
@@ -182,7 +185,13 @@ class MoleculePipeline(Pipeline[P, S]):
             self.target(),
         )
         most = self.manifest.max_nodes
-        return Schema(columns=columns, edges="index", max_nodes=most, directed=False, key_length=8)
+        return Schema(
+            columns=columns,
+            edges="index",
+            max_nodes=most,
+            directed=False,
+            key_length=8,
+        )
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
         """Deal the rows."""

@@ -48,10 +48,16 @@ class OwnSplitParams(SplitParams):
         description="random: records dealt at random; stratified: with equal shares of the classes",
     )
     val_fraction: float = Field(
-        default=0.1, ge=0, lt=1, description="share of the records that validate"
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="share of the records that validate",
     )
     test_fraction: float = Field(
-        default=0.1, ge=0, lt=1, description="share of the records that test"
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="share of the records that test",
     )
 
     @model_validator(mode="after")
@@ -71,10 +77,22 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
 
     def bring(
-        self, source: Any, params: P, home: Home, *, offline: bool, quiet: bool
+        self,
+        source: Any,
+        params: P,
+        home: Home,
+        *,
+        offline: bool,
+        quiet: bool,
     ) -> tuple[RawCopy, bool]:
         """Copy the files into the home folder; return the copy and whether it is new."""
-        return copy_in(self.manifest.name, source.files(), source.origin, home, quiet=quiet)
+        return copy_in(
+            self.manifest.name,
+            source.files(),
+            source.origin,
+            home,
+            quiet=quiet,
+        )
 
     def class_names(self, params: P) -> tuple[str, ...]:
         """Those that were given."""
@@ -141,7 +159,10 @@ def given_file(path: Path, option: str) -> Path:
 
 
 def files_below(
-    folder: Path | None, option: str, suffixes: Collection[str], refused: Collection[str] = ()
+    folder: Path | None,
+    option: str,
+    suffixes: Collection[str],
+    refused: Collection[str] = (),
 ) -> dict[str, Path]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
@@ -184,7 +205,12 @@ def ascii_key(name: str, length: int) -> str:
 
 
 def copy_in(
-    dataset: str, files: Mapping[str, Path], origin: str, home: Home, *, quiet: bool
+    dataset: str,
+    files: Mapping[str, Path],
+    origin: str,
+    home: Home,
+    *,
+    quiet: bool,
 ) -> tuple[RawCopy, bool]:
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 

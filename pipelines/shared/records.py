@@ -20,22 +20,49 @@ from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split
 _ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
 
 
-def _features(key: str, fields: tuple[str, ...], doc: str, **kind: Any) -> Column:
+def _features(
+    key: str,
+    fields: tuple[str, ...],
+    doc: str,
+    **kind: Any,
+) -> Column:
     return Column(
-        key=key, attribute=_ATTRIBUTES[key], shape=(len(fields),), fields=fields, doc=doc, **kind
+        key=key,
+        attribute=_ATTRIBUTES[key],
+        shape=(len(fields),),
+        fields=fields,
+        doc=doc,
+        **kind,
     )
 
 
 def feature_column(
-    key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32"
+    key: str,
+    fields: tuple[str, ...],
+    doc: str,
+    *,
+    stored: str = "float32",
 ) -> Column:
     """Return the column of real features, a row of ``fields`` for each, presented as float32."""
     return _features(key, fields, doc, stored=stored, presented="float32")
 
 
-def index_column(key: str, fields: tuple[str, ...], largest: int, doc: str) -> Column:
+def index_column(
+    key: str,
+    fields: tuple[str, ...],
+    largest: int,
+    doc: str,
+) -> Column:
     """Return the column of features that are indices from 0 to ``largest``, one byte each."""
-    return _features(key, fields, doc, stored="uint8", presented="int64", low=0, high=largest)
+    return _features(
+        key,
+        fields,
+        doc,
+        stored="uint8",
+        presented="int64",
+        low=0,
+        high=largest,
+    )
 
 
 def class_column(key: str, classes: int, doc: str) -> Column:
@@ -59,7 +86,10 @@ def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> lis
 
 
 def units_by_size(
-    names: Iterable[str], size: Callable[[str], int], most: int, what: str
+    names: Iterable[str],
+    size: Callable[[str], int],
+    most: int,
+    what: str,
 ) -> list[Unit]:
     """Deal names to units whose sizes add up to ``most`` or less; the items of a unit are called ``what``.
 
@@ -118,7 +148,10 @@ def check_digests(raw: RawFolder, manifest: Manifest) -> None:
 
 
 def split_by_lists(
-    lists: Mapping[str, Iterable[Name]], names: Sequence[Name], what: str, rule: str = "upstream"
+    lists: Mapping[str, Iterable[Name]],
+    names: Sequence[Name],
+    what: str,
+    rule: str = "upstream",
 ) -> Split:
     """Return the published split: positions of the records of each part, in the order of its list.
 
@@ -134,7 +167,10 @@ def split_by_lists(
 
 
 def apply_split(
-    pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
+    pipeline: Pipeline[Any, Any],
+    records: Records,
+    params: SplitParams,
+    raw: Path | None,
 ) -> Split:
     """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have."""
     if params.split == "stratified":
@@ -143,7 +179,10 @@ def apply_split(
 
 
 def _stratified_split(
-    pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
+    pipeline: Pipeline[Any, Any],
+    records: Records,
+    params: SplitParams,
+    raw: Path | None,
 ) -> Split:
     """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
 
@@ -161,7 +200,13 @@ def _stratified_split(
         note = "nodes dealt at random" + (
             ", with equal shares of the classes" if records.node_labels else ""
         )
-        return Split(name, "stratified", own.parameters, note=note, node_code=codes)
+        return Split(
+            name,
+            "stratified",
+            own.parameters,
+            note=note,
+            node_code=codes,
+        )
     labels, what = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
     pool = np.asarray(pipeline.pool_order([own.parts[part] for part in chosen], labels), np.int64)
