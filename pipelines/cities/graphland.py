@@ -39,11 +39,8 @@ from kmip_data.pipelines.shared.records import feature_column
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS: Final = (
-    "numerical",
-    "fraction",
-    "categorical",
-)  #: of features, in the order of the columns of x
+#: Of features, in the order of the columns of x.
+KINDS: Final = ("numerical", "fraction", "categorical")
 QUANTILES: Final = 1_000
 MOST_CATEGORIES: Final = 4_096  #: of one column, each a column of x
 MOST_NUMBERS: Final = 2**30  #: in x, 4 GB; the published tables give 2**25
@@ -91,10 +88,10 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
     SplitParams: ClassVar[type[GraphLandSplitParams]] = GraphLandSplitParams
 
     def resolve(self, params: GraphLandParams, raw: RawFolder) -> GraphLandParams:
-        """Return the parameters with the names of the columns of x, which depend on the categories found."""
-        found = params.model_copy()
-        found._names = read_features(raw.path).names  # noqa: SLF001
-        return found
+        """Return the parameters with the names of the columns of x, which depend on the categories."""
+        resolved = params.model_copy()
+        resolved._names = read_features(raw.path).names  # noqa: SLF001
+        return resolved
 
     def schema(self, params: GraphLandParams) -> Schema:
         """Features by name, their kinds as upstream's masks, and the target."""
@@ -122,19 +119,21 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
 
     def prepare(self, raw: RawFolder, params: GraphLandParams, workdir: Path) -> Prepared:
         """Read the tables, check them, transform features and target."""
-        found = read_features(raw.path)
-        y = _column(read_table(raw.path / "targets.csv"), found.target, "targets.csv")
-        edges = read_edges(raw.path / "edgelist.csv", len(found.x))
+        features = read_features(raw.path)
+        y = _column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
+        edges = read_edges(raw.path / "edgelist.csv", len(features.x))
         facts: dict[str, Any] = {
             "edges_found": edges.shape[1],
             "unknown_targets": int(np.isnan(y).sum()),
         }
-        if len(y) != len(found.x):
-            raise DamagedInput(f"targets.csv has {len(y):,} rows, features.csv {len(found.x):,}.")
+        if len(y) != len(features.x):
+            raise DamagedInput(
+                f"targets.csv has {len(y):,} rows, features.csv {len(features.x):,}."
+            )
+
         if params.target_scaling != "none":
-            train = y[
-                (read_masks(raw.path, params.target_scaling, len(y)) == 0) & ~np.isnan(y)
-            ].astype(float)
+            is_train = read_masks(raw.path, params.target_scaling, len(y)) == 0
+            train = y[is_train & ~np.isnan(y)].astype(float)
             if not len(train) or not np.ptp(train):
                 raise DamagedInput(
                     f"The target of {len(train)} known train streets cannot be standardised."
@@ -143,16 +142,17 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
             deviation = train.std()
             y = (y - np.float32(mean)) / np.float32(deviation)
             facts["target_scaling"] = {
-                "target": found.target,
+                "target": features.target,
                 "mean": float(mean),
                 "std": float(deviation),
             }
+
         both = np.concatenate([edges, edges[::-1]], axis=1)
         pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
-        kinds = np.array([[kind == each for each in found.kinds] for kind in KINDS])
+        kinds = np.array(features.kinds) == np.array(KINDS)[:, None]
         np.savez(
             workdir / _FILE,
-            x=found.x,
+            x=features.x,
             y=y,
             edges=np.stack(np.divmod(pair, len(y))),
             kinds=kinds,
@@ -168,19 +168,12 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
     ) -> Iterator[GraphRecord]:
         """Yield the city."""
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
-            x, y, edges, kinds = (stored[name] for name in ("x", "y", "edges", "kinds"))
-        masks = {
-            f"graph/x_{kind}_mask": row.astype(np.uint8)
-            for kind, row in zip(KINDS, kinds, strict=True)
-        }
-        columns: dict[str, NDArray[Any]] = {"node/x": x, "node/y": y, **masks}
-        edge_index = edges.astype(self.schema(params).index_dtype)
-        yield GraphRecord(
-            key=unit.name,
-            num_nodes=len(x),
-            columns=columns,
-            edge_index=edge_index,
-        )
+            x = stored["x"]
+            columns: dict[str, NDArray[Any]] = {"node/x": x, "node/y": stored["y"]}
+            for kind, row in zip(KINDS, stored["kinds"], strict=True):
+                columns[f"graph/x_{kind}_mask"] = row.astype(np.uint8)
+            edge_index = stored["edges"].astype(self.schema(params).index_dtype)
+        yield GraphRecord(key=unit.name, num_nodes=len(x), columns=columns, edge_index=edge_index)
 
     def about(self, prepared: Prepared, params: GraphLandParams) -> About:
         """Counts, and mean and deviation that turn predictions back into the units of the table."""
@@ -224,6 +217,7 @@ def read_features(folder: Path) -> Features:
     """
     info = read_info(folder / "info.yaml")
     listed = {kind: info[f"{kind}_features_names"] for kind in KINDS}
+    # Fractions are listed among the numerical ones, too.
     listed["numerical"] = [name for name in listed["numerical"] if name not in listed["fraction"]]
     table = read_table(folder / "features.csv")
     columns: list[F32] = []
@@ -235,19 +229,14 @@ def read_features(folder: Path) -> Features:
             if np.isnan(values).all():
                 raise DamagedInput(f"features.csv: the column {name!r} is empty.")
             if kind == "categorical":
-                found = np.unique(values)
-                fits = len(found) <= MOST_CATEGORIES
-                fits = fits and (len(names) + len(found)) * len(values) <= MOST_NUMBERS
-                if not fits or np.isnan(values).any() or (found != np.rint(found)).any():
-                    what = f"features.csv: the column {name!r} is not one of numbered categories."
-                    raise DamagedInput(what)
-                found = found[1:] if len(found) == 2 else found
-                columns += [(values == category).astype(np.float32) for category in found]
-                names += [f"{name}={category:.0f}" for category in found]
+                categories = _categories(values, name, len(names))
+                columns += [(values == category).astype(np.float32) for category in categories]
+                names += [f"{name}={category:.0f}" for category in categories]
             else:
                 columns.append(to_normal(values) if kind == "numerical" else filled(values))
                 names.append(name)
             kinds += [kind] * (len(names) - len(kinds))
+
     if not columns:
         raise DamagedInput("info.yaml names no features.")
     if twice := [name for name in names if names.count(name) > 1]:
@@ -255,10 +244,23 @@ def read_features(folder: Path) -> Features:
     return Features(np.column_stack(columns), tuple(names), tuple(kinds), info["target_name"])
 
 
+def _categories(values: F32, name: str, columns: int) -> F32:
+    """Return the categories of a column that get one of x; ``columns`` are those of x before them."""
+    categories = np.unique(values)
+    numbers = (columns + len(categories)) * len(values)
+    too_many = len(categories) > MOST_CATEGORIES or numbers > MOST_NUMBERS
+    if too_many or np.isnan(values).any() or (categories != np.rint(categories)).any():
+        raise DamagedInput(f"features.csv: the column {name!r} is not one of numbered categories.")
+    if len(categories) == 2:
+        return categories[1:]
+    return categories
+
+
 def filled(values: F32) -> F32:
     """Return a column (N,) with its most frequent value, the least of several, for NaN."""
-    found, count = np.unique(values[~np.isnan(values)], return_counts=True)
-    return np.where(np.isnan(values), found[count.argmax()], values)
+    missing = np.isnan(values)
+    distinct, count = np.unique(values[~missing], return_counts=True)
+    return np.where(missing, distinct[count.argmax()], values)
 
 
 def to_normal(values: F32) -> F32:
@@ -290,16 +292,21 @@ def read_info(path: Path) -> dict[str, Any]:
         info = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
-    info = info if isinstance(info, dict) else {}
-    lists = [info.get(f"{kind}_features_names") for kind in KINDS]
-    named = [
-        *(name for names in lists if isinstance(names, list) for name in names),
-        info.get("target_name"),
-    ]
-    sound = all(isinstance(names, list) for names in lists)
+
+    keys = [f"{kind}_features_names" for kind in KINDS]
+    if not isinstance(info, dict):
+        info = {}
+    named = [info.get("target_name")]
+    sound = True
+    for key in keys:
+        names = info.get(key)
+        sound = sound and isinstance(names, list)
+        named += names if isinstance(names, list) else []
     if not sound or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in named):
-        expected = ", ".join([*(f"{kind}_features_names" for kind in KINDS), "target_name"])
-        raise DamagedInput(f"{path.name} does not name the columns.", expected=expected)
+        raise DamagedInput(
+            f"{path.name} does not name the columns.",
+            expected=", ".join([*keys, "target_name"]),
+        )
     return info
 
 
@@ -323,8 +330,9 @@ def _column(table: pd.DataFrame, name: str, file: str) -> F32:
         with np.errstate(over="ignore"):
             values: F32 = table[name].to_numpy().astype(np.float32)
     except (ValueError, TypeError) as error:
-        what = f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
-        raise DamagedInput(what) from error
+        raise DamagedInput(
+            f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
+        ) from error
     if np.isinf(values).any():
         raise DamagedInput(f"{file}: the column {name!r} is infinite somewhere.")
     return values
@@ -347,6 +355,8 @@ def read_masks(folder: Path, rule: str, nodes: int) -> NDArray[np.uint8]:
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)
     masks = np.stack([_column(table, part, name) for part in PARTS])
-    if masks.shape[1] != nodes or not np.isin(masks, (0, 1)).all() or (masks.sum(axis=0) > 1).any():
+    is_flag = np.isin(masks, (0, 1)).all()
+    if masks.shape[1] != nodes or not is_flag or (masks.sum(axis=0) > 1).any():
         raise DamagedInput(f"{name} does not deal {nodes:,} streets to train, val and test.")
-    return np.where(masks.any(axis=0), masks.argmax(axis=0), NO_PART).astype(np.uint8)
+    codes = np.where(masks.any(axis=0), masks.argmax(axis=0), NO_PART)
+    return codes.astype(np.uint8)

@@ -25,9 +25,8 @@ SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".w
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID: Final = 255  #: a pixel that has no class
 MAX_CLASSES: Final = 255
-MAX_PIXELS: Final = (
-    64_000_000  #: declared size of a picture; larger ones are refused before they are decoded
-)
+#: Declared size of a picture; larger ones are refused before they are decoded.
+MAX_PIXELS: Final = 64_000_000
 _DEEP: Final = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
 
 
@@ -38,15 +37,16 @@ def read_picture(path: Path, name: str) -> U8:
     those that lie under it.
     """
     with _decoded(path, name) as image:
-        if image.mode in _DEEP:
-            grey = np.asarray(image)
-            if grey.min() < 0 or grey.max() > 65_535:
-                found = f"{grey.min()} to {grey.max()}"
-                raise DamagedInput(
-                    f"{name}: the values of the picture are {found}, not of 8 or 16 bits."
-                )
-            return np.repeat((grey.astype(np.uint16) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
-        return np.array(image.convert("RGB"), np.uint8)
+        if image.mode not in _DEEP:
+            return np.array(image.convert("RGB"), np.uint8)
+        grey = np.asarray(image)
+        if grey.min() < 0 or grey.max() > 65_535:
+            values = f"{grey.min()} to {grey.max()}"
+            raise DamagedInput(
+                f"{name}: the values of the picture are {values}, not of 8 or 16 bits."
+            )
+        upper = (grey.astype(np.uint16) >> 8).astype(np.uint8)
+        return np.repeat(upper[:, :, None], 3, axis=2)
 
 
 def read_mask(
@@ -92,17 +92,20 @@ def voc_palette() -> U8:
 
 def _by_colour(pixels: U8, name: str) -> I64:
     """Return the class of each pixel of a colour mask."""
-    codes, known = (
-        colours.astype(np.int64) @ (65_536, 256, 1) for colours in (pixels, voc_palette())
-    )
+    # A colour as one number: 2^16 red + 2^8 green + blue.
+    weights = (65_536, 256, 1)
+    codes = pixels.astype(np.int64) @ weights
+    known = voc_palette().astype(np.int64) @ weights
     order = np.argsort(known)
-    rows: I64 = order[np.searchsorted(known, codes, sorter=order).clip(max=len(known) - 1)]
+    position = np.searchsorted(known, codes, sorter=order)
+    rows: I64 = order[position.clip(max=len(known) - 1)]
     wrong = known[rows] != codes
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
+        colour = tuple(pixels[row, column].tolist())
         raise DamagedInput(
             f"{name}: the pixel at row {row}, column {column} has the colour "
-            f"{tuple(pixels[row, column].tolist())}, which is none of Pascal VOC's.",
+            f"{colour}, which is none of Pascal VOC's.",
             next="save masks with the class of each pixel as its value",
         )
     return rows
@@ -113,24 +116,22 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
     """Open and decode a picture; any error of the library becomes a :class:`DamagedInput`."""
     from PIL import Image, UnidentifiedImageError
 
+    fault = ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(path, formats=FORMATS)
-            fault = (
-                "" if math.prod(image.size) <= MAX_PIXELS else f"{image.size} pixels are too many"
-            )
-            if not fault:
+            # Nothing is decoded of a picture that only says it is huge.
+            if math.prod(image.size) > MAX_PIXELS:
+                fault = f"{image.size} pixels are too many"
+            else:
                 image.load()
     except MemoryError:
         raise
     except Exception as error:  # decoders raise what they like on damaged files
-        foreign = isinstance(error, UnidentifiedImageError)
-        fault = (
-            f"not a picture in {', '.join(FORMATS)}"
-            if foreign
-            else f"{type(error).__name__}: {error}"
-        )
+        fault = f"{type(error).__name__}: {error}"
+        if isinstance(error, UnidentifiedImageError):
+            fault = f"not a picture in {', '.join(FORMATS)}"
         raise DamagedInput(f"{name} cannot be read as a picture: {fault}") from error
     with image:
         if fault:
@@ -161,22 +162,22 @@ def superpixels(picture: U8, most: int) -> I64:
     image = picture.astype(np.float32) / np.float32(255)
     shape = (1, *picture.shape[:2])
     grid = None
-    for asked in range(most + EXTRA, 0, -1):
+    for requested in range(most + EXTRA, 0, -1):
         before = grid
-        grid = regular_grid(shape, asked)  # type: ignore[no-untyped-call]
+        grid = regular_grid(shape, requested)  # type: ignore[no-untyped-call]
         if grid == before:
             continue
-        found = slic(
+        segments = slic(
             image,
-            n_segments=asked,
+            n_segments=requested,
             compactness=COMPACTNESS,
             channel_axis=2,
             start_label=0,
         )
-        names, numbers = np.unique(found, return_inverse=True)
+        names, numbers = np.unique(segments, return_inverse=True)
         if len(names) <= most:
-            return numbers.reshape(found.shape).astype(np.int64)
-    # Small pieces are merged into others, so one segment asked for is one that is found.
+            return numbers.reshape(segments.shape).astype(np.int64)
+    # Small pieces are merged into others, so one segment is the answer to a request for one.
     raise AssertionError("SLIC gave more than one segment where one was asked for")
 
 
@@ -197,26 +198,28 @@ def features(picture: U8, segments: I64) -> F64:
     to 1, and the centroid. Sums of 8-bit values are exact, so the order of pixels plays no part.
     """
     flat = segments.ravel()
-    count = np.bincount(segments.ravel())
+    count = np.bincount(flat)
     starts = np.concatenate([[0], np.cumsum(count)[:-1]])
-    by_segment = picture.reshape(-1, 3)[np.argsort(flat, kind="stable")].astype(np.int64)
+    order = np.argsort(flat, kind="stable")
+    by_segment = picture.reshape(-1, 3)[order].astype(np.int64)
+
     mean = np.add.reduceat(by_segment, starts) / count[:, None]
     square = np.add.reduceat(by_segment**2, starts) / count[:, None]
     deviation = np.sqrt(np.maximum(square - mean**2, 0))
-    largest, smallest = (
-        extreme.reduceat(by_segment, starts) for extreme in (np.maximum, np.minimum)
-    )
-    return np.column_stack(
-        [np.column_stack([mean, deviation, largest, smallest]) / 255, centroids(segments)]
-    )
+    largest = np.maximum.reduceat(by_segment, starts)
+    smallest = np.minimum.reduceat(by_segment, starts)
+    colours = np.column_stack([mean, deviation, largest, smallest]) / 255
+    return np.column_stack([colours, centroids(segments)])
 
 
 def centroids(segments: I64) -> F64:
     """Return mean row and column of each superpixel, (N, 2)."""
     flat = segments.ravel()
-    count = np.bincount(segments.ravel())
+    count = np.bincount(flat)
     rows, columns = np.divmod(np.arange(flat.size), segments.shape[1])
-    return np.column_stack([np.bincount(flat, axis) / count for axis in (rows, columns)])
+    mean_row = np.bincount(flat, rows) / count
+    mean_column = np.bincount(flat, columns) / count
+    return np.column_stack([mean_row, mean_column])
 
 
 def labels(mask: U8, segments: I64) -> U8:
@@ -231,10 +234,12 @@ def labels(mask: U8, segments: I64) -> U8:
     classes = int(mask.max(initial=0, where=known)) + 1
     code = segments[known] * classes + mask[known]
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
+    most_frequent = votes.argmax(axis=1).astype(np.uint8)
+
     row, column = np.rint(centroids(segments)).astype(np.int64).T
     at_centre = mask[row, column]
-    found: U8 = np.where(at_centre == VOID, votes.argmax(axis=1).astype(np.uint8), at_centre)
-    return found
+    classes_of: U8 = np.where(at_centre == VOID, most_frequent, at_centre)
+    return classes_of
 
 
 def connect(
@@ -265,19 +270,21 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
     from skimage.color import rgb2gray
     from skimage.filters import sobel
 
-    strength = sobel(rgb2gray(picture.astype(np.float32) / np.float32(255)))  # type: ignore[no-untyped-call]
+    grey = rgb2gray(picture.astype(np.float32) / np.float32(255))
+    strength = sobel(grey)  # type: ignore[no-untyped-call]
+
     # A pixel lies on a boundary with the smallest and with the largest number around it.
-    smallest, largest = (
-        extreme(segments, 3, mode="nearest") for extreme in (minimum_filter, maximum_filter)
-    )
+    smallest = minimum_filter(segments, 3, mode="nearest")
+    largest = maximum_filter(segments, 3, mode="nearest")
     below = smallest != segments
     above = largest != segments
     small = np.concatenate([smallest[below], segments[above]])
     large = np.concatenate([segments[below], largest[above]])
     values = np.concatenate([strength[below], strength[above]])
+
     nodes = int(segments.max()) + 1
-    pairs, place, length = np.unique(small * nodes + large, return_inverse=True, return_counts=True)
-    mean = np.bincount(place.reshape(-1), values, len(pairs)) / np.maximum(length, 1)
+    pairs, pair, length = np.unique(small * nodes + large, return_inverse=True, return_counts=True)
+    mean = np.bincount(pair.reshape(-1), values, len(pairs)) / np.maximum(length, 1)
     return np.stack(np.divmod(pairs, nodes)), np.column_stack([mean, length])
 
 
@@ -291,4 +298,5 @@ def _nearest(segments: I64, k: int) -> tuple[I64, F64]:
     flat = np.column_stack([centres, np.zeros(len(centres))]).astype(np.float32)
     edges = knn_edges(flat, min(k, len(centres) - 1)).astype(np.int64)
     edges = edges[:, np.lexsort(edges[::-1])]
-    return edges, np.linalg.norm(centres[edges[0]] - centres[edges[1]], axis=1)[:, None]
+    difference = centres[edges[0]] - centres[edges[1]]
+    return edges, np.linalg.norm(difference, axis=1)[:, None]

@@ -29,9 +29,15 @@ from kmip_data.pipelines.formats.tensors import (
 
 FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2
+#: Offsets below 0: ``-1 - offset`` in the file next to the index.
 _ENTRY: Final = np.dtype(
-    [("nodes", "<i8"), ("edges", "<i8"), ("offset", "<i8", (5,)), ("dtype", "S3", (5,))]
-)  # offsets below 0: -1 - offset in the file next to the index
+    [
+        ("nodes", "<i8"),
+        ("edges", "<i8"),
+        ("offset", "<i8", (5,)),
+        ("dtype", "S3", (5,)),
+    ]
+)
 _AT_ONCE: Final = 4_096  #: entries written at a time
 
 
@@ -56,43 +62,45 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
     As :func:`index_pickle`; no class but ``Data`` and those of its storage is accepted.
     """
     with _Index(path, folder, max_nodes) as index:
-        found = read_torch_file(path, PYG, mapping=index.mapping)
-        data, slices = (
-            found[:2] if isinstance(found, tuple) and len(found) in {2, 3} else (None, None)
-        )
-        data = data.mapping if isinstance(data, PickledData) else data
+        content = read_torch_file(path, PYG, mapping=index.mapping)
+        data: Any = None
+        slices: Any = None
+        if isinstance(content, tuple) and len(content) in {2, 3}:
+            data, slices = content[:2]
+        if isinstance(data, PickledData):
+            data = data.mapping
         if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
             raise index.wrong(
-                f"{type(found).__name__} instead of the joined graphs and where each begins"
+                f"{type(content).__name__} instead of the joined graphs and where each begins"
             )
+
         axes = {"x": 2, "edge_attr": 2, "edge_index": 2, "y": 1}
-        arrays: list[Any] = [data.get(name) for name in axes]
-        ends: list[Any] = [slices.get(name) for name in axes]
-        for array, end, (name, count) in zip(
-            arrays,
-            ends,
-            axes.items(),
-            strict=True,
-        ):
-            # Each slice begins where the one before ends: from 0 to the number of rows.
-            if not (
-                isinstance(array, np.ndarray)
-                and isinstance(end, np.ndarray)
-                and (array.ndim, end.ndim, end.dtype.kind, end.shape)
-                == (count, 1, "i", ends[0].shape)
-                and end.size
-                and (end[0], end[-1]) == (0, array.shape[name == "edge_index"])
-                and (np.diff(end) >= 0).all()
-            ):
+        arrays: dict[str, Any] = {name: data.get(name) for name in axes}
+        ends: dict[str, Any] = {name: slices.get(name) for name in axes}
+        shape = getattr(ends["x"], "shape", None)
+        for name, count in axes.items():
+            rows_axis = 1 if name == "edge_index" else 0
+            if not _fit(arrays[name], ends[name], count, rows_axis, shape):
                 raise index.wrong(
                     f"{name} is no array of all graphs with slices that rise to its end"
                 )
-        x, edge_attr, edge_index, y = arrays
-        for (x0, a0, e0, y0), (x1, a1, e1, y1) in itertools.pairwise(
-            np.stack(ends, axis=1).tolist()
-        ):
+
+        x, edge_attr, edge_index, y = (arrays[name] for name in axes)
+        bounds = np.stack([ends[name] for name in axes], axis=1).tolist()
+        for (x0, a0, e0, y0), (x1, a1, e1, y1) in itertools.pairwise(bounds):
             index.add(x[x0:x1], edge_attr[a0:a1], edge_index[:, e0:e1], y[y0:y1])
         return index.count
+
+
+def _fit(array: Any, end: Any, axes: int, rows_axis: int, shape: Any) -> bool:
+    """True if each slice begins where the one before ends: from 0 to the number of rows."""
+    if not isinstance(array, np.ndarray) or not isinstance(end, np.ndarray):
+        return False
+    if array.ndim != axes or end.ndim != 1 or end.dtype.kind != "i" or end.shape != shape:
+        return False
+    if not end.size or end[0] != 0 or end[-1] != array.shape[rows_axis]:
+        return False
+    return bool((np.diff(end) >= 0).all())
 
 
 class Piece(NamedTuple):
@@ -108,19 +116,18 @@ class Piece(NamedTuple):
 def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece]:
     """Yield graphs of a file that was indexed into ``folder``."""
     index = np.load(folder / f"{path.stem}.index", mmap_mode="r", allow_pickle=False)
-    maps = [_map(path), _map(folder / f"{path.stem}.bytes")]
+    file = _map(path)
+    spilt = _map(folder / f"{path.stem}.bytes")
     for row in rows:
         nodes, edges, offsets, dtypes = index[row].tolist()
         shapes = ((nodes, FEATURES), (edges, EDGE_FEATURES), (edges,), (edges,), (nodes,))
-        views = (
-            np.ndarray(shape, dtype.decode(), maps[int(offset < 0)], int(max(offset, -1 - offset)))
-            for shape, offset, dtype in zip(
-                shapes,
-                offsets,
-                dtypes,
-                strict=True,
-            )
-        )
+        views: list[NDArray[Any]] = []
+        for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True):
+            buffer = file
+            if offset < 0:
+                buffer = spilt
+                offset = -1 - offset  # noqa: PLW2901 -- see _ENTRY
+            views.append(np.ndarray(shape, dtype.decode(), buffer, offset))
         yield Piece(*views)
 
 
@@ -157,35 +164,18 @@ class _Index:
             with (self.folder / f"{self.path.stem}.index").open("wb") as file:
                 np.save(file, np.concatenate(parts), allow_pickle=False)
 
-    def wrong(self, found: str) -> DamagedInput:
+    def wrong(self, fault: str) -> DamagedInput:
+        """Return the error of the graph that is looked at."""
         return DamagedInput(
-            f"{self.path.name}, graph {self.count}: not a graph of superpixels: {found}."
+            f"{self.path.name}, graph {self.count}: not a graph of superpixels: {fault}."
         )
 
-    def add(
-        self,
-        x: Any,
-        edge_attr: Any,
-        edge_index: Any,
-        y: Any,
-    ) -> None:
+    def add(self, x: Any, edge_attr: Any, edge_index: Any, y: Any) -> None:
         """Take the next graph: types and shapes are checked here, values by who reads them."""
-        for name, array, kinds, axes in (
-            ("x", x, "f", 2),
-            ("edge_attr", edge_attr, "f", 2),
-            ("edge_index", edge_index, "iu", 2),
-            ("y", y, "iu", 1),
-        ):
-            if (
-                not isinstance(array, np.ndarray)
-                or array.dtype.kind not in kinds
-                or array.ndim != axes
-            ):
-                found = (
-                    f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
-                )
-                kind = "floats" if kinds == "f" else "whole numbers"
-                raise self.wrong(f"{name} is {found}, not {kind} with {axes} axes")
+        self._check_array("x", x, "f", 2)
+        self._check_array("edge_attr", edge_attr, "f", 2)
+        self._check_array("edge_index", edge_index, "iu", 2)
+        self._check_array("y", y, "iu", 1)
         nodes = len(x)
         edges = edge_index.shape[1]
         shapes = [array.shape for array in (x, edge_attr, edge_index, y)]
@@ -195,32 +185,36 @@ class _Index:
             raise self.wrong(
                 f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected} of {most}"
             )
+
         arrays = (x, edge_attr, edge_index[0], edge_index[1], y)
-        self._entries.append(
-            (
-                nodes,
-                edges,
-                [self._place(array) for array in arrays],
-                [array.dtype.str for array in arrays],
-            )
-        )
+        offsets = [self._offset(array) for array in arrays]
+        dtypes = [array.dtype.str for array in arrays]
+        self._entries.append((nodes, edges, offsets, dtypes))
         self.count += 1
         if len(self._entries) == _AT_ONCE:
             self._parts.append(np.array(self._entries, _ENTRY))
             self._entries.clear()
 
-    def _place(self, array: NDArray[Any]) -> int:
+    def _check_array(self, name: str, array: Any, kinds: str, axes: int) -> None:
+        """Refuse what is no array of these kinds of numbers with so many axes."""
+        is_array = isinstance(array, np.ndarray)
+        if is_array and array.dtype.kind in kinds and array.ndim == axes:
+            return
+        dtype = getattr(array, "dtype", type(array).__name__)
+        kind = "floats" if kinds == "f" else "whole numbers"
+        raise self.wrong(
+            f"{name} is {dtype} {getattr(array, 'shape', '')}, not {kind} with {axes} axes"
+        )
+
+    def _offset(self, array: NDArray[Any]) -> int:
         """Return where the bytes of an array lie in the file, or put them next to the index."""
-        address = array.__array_interface__["data"][0]
-        if (
-            self._first <= address
-            and address + array.nbytes <= self._last
-            and array.flags.c_contiguous
-        ):
-            return int(address - self._first)
-        at = self._spilt.tell()
+        first = array.__array_interface__["data"][0]
+        inside = self._first <= first and first + array.nbytes <= self._last
+        if inside and array.flags.c_contiguous:
+            return int(first - self._first)
+        position = self._spilt.tell()
         self._spilt.write(array.tobytes())
-        return -1 - at
+        return -1 - position
 
     def forget(self, end: int) -> None:
         """Take the pages before ``end`` out of memory: they are read once."""

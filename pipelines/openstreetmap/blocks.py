@@ -43,97 +43,97 @@ def read_blocks(path: Path, keys: Sequence[str]) -> Iterator[WayBlock]:
     wanted = {key.encode(): column for column, key in enumerate(keys)}
     with path.open("rb") as file:
         while size := file.read(4):
-            head = np.frombuffer(bytearray(file.read(int.from_bytes(size, "big"))), np.uint8)
+            # A blob: the size of its header, the header with the size of the data, the data.
+            header = file.read(int.from_bytes(size, "big"))
+            head = np.frombuffer(bytearray(header), np.uint8)
             content = file.read(int(_first(_fields(head, 0, len(head)), _DATA_SIZE)[0]))
-            if b"OSMData" not in head.tobytes():
+            if b"OSMData" not in header:
                 continue
+
+            # Only positions are decoded here: texts stay slices, ways go to the kernel.
             data = np.frombuffer(bytearray(content), np.uint8)
-            block = _fields(data, *_first(_fields(data, 0, len(data)), _RAW))
-            groups = (
-                _fields(data, *bounds) for number, *bounds in block.tolist() if number == _GROUP
-            )
-            ways = np.concatenate([group[group[:, 0] == _WAYS, 1:] for group in groups])
-            texts = [
-                content[start:stop]
-                for _, start, stop in _fields(data, *_first(block, _STRINGS)).tolist()
-            ]
+            start, stop = _first(_fields(data, 0, len(data)), _RAW)
+            block = _fields(data, start, stop)
+            texts = []
+            for _, start, stop in _fields(data, *_first(block, _STRINGS)).tolist():
+                texts.append(content[start:stop])
+            ways = []
+            for _, start, stop in block[block[:, 0] == _GROUP].tolist():
+                group = _fields(data, start, stop)
+                ways.append(group[group[:, 0] == _WAYS, 1:])
+            bounds = np.concatenate(ways)
+
             column = np.array([wanted.get(text, -1) for text in texts], np.int32)
-            if len(ways):
-                yield WayBlock(*_decode(data, ways, column, len(keys)), texts)
+            if len(bounds):
+                yield WayBlock(*_decode(data, bounds, column, len(keys)), texts)
 
 
 def _first(fields: I64, number: int) -> list[int]:
-    found: list[int] = fields[fields[:, 0] == number, 1:][0].tolist()
-    return found
+    bounds: list[int] = fields[fields[:, 0] == number, 1:][0].tolist()
+    return bounds
 
 
 @njit_nogil()
-def _varint(data: U8, at: int) -> tuple[int, int]:
+def _varint(data: U8, offset: int) -> tuple[int, int]:
     value = shift = 0
-    while data[at] > 127:
-        value |= (data[at] & 127) << shift
+    while data[offset] > 127:
+        value |= (data[offset] & 127) << shift
         shift += 7
-        at += 1
-    return value | data[at] << shift, at + 1
+        offset += 1
+    return value | data[offset] << shift, offset + 1
 
 
 @njit_nogil()
-def _fields(data: U8, at: int, stop: int) -> I64:
+def _fields(data: U8, offset: int, stop: int) -> I64:
     """Return the fields of a message, (F, 3): number, and start and stop of its bytes, or value and 0."""
-    found = np.empty(((stop - at) // 2 + 1, 3), np.int64)
+    fields = np.empty(((stop - offset) // 2 + 1, 3), np.int64)
     size = 0
-    while at < stop:
-        key, at = _varint(data, at)
-        value, at = _varint(data, at)
+    while offset < stop:
+        key, offset = _varint(data, offset)
+        value, offset = _varint(data, offset)
         if key & 7 == 2:  # bytes; all else in this format is an integer
-            found[size] = key >> 3, at, at + value
-            at += value
+            fields[size] = key >> 3, offset, offset + value
+            offset += value
         else:
-            found[size] = key >> 3, value, 0
+            fields[size] = key >> 3, value, 0
         size += 1
-    return found[:size].copy()
+    return fields[:size].copy()
 
 
 @njit_nogil()
-def _decode(
-    data: U8,
-    ways: I64,
-    column: I32,
-    keys: int,
-) -> tuple[I64, I64, I64, I32]:
+def _decode(data: U8, ways: I64, column: I32, keys: int) -> tuple[I64, I64, I64, I32]:
     """Decode ways between the given (W, 2) bounds; ``column`` is that of each text, -1 if it is no key."""
     number = np.empty(len(ways), np.int64)
     size = np.empty(len(ways), np.int64)
-    ref = np.empty(
-        len(data), np.int64
-    )  # at least one byte each; memory that is not written to is free
+    # At least one byte each; memory that is not written to is free.
+    ref = np.empty(len(data), np.int64)
     tags = np.full((len(ways), keys), -1, np.int32)
     used = 0
     for way in range(len(ways)):
         before = used
         key_at = key_stop = value_at = 0
-        at, stop = ways[way]
-        while at < stop:
-            field, at = _varint(data, at)
-            value, at = _varint(data, at)
+        offset, stop = ways[way]
+        while offset < stop:
+            field, offset = _varint(data, offset)
+            value, offset = _varint(data, offset)
             if field == 1 << 3:
                 number[way] = value
             if field & 7 != 2:
                 continue
-            end = at + value
+            end = offset + value
             if field >> 3 == 2:
-                key_at = at
+                key_at = offset
                 key_stop = end
             elif field >> 3 == 3:
-                value_at = at
+                value_at = offset
             elif field >> 3 == 8:  # signed differences, the sign in the last bit
                 node = 0
-                while at < end:
-                    step, at = _varint(data, at)
+                while offset < end:
+                    step, offset = _varint(data, offset)
                     node += (step >> 1 & 0x7FFFFFFFFFFFFFFF) ^ -(step & 1)
                     ref[used] = node
                     used += 1
-            at = end
+            offset = end
         size[way] = used - before
         while key_at < key_stop:
             key, key_at = _varint(data, key_at)
@@ -146,7 +146,7 @@ def _decode(
 @njit_nogil()
 def positions(number: I64, wanted: I64) -> I32:
     """Return the position of each wanted number in ``number``, ascending; -1 if it is not there."""
-    found = np.full(len(wanted), -1, np.int32)
+    position = np.full(len(wanted), -1, np.int32)
     for i in range(len(wanted)):
         low = 0
         high = len(number)
@@ -157,5 +157,5 @@ def positions(number: I64, wanted: I64) -> I32:
             else:
                 high = middle
         if low < len(number) and number[low] == wanted[i]:
-            found[i] = low
-    return found
+            position[i] = low
+    return position

@@ -36,8 +36,8 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
             raise DamagedInput(f"{name} declares a document type.", next=_NEXT)
     try:
         # Integers sort as OpenStreetMap's numbers do; parallel edges keep their order in the file.
-        found = nx.read_graphml(path, node_type=int, force_multigraph=True)
-        graph = largest_component(_street_graph(found))
+        multigraph = nx.read_graphml(path, node_type=int, force_multigraph=True)
+        graph = largest_component(_street_graph(multigraph))
     except (
         ParseError,
         nx.NetworkXError,
@@ -46,9 +46,12 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
         TypeError,
         OverflowError,
     ) as error:
-        what = f"{name} cannot be read as a street graph: {error or type(error).__name__}"
-        raise DamagedInput(what, next=_NEXT) from error
-    if str(found.graph.get("simplified")) not in {"True", "1"}:  # OSMnx marks a graph once it is
+        raise DamagedInput(
+            f"{name} cannot be read as a street graph: {error or type(error).__name__}",
+            next=_NEXT,
+        ) from error
+    # OSMnx marks a graph once it is simplified.
+    if str(multigraph.graph.get("simplified")) not in {"True", "1"}:
         graph = largest_component(simplify(graph))
     return graph
 
@@ -57,16 +60,20 @@ def _street_graph(graph: Any) -> StreetGraph:
     """Return the arrays of a networkx graph."""
     if not graph.number_of_edges() or not graph.is_directed():
         raise ValueError("it is no directed graph with streets")
+
     nodes = sorted(graph.nodes(data=True))
     ids = np.array([number for number, _ in nodes], np.int64)
-    lon, lat = (
-        np.array([_real(data, axis, f"node {number}") for number, data in nodes], np.float64)
-        for axis in "xy"
-    )
+    lon = np.array([_real(data, "x", f"node {number}") for number, data in nodes], np.float64)
+    lat = np.array([_real(data, "y", f"node {number}") for number, data in nodes], np.float64)
     outside = (np.abs(lon) > 180) | (np.abs(lat) > 90)
     if outside.any():
-        at = int(outside.argmax())
-        raise ValueError(f"node {ids[at]} is not on the map: {lon[at]}, {lat[at]} degrees")
+        i = int(outside.argmax())
+        raise ValueError(f"node {ids[i]} is not on the map: {lon[i]}, {lat[i]} degrees")
+    street_count = None
+    counts = [str(data.get("street_count", "")) for _, data in nodes]
+    if all(map(str.isdecimal, counts)):
+        street_count = np.array([int(text) for text in counts])
+
     *ends, rows = zip(*graph.edges(data=True), strict=True)
     lengths = np.array([_real(data, "length", f"edge {i}") for i, data in enumerate(rows)])
     if (lengths < 0).any():
@@ -76,7 +83,6 @@ def _street_graph(graph: Any) -> StreetGraph:
     for key in VALUES:
         tags[key], values[key] = coded([_values(data.get(key)) for data in rows], ())
     source, target = np.searchsorted(ids, np.array(ends, np.int64)).astype(np.int32)
-    counts = [str(data.get("street_count", "")) for _, data in nodes]
     return StreetGraph(
         node_id=ids,
         lon=lon,
@@ -88,9 +94,7 @@ def _street_graph(graph: Any) -> StreetGraph:
         reversed=np.array([_flag(data.get("reversed")) for data in rows], np.int8),
         tags=tags,
         values=values,
-        street_count=np.array([int(text) for text in counts])
-        if all(map(str.isdecimal, counts))
-        else None,
+        street_count=street_count,
     )
 
 
@@ -121,4 +125,6 @@ def _values(value: object) -> Values:
 
 def _flag(value: object) -> int:
     flags = {_FLAGS.get(text, 0) for text in _values(value)}
-    return BOTH if len(flags) > 1 else next(iter(flags), 0)
+    if len(flags) > 1:
+        return BOTH
+    return next(iter(flags), 0)

@@ -42,36 +42,26 @@ def obtain_city(
     """Return the raw copy of a city, brought in where it is missing, and whether it is new."""
     folder = home.raw / manifest.name
     origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
-    words = None if source.vocabulary is None else _vocabulary(source.vocabulary, home)
-    if source.place is not None and source.polygon is None and words is None:
-        for copy in list_copies(folder):  # downloaded before
-            if {receipt.origin for receipt in copy.receipts} == {origin} and not copy.problems():
+    vocabulary = None
+    if source.vocabulary is not None:
+        vocabulary = _vocabulary(source.vocabulary, home)
+
+    # A place that was downloaded before is not downloaded again.
+    if source.place is not None and source.polygon is None and vocabulary is None:
+        for copy in list_copies(folder):
+            origins = {receipt.origin for receipt in copy.receipts}
+            if origins == {origin} and not copy.problems():
                 return copy, False
 
     def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
         if source.archive is not None:
-            plan = recognise(open_archive(source.archive), manifest.content)
-            members = write_members(plan, target, quiet=quiet)
-            (digest, size), name = plan.fingerprint(), source.archive.resolve().name
-            return members, [
-                StoredSource(
-                    receipt=Receipt(
-                        name=name,
-                        origin=name,
-                        sha256=digest,
-                        bytes=size,
-                    )
-                )
-            ]
+            return _unpack(source.archive, manifest, target, quiet=quiet)
         with writing(target):
             target.mkdir()
+
         if source.place is not None:
             written = download(
-                source.place,
-                network_type,
-                target,
-                dataset=manifest.name,
-                offline=offline,
+                source.place, network_type, target, dataset=manifest.name, offline=offline
             )
             receipts = [_receipt(path, origin) for path in written]
         elif source.graphml is not None:
@@ -81,18 +71,29 @@ def obtain_city(
             receipts = [_copy(path, target / f"extract.{file_format(path)}")]
         if source.polygon is not None:
             receipts.append(_copy(given_file(source.polygon, "--set polygon="), target / POLYGON))
-        if words is not None:
-            write_json(target / VOCABULARY, words.model_dump(mode="json"))
+        if vocabulary is not None:
+            write_json(target / VOCABULARY, vocabulary.model_dump(mode="json"))
             receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
+
+        by_name = sorted(receipts, key=lambda receipt: receipt.name)
+        members = {receipt.name: receipt.sha256 for receipt in by_name}
         downloaded = source.place is not None
-        members = {
-            receipt.name: receipt.sha256 for receipt in sorted(receipts, key=lambda one: one.name)
-        }
-        return members, [
-            StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts
-        ]
+        sources = [StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts]
+        return members, sources
 
     return store_own(folder, make, quiet=quiet)
+
+
+def _unpack(
+    archive: Path, manifest: Manifest, target: Path, *, quiet: bool
+) -> tuple[dict[str, str], list[StoredSource]]:
+    """Write the members of an archive of tensors."""
+    plan = recognise(open_archive(archive), manifest.content)
+    members = write_members(plan, target, quiet=quiet)
+    digest, size = plan.fingerprint()
+    name = archive.resolve().name
+    receipt = Receipt(name=name, origin=name, sha256=digest, bytes=size)
+    return members, [StoredSource(receipt=receipt)]
 
 
 def _copy(path: Path, target: Path) -> Receipt:
@@ -111,12 +112,13 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
     build = build_in(target) or named_build(home, target)
     try:
-        return Vocabulary.model_validate_json(
-            json.dumps(build.card.statistics["city"]["vocabulary"])
-        )
+        text = json.dumps(build.card.statistics["city"]["vocabulary"])
+        return Vocabulary.model_validate_json(text)
     except (LookupError, TypeError, ValueError) as error:
-        what = f"{build.path} has no vocabulary: only cities built from OpenStreetMap do."
-        raise UsageError(what, next="another --set vocabulary=TARGET, or none") from error
+        raise UsageError(
+            f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
+            next="another --set vocabulary=TARGET, or none",
+        ) from error
 
 
 def download(
@@ -132,28 +134,37 @@ def download(
         raise _unavailable(place, dataset, "offline nothing is downloaded")
     import osmnx
 
-    any_way = '["highway"]' if network_type == "any" else None
+    any_way = None
+    if network_type == "any":
+        any_way = '["highway"]'
+        network_type = "all"
     with _asking(place, dataset):
         try:
             outline = osmnx.geocode_to_gdf(place).union_all()
         except (ValueError, TypeError) as error:
-            what = f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}"
-            again = f"kmip-data build city --name {dataset} --place 'City, Country'"
-            raise UsageError(what, next=again) from error
+            raise UsageError(
+                f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}",
+                next=f"kmip-data build city --name {dataset} --place 'City, Country'",
+            ) from error
         try:
             graph = osmnx.graph_from_polygon(
-                outline, network_type="all" if any_way else network_type, custom_filter=any_way
+                outline, network_type=network_type, custom_filter=any_way
             )
         except ValueError as error:  # "Found no graph nodes within the requested polygon."
-            what = f"{place} has no streets of this network type: {str(error)[:200]}"
-            raise DamagedInput(what, next="give a larger place, or another network_type") from error
+            raise DamagedInput(
+                f"{place} has no streets of this network type: {str(error)[:200]}",
+                next="give a larger place, or another network_type",
+            ) from error
         areas = _land_use(outline)
+
+    written = [folder / GRAPHML]
     with writing(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)
         if areas:
             text = json.dumps({"type": "FeatureCollection", "features": areas}, ensure_ascii=False)
             (folder / LAND_USE).write_text(text, "utf-8")
-    return [folder / GRAPHML, *([folder / LAND_USE] if areas else [])]
+            written.append(folder / LAND_USE)
+    return written
 
 
 def _land_use(outline: Any) -> list[dict[str, Any]]:
@@ -161,19 +172,21 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
     import osmnx
 
     try:
-        found = osmnx.features_from_polygon(outline, tags={"landuse": True})
+        areas = osmnx.features_from_polygon(outline, tags={"landuse": True})
     except ValueError:  # there is none
         return []
-    found = found[found.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
-    rows = zip(found.index, found["landuse"], found.geometry, strict=True)
-    return [
-        {
-            "type": "Feature",
-            "properties": {"landuse": str(use)},
-            "geometry": area.__geo_interface__,
-        }
-        for _, use, area in sorted(rows, key=lambda row: (row[0][0] != "way", *row[0]))
-    ]
+    areas = areas[areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
+    rows = zip(areas.index, areas["landuse"], areas.geometry, strict=True)
+    features = []
+    for _, use, area in sorted(rows, key=lambda row: (row[0][0] != "way", *row[0])):
+        features.append(
+            {
+                "type": "Feature",
+                "properties": {"landuse": str(use)},
+                "geometry": area.__geo_interface__,
+            }
+        )
+    return features
 
 
 @contextmanager
@@ -188,16 +201,7 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     def look(response: Any, **_: Any) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and asks again
-        data = response.content
-        fault = ""
-        if not response.ok:
-            fault = f"answers {response.status_code}"
-        elif data.lstrip()[:1] not in (b"{", b"["):
-            fault = "answers with no JSON"
-        elif b'"remark"' in data[-4096:] and "error" in (
-            remark := str(response.json().get("remark", ""))
-        ):
-            fault = f"remarks: {remark}"
+        fault = _fault_of(response)
         if fault:
             raise _unavailable(place, dataset, f"{response.url} {fault}")
 
@@ -213,8 +217,22 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
         settings.use_cache, settings.requests_kwargs = before
 
 
-def _unavailable(place: str, dataset: str, found: str) -> SourceUnavailable:
-    again = f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)"
+def _fault_of(response: Any) -> str:
+    """Return why an answer of a server is not to be used, or nothing."""
+    if not response.ok:
+        return f"answers {response.status_code}"
+    data = response.content
+    if data.lstrip()[:1] not in (b"{", b"["):
+        return "answers with no JSON"
+    if b'"remark"' in data[-4096:]:
+        remark = str(response.json().get("remark", ""))
+        if "error" in remark:
+            return f"remarks: {remark}"
+    return ""
+
+
+def _unavailable(place: str, dataset: str, fault: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"The streets of {place} cannot be had from OpenStreetMap: {found}.", next=again
+        f"The streets of {place} cannot be had from OpenStreetMap: {fault}.",
+        next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
     )

@@ -32,18 +32,16 @@ _PATTERNS = {
 }
 
 _ONE_WAY = frozenset({"yes", "true", "1", "-1", "reverse", "T", "F"})
-_AGAINST = frozenset(
-    {"-1", "reverse", "T"}
-)  #: values of ``oneway`` for traffic against the order of nodes
+#: Values of ``oneway`` for traffic against the order of nodes.
+_AGAINST = frozenset({"-1", "reverse", "T"})
 
 
 def is_street(tags: Mapping[str, str], network_type: str) -> bool:
     """True if a way with these tags belongs to the network."""
     if "highway" not in tags:
         return False
-    return not any(
-        key in tags and found.search(tags[key]) for key, found in _PATTERNS[network_type]
-    )
+    patterns = _PATTERNS[network_type]
+    return not any(key in tags and pattern.search(tags[key]) for key, pattern in patterns)
 
 
 def direction(tags: Mapping[str, str], network_type: str) -> int:
@@ -90,19 +88,24 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
 
     ``tags`` and ``values`` are those of a street graph.
     """
-    found = [
-        [speed for speed in map(read_speed, texts) if speed is not None]
-        for texts in values["maxspeed"]
-    ]
-    known = [sum(speeds) / len(speeds) if speeds else np.nan for speeds in found]
-    speed = np.array([*known, np.nan])[tags["maxspeed"]]  # the last one, -1, is: no tag
+    # 1. The speed of each distinct value; the last position, -1, stands for streets without the tag.
+    known = []
+    for texts in values["maxspeed"]:
+        speeds = [speed for speed in map(read_speed, texts) if speed is not None]
+        known.append(sum(speeds) / len(speeds) if speeds else np.nan)
+    speed = np.array([*known, np.nan])[tags["maxspeed"]]
+
+    # 2. The kind of each street: its first value of ``highway``.
     firsts = [names[0] for names in values["highway"]]
-    position = {kind: number for number, kind in enumerate([*sorted(set(firsts)), ""])}
+    kinds = [*sorted(set(firsts)), ""]
+    position = {kind: number for number, kind in enumerate(kinds)}
     kind = np.array([position[name] for name in [*firsts, ""]])[tags["highway"]]
+
+    # 3. The mean of each kind fills its gaps; the mean of these means those of kinds without a speed.
     given = np.isfinite(speed)
-    count = np.bincount(kind[given], minlength=len(position))
-    total = np.bincount(kind[given], weights=speed[given], minlength=len(position))
-    mean = np.full(len(position), np.nan)
+    count = np.bincount(kind[given], minlength=len(kinds))
+    total = np.bincount(kind[given], weights=speed[given], minlength=len(kinds))
+    mean = np.full(len(kinds), np.nan)
     np.divide(total, count, out=mean, where=count > 0)
     if given.any():
         mean[count == 0] = mean[count > 0].mean()

@@ -49,9 +49,9 @@ def by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
     (upstream: as they come).
     """
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
-    kept = ranked[: WIDTH - 1]
+    frequent = ranked[: WIDTH - 1]
     rest = ranked[WIDTH - 1 :]
-    totals = {name: counts[name] for name in kept}
+    totals = {name: counts[name] for name in frequent}
     if rest:
         totals[OTHERS] = totals.get(OTHERS, 0) + sum(counts[name] for name in rest)
     return tuple(sorted(totals, key=lambda name: (-totals[name], name)))
@@ -79,7 +79,8 @@ class Coded(NamedTuple):
 
     def counts(self) -> dict[str, int]:
         """Return how often each category occurs, of those that do."""
-        return {self.names[i]: n for i, n in enumerate(np.bincount(self.code).tolist()) if n}
+        counts = np.bincount(self.code).tolist()
+        return {self.names[i]: count for i, count in enumerate(counts) if count}
 
     def column_of(self, vocabulary: tuple[str, ...]) -> NDArray[np.int8]:
         """Return the number of each one's category in the vocabulary, -1 without it (nor ``others``)."""
@@ -109,45 +110,49 @@ def city_tensors(
     if needed > 2**28:
         from kmip_data.runtime.memory import require_memory
 
-        then = "free some, or build a part of the map: --set bbox=W,S,E,N"
-        require_memory(needed, f"A city of {n:,} intersections", then)
+        require_memory(
+            needed,
+            f"A city of {n:,} intersections",
+            "free some, or build a part of the map: --set bbox=W,S,E,N",
+        )
+
     coded = {
         "oneway": Coded(graph.oneway, [*FLAGS]),
         "lanes": _tagged(graph, "lanes"),
         "reversed": Coded(graph.reversed, [*FLAGS]),
         "highway": _tagged(graph, "highway"),
-        **({"landuse": uses} if uses else {}),
     }
+    if uses:
+        coded["landuse"] = uses
     if vocabulary is None:
-        landuse = by_frequency(uses.counts()) if uses else ()
-        lanes = lanes_by_frequency(coded["lanes"].counts())
         vocabulary = Vocabulary(
-            landuse=landuse,
-            lanes=lanes,
+            landuse=by_frequency(uses.counts()) if uses else (),
+            lanes=lanes_by_frequency(coded["lanes"].counts()),
             highway=by_frequency(coded["highway"].counts()),
         )
     words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
-    column = {name: each.column_of(words[name]) for name, each in coded.items()}
-    without = {name: int((of < 0).sum()) for name, of in column.items()}
+    column = {name: categories.column_of(words[name]) for name, categories in coded.items()}
+    without = {name: int((number < 0).sum()) for name, number in column.items()}
+
     speed = street_speeds(graph.tags, graph.values)
     no_speed = not np.isfinite(speed).any()
     kmh = np.nan_to_num(speed).astype(np.float32)
     del coded, speed  # 0.4 GB of a graph of 10⁷ nodes, before the most is in memory
     streets = join_streets(graph.source, graph.target, n)
-    length, speed_mean = (
-        streets.mean(of[streets.member]) for of in (graph.length.astype(np.float32), kmh)
-    )
+    length = streets.mean(graph.length.astype(np.float32)[streets.member])
+    speed_mean = streets.mean(kmh[streets.member])
 
     if not uses:
         warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
     if no_speed:
         warnings += ("No street has a maxspeed: the speed column is zero.",)
-    if counted := ", ".join(
-        f"{count:,} values of {name}" for name, count in without.items() if count
-    ):
-        warnings += (f"{counted} are not in the vocabulary and were dropped.",)
+    dropped = [f"{count:,} values of {name}" for name, count in without.items() if count]
+    if dropped:
+        warnings += (f"{', '.join(dropped)} are not in the vocabulary and were dropped.",)
+
+    columns = _columns(graph, streets, (length, speed_mean), column)
     return CityTensors(
-        features=store_features(_columns(graph, streets, (length, speed_mean), column), n, workdir),
+        features=store_features(columns, n, workdir),
         edge_index=streets.edge_index,
         edge_length=length,
         edge_speed=None if no_speed else speed_mean,
@@ -179,12 +184,15 @@ def _columns(
     yield count_streets(graph) if graph.street_count is None else graph.street_count
     for number in range(WIDTH):
         yield column["landuse"] == number if "landuse" in column else np.zeros(n)
+
     for mean in means:
         yield mean_over_streets(streets.edge_index, mean, n)
-    for name, width in (("oneway", 2), ("lanes", WIDTH), ("reversed", 3), ("highway", WIDTH)):
-        of = column[name][streets.member]
+    widths = {"oneway": 2, "lanes": WIDTH, "reversed": 3, "highway": WIDTH}
+    for name, width in widths.items():
+        category = column[name][streets.member]
         for number in range(width):
-            yield mean_over_streets(streets.edge_index, streets.mean(of == number), n)
+            share = streets.mean(category == number)
+            yield mean_over_streets(streets.edge_index, share, n)
 
 
 def land_uses(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:

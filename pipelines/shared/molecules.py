@@ -31,17 +31,8 @@ ATOM_FIELDS: Final = (
     "atomic number - 1", "chirality", "degree with hydrogens", "formal charge + 5", "hydrogens",
     "radical electrons", "hybridisation", "aromatic", "in a ring",
 )  # fmt: skip
-ATOM_SIZES: Final = (
-    119,
-    5,
-    12,
-    12,
-    10,
-    6,
-    6,
-    2,
-    2,
-)  #: values of each; the last is "another" of seven
+#: Number of values of each; the last is "another" of seven.
+ATOM_SIZES: Final = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 BOND_FIELDS: Final = ("type", "stereo", "conjugated")
 BOND_SIZES: Final = (5, 6, 2)
 
@@ -61,9 +52,8 @@ class Molecule(NamedTuple):
     """One molecule as a graph of N atoms and B bonds."""
 
     x: NDArray[np.uint8]  #: (N, 9), :data:`ATOM_FIELDS` of each atom
-    edge_index: NDArray[
-        np.int32
-    ]  #: (2, 2·B): each bond from its first to its second atom, then back
+    #: (2, 2·B): each bond from its first to its second atom, then back.
+    edge_index: NDArray[np.int32]
     edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
 
     def record(self, key: str, **more: NDArray[Any]) -> GraphRecord:
@@ -107,38 +97,51 @@ def featurise(mol: Mol) -> Molecule:
 
     atoms = _table(
         mol.GetAtoms(),
-        Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetTotalDegree, Atom.GetFormalCharge, Atom.GetTotalNumHs,
-        Atom.GetNumRadicalElectrons, Atom.GetHybridization, Atom.GetIsAromatic, Atom.IsInRing,
-    )  # fmt: skip
+        Atom.GetAtomicNum,
+        Atom.GetChiralTag,
+        Atom.GetTotalDegree,
+        Atom.GetFormalCharge,
+        Atom.GetTotalNumHs,
+        Atom.GetNumRadicalElectrons,
+        Atom.GetHybridization,
+        Atom.GetIsAromatic,
+        Atom.IsInRing,
+    )
+    # Values that OGB does not list become the last index of their column, "another".
     element = atoms[:, 0]
     charge = atoms[:, 3]
     element[:] = np.where((element >= 1) & (element <= 118), element - 1, 118)
     charge[:] = np.where(np.abs(charge) <= 5, charge + 5, 11)
     atoms[:, 6] = _HYBRIDISATIONS[atoms[:, 6]]
+    x = np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8)
+
     bonds = _table(
         mol.GetBonds(),
-        Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx, Bond.GetBondType, Bond.GetStereo, Bond.GetIsConjugated,
-    )  # fmt: skip
+        Bond.GetBeginAtomIdx,
+        Bond.GetEndAtomIdx,
+        Bond.GetBondType,
+        Bond.GetStereo,
+        Bond.GetIsConjugated,
+    )
     stereo = bonds[:, 3]
     if (stereo >= len(_STEREOS)).any():
         raise RefusedSmilesError(
             f"a bond has the stereo mark {stereo.max()} of RDKit, which has no index"
         )
-    ends = bonds[:, :2].astype(np.int32)
     kind = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
-    edge_index = np.ascontiguousarray(np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T)
-    edge_attr = np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1).repeat(
-        2, axis=0
-    )
-    return Molecule(
-        np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8), edge_index, edge_attr
-    )
+    conjugated = bonds[:, 4].astype(np.uint8)
+    attr = np.stack([kind, _STEREOS[stereo], conjugated], axis=1)
+
+    # Each bond there and, next to it, back.
+    ends = bonds[:, :2].astype(np.int32)
+    both = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2)
+    return Molecule(x, np.ascontiguousarray(both.T), attr.repeat(2, axis=0))
 
 
 def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.int64]:
     """(items, values): a method mapped over all atoms takes three quarters of the time of a loop."""
-    found = list(items)
-    return np.array([list(map(value, found)) for value in values], np.int64).T
+    rows = list(items)
+    return np.array([list(map(value, rows)) for value in values], np.int64).T
 
 
 class MoleculeParams(Params):
@@ -208,20 +211,20 @@ class MoleculePipeline(Pipeline[P, S]):
                 yield read(row, key, smiles)
             except RefusedSmilesError as error:
                 if params.on_error == "stop":
+                    skip = f"kmip-data build {self.manifest.name} --set on_error=skip"
                     raise DamagedInput(
                         f"Record {key}: RDKit makes no molecule of its SMILES {smiles[:200]!r}: {error}",
-                        next=f"kmip-data build {self.manifest.name} --set on_error=skip (leaves such records "
-                        "out and lists them)",
+                        next=f"{skip} (leaves such records out and lists them)",
                     ) from error
                 yield Skipped(key, f"{smiles[:80]}: {error}")
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
         folder = self.raw_lists(raw, params.split if len(self.lists) > 1 else "")
-        lists = {
-            part: listed.tolist() for part, listed in self.read_lists(folder, params.split).items()
-        }
-        return split_by_lists(lists, list(map(int, records.keys)), "row numbers", params.split)
+        arrays = self.read_lists(folder, params.split)
+        lists = {part: listed.tolist() for part, listed in arrays.items()}
+        rows = [int(key) for key in records.keys]
+        return split_by_lists(lists, rows, "row numbers", params.split)
 
     def read_lists(
         self, folder: Path, rule: str, rows: int | None = None
@@ -229,10 +232,10 @@ class MoleculePipeline(Pipeline[P, S]):
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
         path = folder / self.lists[rule]
         if path.suffix == ".pt":
-            found = read_torch_file(path, NUMPY)
+            lists = read_torch_file(path, NUMPY)
         else:
-            found = read_pickle(path.read_bytes(), NUMPY, name=path.name)
-        return check_partition(found, rows, name=path.name)
+            lists = read_pickle(path.read_bytes(), NUMPY, name=path.name)
+        return check_partition(lists, rows, name=path.name)
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
@@ -244,22 +247,27 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
     if not isinstance(lists, dict) or set(lists) != set(PARTS):
         raise DamagedInput(f"{name} is not a split into {', '.join(PARTS)}.")
     parts = {}
-    for part, listed in ((part, lists[part]) for part in PARTS):
-        array = np.asarray(listed) if _is_flat(listed) else None
+    for part in PARTS:
+        array = np.asarray(lists[part]) if _is_flat(lists[part]) else None
         if array is None or array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             raise DamagedInput(f"{name}: {part} is not a list of row numbers.")
         parts[part] = array.astype(np.int64)
+
     joined = np.concatenate(list(parts.values()))
-    rows = len(joined) if rows is None else rows
+    if rows is None:
+        rows = len(joined)
     inside = (joined >= 0) & (joined < rows)
     times = np.bincount(joined[inside], minlength=rows)
     wrong = {
-        "out of range": joined[~inside], "in no part": np.flatnonzero(times == 0),
+        "out of range": joined[~inside],
+        "in no part": np.flatnonzero(times == 0),
         "listed more than once": np.flatnonzero(times > 1),
-    }  # fmt: skip
-    if faults := [
-        f"{len(found)} {what}, such as {found[0]}" for what, found in wrong.items() if len(found)
-    ]:
+    }
+    faults = []
+    for fault, numbers in wrong.items():
+        if len(numbers):
+            faults.append(f"{len(numbers)} {fault}, such as {numbers[0]}")
+    if faults:
         raise DamagedInput(
             f"{name} does not partition the rows 0 to {rows - 1}: {'; '.join(faults)}."
         )

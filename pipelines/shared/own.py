@@ -102,16 +102,21 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """Deal records by a permutation; parts are in source order, and at least one record trains."""
         total = len(records.keys)
         test = share_of(total, params.test_fraction) if params.test_fraction else 0
-        share = params.val_fraction / (1 - params.test_fraction)
-        val = share_of(total - test, share) if share else 0
+        val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
+        val = share_of(total - test, val_share) if val_share else 0
+
         order = Generator(PCG64(params.split_seed)).permutation(total)
-        rows = (np.sort(part).tolist() for part in np.split(order, [test, test + val]))
-        dealt = dict(zip(("test", "val", "train"), rows, strict=True))
+        rows = {
+            "train": order[test + val :],
+            "val": order[test : test + val],
+            "test": order[:test],
+        }
+        parts = {part: np.sort(rows[part]).tolist() for part in PARTS}
+
         name = f"random-seed{params.split_seed}"
         if (params.val_fraction, params.test_fraction) != (0.1, 0.1):
             name += f"-val{params.val_fraction:g}-test{params.test_fraction:g}"
-        parameters = params.model_dump(exclude={"split"})
-        return Split(name, "random", parameters, {part: dealt[part] for part in PARTS})
+        return Split(name, "random", params.model_dump(exclude={"split"}), parts)
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
@@ -123,12 +128,15 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     def stop_or_skip(self, key: str, error: DamagedInput, params: P) -> Skipped:
         """Return that a file is left out, or raise its error, as ``params`` ask for."""
         if params.on_error == "skip":
-            found = error.parts["found"]
-            return Skipped(key, f"{error.what}{f' ({found})' if found else ''}")
-        skip = f"kmip-data build {self.manifest.file} --name {self.manifest.name} --set on_error=skip …"
-        error.parts["next"] = (
-            error.parts["next"] or f"repair or remove the file, or skip it: {skip}"
-        )
+            reason = error.what
+            if error.parts["found"]:
+                reason += f" ({error.parts['found']})"
+            return Skipped(key, reason)
+        if not error.parts["next"]:
+            build = f"kmip-data build {self.manifest.file} --name {self.manifest.name}"
+            error.parts["next"] = (
+                f"repair or remove the file, or skip it: {build} --set on_error=skip …"
+            )
         raise error
 
 
@@ -149,20 +157,17 @@ def _located(path: Path) -> tuple[Path, str]:
 
 def given_file(path: Path, option: str) -> Path:
     """Return the absolute path of the file that an option names; an error where there is none."""
-    path, found = _located(path)
-    if found != "a file":
-        fault = (
-            "does not exist" if found == os.strerror(errno.ENOENT) else f"is not a file: {found}"
-        )
+    path, kind = _located(path)
+    if kind != "a file":
+        fault = f"is not a file: {kind}"
+        if kind == os.strerror(errno.ENOENT):
+            fault = "does not exist"
         raise UsageError(f"{path} {fault}.", next=f"check the path given to {option}")
     return path
 
 
 def files_below(
-    folder: Path | None,
-    option: str,
-    suffixes: Collection[str],
-    refused: Collection[str] = (),
+    folder: Path | None, option: str, suffixes: Collection[str], refused: Collection[str] = ()
 ) -> dict[str, Path]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
@@ -170,30 +175,30 @@ def files_below(
     are left out; one file may be given instead of a folder. Raises ``UsageError`` where the folder is not
     given, not there, or has no such file.
     """
-    check = f"give {option} a folder of {', '.join(sorted(suffixes))} files"
+    hint = f"give {option} a folder of {', '.join(sorted(suffixes))} files"
     if folder is None:
-        raise UsageError(f"{option} is missing.", next=check)
+        raise UsageError(f"{option} is missing.", next=hint)
     folder, kind = _located(folder)
     suffixes = {*suffixes, *refused}
     if kind == "a file" and folder.suffix.lower() in suffixes:
         return {folder.name: folder}
     if kind != "a folder":
-        raise UsageError(f"There is no folder {folder}: {kind}.", next=check)
-    found: dict[str, Path] = {}
-    for place, inner, files in os.walk(folder):
+        raise UsageError(f"There is no folder {folder}: {kind}.", next=hint)
+
+    existing_files: dict[str, Path] = {}
+    for parent, inner, files in os.walk(folder):
         inner[:] = [name for name in inner if not name.startswith(".")]
         for name in files:
-            path = Path(place, name)
-            if not name.startswith(".") and path.suffix.lower() in suffixes and path.is_file():
-                key = path.relative_to(folder).as_posix()
-                if key.encode("utf-8", "ignore").decode() != key:
-                    raise UsageError(
-                        f"The name of {key!a} in {folder} is not UTF-8.", next="rename it"
-                    )
-                found[key] = path
-    if not found:
-        raise UsageError(f"{folder} has no usable file.", next=check)
-    return dict(sorted(found.items()))
+            path = Path(parent, name)
+            if name.startswith(".") or path.suffix.lower() not in suffixes or not path.is_file():
+                continue
+            key = path.relative_to(folder).as_posix()
+            if key.encode("utf-8", "ignore").decode() != key:
+                raise UsageError(f"The name of {key!a} in {folder} is not UTF-8.", next="rename it")
+            existing_files[key] = path
+    if not existing_files:
+        raise UsageError(f"{folder} has no usable file.", next=hint)
+    return dict(sorted(existing_files.items()))
 
 
 def ascii_key(name: str, length: int) -> str:
@@ -201,16 +206,12 @@ def ascii_key(name: str, length: int) -> str:
     key = name.encode("ascii", "backslashreplace").decode()
     if len(key) <= length:
         return key
-    return f"{key[: length - 13]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{key[: length - 13]}~{digest[:12]}"
 
 
 def copy_in(
-    dataset: str,
-    files: Mapping[str, Path],
-    origin: str,
-    home: Home,
-    *,
-    quiet: bool,
+    dataset: str, files: Mapping[str, Path], origin: str, home: Home, *, quiet: bool
 ) -> tuple[RawCopy, bool]:
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 
@@ -220,17 +221,20 @@ def copy_in(
     folder = home.raw / dataset
 
     def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
+        targets = [target / name for name in files]
         with writing(target):
             target.mkdir()
-            require_room(
-                folder, sum(path.stat().st_size for path in files.values()), "A copy of the files"
-            )
-            for place in {(target / name).parent for name in files}:
-                place.mkdir(parents=True, exist_ok=True)
+            total = sum(path.stat().st_size for path in files.values())
+            require_room(folder, total, "A copy of the files")
+            for parent in {path.parent for path in targets}:
+                parent.mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(_THREADS) as pool:
-                copied = list(pool.map(_copy, files.values(), (target / name for name in files)))
-        members = dict(zip(files, (digest for digest, _ in copied), strict=True))
-        return members, [local_source(dataset, origin, members, sum(size for _, size in copied))]
+                copied = list(pool.map(_copy, files.values(), targets))
+
+        digests = [digest for digest, _ in copied]
+        members = dict(zip(files, digests, strict=True))
+        size = sum(size for _, size in copied)
+        return members, [local_source(dataset, origin, members, size)]
 
     return store_own(folder, make, quiet=quiet)
 

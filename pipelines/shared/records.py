@@ -37,11 +37,7 @@ def _features(
 
 
 def feature_column(
-    key: str,
-    fields: tuple[str, ...],
-    doc: str,
-    *,
-    stored: str = "float32",
+    key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32"
 ) -> Column:
     """Return the column of real features, a row of ``fields`` for each, presented as float32."""
     return _features(key, fields, doc, stored=stored, presented="float32")
@@ -81,32 +77,38 @@ def class_column(key: str, classes: int, doc: str) -> Column:
 
 def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> list[Unit]:
     """Deal rows to units of ``per_unit``; the items of a unit are its ``rows``."""
-    runs = (list(rows[at : at + per_unit]) for at in range(0, len(rows), per_unit))
-    return [Unit(i, f"{what} {run[0]} to {run[-1]}", {"rows": run}) for i, run in enumerate(runs)]
+    units: list[Unit] = []
+    for first in range(0, len(rows), per_unit):
+        run = list(rows[first : first + per_unit])
+        units.append(Unit(len(units), f"{what} {run[0]} to {run[-1]}", {"rows": run}))
+    return units
 
 
 def units_by_size(
-    names: Iterable[str],
-    size: Callable[[str], int],
-    most: int,
-    what: str,
+    names: Iterable[str], size: Callable[[str], int], most: int, what: str
 ) -> list[Unit]:
     """Deal names to units whose sizes add up to ``most`` or less; the items of a unit are called ``what``.
 
     A name that is larger by itself is a unit of its own.
     """
-    units: list[list[str]] = []
+    units: list[Unit] = []
     used = 0
+    unit: list[str] = []
     for name in names:
         needed = size(name)
-        if not units or used + needed > most:
-            units.append([])
+        if unit and used + needed > most:
+            units.append(_named_unit(len(units), what, unit))
+            unit = []
             used = 0
-        units[-1].append(name)
+        unit.append(name)
         used += needed
-    return [
-        Unit(i, f"{what} {unit[0]} to {unit[-1]}", {what: unit}) for i, unit in enumerate(units)
-    ]
+    if unit:
+        units.append(_named_unit(len(units), what, unit))
+    return units
+
+
+def _named_unit(number: int, what: str, names: list[str]) -> Unit:
+    return Unit(number, f"{what} {names[0]} to {names[-1]}", {what: names})
 
 
 def rows_inside(
@@ -119,7 +121,8 @@ def rows_inside(
     chosen = params.choose(sum(size for _, size in sizes))
     first = 0
     for name, size in sizes:
-        yield name, first, [row - first for row in chosen if first <= row < first + size]
+        rows = [row - first for row in chosen if first <= row < first + size]
+        yield name, first, rows
         first += size
 
 
@@ -127,11 +130,10 @@ def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> l
     """Deal the chosen records of each part; the items of a unit are its ``part`` and ``rows`` inside it."""
     units: list[Unit] = []
     for part, _, rows in rows_inside([(part, sizes[part]) for part in PARTS], params):
-        for at in range(0, len(rows), per_unit):
-            run = rows[at : at + per_unit]
-            units.append(
-                Unit(len(units), f"{part} {run[0]} to {run[-1]}", {"part": part, "rows": run})
-            )
+        for first in range(0, len(rows), per_unit):
+            run = rows[first : first + per_unit]
+            items = {"part": part, "rows": run}
+            units.append(Unit(len(units), f"{part} {run[0]} to {run[-1]}", items))
     return units
 
 
@@ -141,17 +143,17 @@ Name = TypeVar("Name", str, int)
 def check_digests(raw: RawFolder, manifest: Manifest) -> None:
     """Refuse lists of the complete set that have other digests than the manifest knows."""
     for name, expected in manifest.known_sha256.items():
-        found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
-        if found != expected:
-            what = f"{name} is not the list of the complete set."
-            raise DamagedInput(what, expected=f"SHA-256 {expected}", found=found)
+        digest = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
+        if digest != expected:
+            raise DamagedInput(
+                f"{name} is not the list of the complete set.",
+                expected=f"SHA-256 {expected}",
+                found=digest,
+            )
 
 
 def split_by_lists(
-    lists: Mapping[str, Iterable[Name]],
-    names: Sequence[Name],
-    what: str,
-    rule: str = "upstream",
+    lists: Mapping[str, Iterable[Name]], names: Sequence[Name], what: str, rule: str = "upstream"
 ) -> Split:
     """Return the published split: positions of the records of each part, in the order of its list.
 
@@ -159,10 +161,9 @@ def split_by_lists(
     lists are, the note says.
     """
     position = {name: i for i, name in enumerate(names)}
-    parts = {
-        part: [position[name] for name in listed if name in position]
-        for part, listed in lists.items()
-    }
+    parts = {}
+    for part, listed in lists.items():
+        parts[part] = [position[name] for name in listed if name in position]
     return Split(rule, rule, {}, parts, f"the {what} of the raw data, in their order")
 
 
@@ -179,10 +180,7 @@ def apply_split(
 
 
 def _stratified_split(
-    pipeline: Pipeline[Any, Any],
-    records: Records,
-    params: SplitParams,
-    raw: Path | None,
+    pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
 ) -> Split:
     """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
 
@@ -190,32 +188,32 @@ def _stratified_split(
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
     (:func:`~kmip_data.graphs.splits.stratified_draw`).
     """
-    default = type(params).model_fields["split"].default
-    own = pipeline.split(records, params.model_copy(update={"split": default}), raw)
-    name = f"stratified{own.name.removeprefix(own.rule)}"
-    if (seed := f"-seed{params.split_seed}") not in name:
+    default_rule = type(params).model_fields["split"].default
+    default = pipeline.split(records, params.model_copy(update={"split": default_rule}), raw)
+    name = f"stratified{default.name.removeprefix(default.rule)}"
+    seed = f"-seed{params.split_seed}"
+    if seed not in name:
         name += seed
-    if own.node_code is not None:
-        codes = _deal_nodes(own.node_code, records, params.split_seed)
-        note = "nodes dealt at random" + (
-            ", with equal shares of the classes" if records.node_labels else ""
-        )
-        return Split(
-            name,
-            "stratified",
-            own.parameters,
-            note=note,
-            node_code=codes,
-        )
-    labels, what = graph_labels(records, pipeline.background)
+
+    if default.node_code is not None:
+        codes = _deal_nodes(default.node_code, records, params.split_seed)
+        note = "nodes dealt at random"
+        if records.node_labels:
+            note += ", with equal shares of the classes"
+        return Split(name, "stratified", default.parameters, note=note, node_code=codes)
+
+    labels, grouping = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
-    pool = np.asarray(pipeline.pool_order([own.parts[part] for part in chosen], labels), np.int64)
-    sizes = {part: len(own.parts[part]) for part in chosen}
-    dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
-    parts = {**own.parts, **{part: pool[rows].tolist() for part, rows in dealt.items()}}
-    return Split(
-        name, "stratified", own.parameters, parts, f"{', '.join(chosen)} dealt anew by {what}"
+    pool = np.asarray(
+        pipeline.pool_order([default.parts[part] for part in chosen], labels), np.int64
     )
+    sizes = {part: len(default.parts[part]) for part in chosen}
+    dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
+    parts = dict(default.parts)
+    for part, rows in dealt.items():
+        parts[part] = pool[rows].tolist()
+    note = f"{', '.join(chosen)} dealt anew by {grouping}"
+    return Split(name, "stratified", default.parameters, parts, note)
 
 
 def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.int64], str]:
@@ -235,9 +233,9 @@ def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.i
 def _deal_nodes(codes: NDArray[np.uint8], records: Records, seed: int) -> NDArray[np.uint8]:
     """Deal the nodes of one graph, but those that are in no part."""
     nodes = np.flatnonzero(codes != NO_PART)
-    labels = (
-        np.zeros(len(codes), np.int64) if records.node_labels is None else records.node_labels[0]
-    )
+    labels = np.zeros(len(codes), np.int64)
+    if records.node_labels is not None:
+        labels = records.node_labels[0]
     sizes = {part: int((codes == code).sum()) for code, part in enumerate(PARTS)}
     dealt = codes.copy()
     for code, rows in enumerate(stratified_parts(labels[nodes], sizes, seed=seed).values()):
