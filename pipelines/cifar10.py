@@ -64,17 +64,15 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Cut the file, which must be read as a whole, into arrays that workers map."""
         lists = read_torch_file(raw.path / FILE)
-        if not isinstance(lists, list | tuple) or [type(each) for each in lists] != [list] * len(
-            PARTS
-        ):
+        is_lists = isinstance(lists, list | tuple) and len(lists) == len(PARTS)
+        if not is_lists or not all(type(graphs) is list for graphs in lists):
             raise DamagedInput(f"{FILE} is not three lists of graphs: the parts of CIFAR10.")
         sizes = {}
         most = self.manifest.max_nodes
         for part, graphs in zip(PARTS, lists, strict=True):
-            names = (f"{FILE}, {part} {i}" for i in range(len(graphs)))
-            checked = [
-                check_graph(graph, where, most) for graph, where in zip(graphs, names, strict=True)
-            ]
+            checked = []
+            for i, graph in enumerate(graphs):
+                checked.append(check_graph(graph, f"{FILE}, {part} {i}", most))
             write_pieces(workdir / part, checked)
             sizes[part] = len(checked)
         return Prepared(workdir, {"sizes": sizes})
@@ -86,23 +84,23 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""
         part = unit.items["part"]
-        x, edge_index, edge_attr, y, node_ptr, edge_ptr = (
-            np.load(prepared.path / part / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        folder = prepared.path / part
+        pieces = {
+            name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             for name in _PIECES
-        )
+        }
         for row in unit.items["rows"]:
-            nodes, edges = (
-                slice(*pointer[row : row + 2].tolist()) for pointer in (node_ptr, edge_ptr)
-            )
+            nodes = slice(*pieces["node_ptr"][row : row + 2].tolist())
+            edges = slice(*pieces["edge_ptr"][row : row + 2].tolist())
             yield GraphRecord(
                 key=f"{part}/{row:06d}",
                 num_nodes=nodes.stop - nodes.start,
                 columns={
-                    "node/x": np.array(x[nodes]),
-                    "edge/attr": np.array(edge_attr[edges]),
-                    "graph/y": np.array(y[row]),
+                    "node/x": np.array(pieces["x"][nodes]),
+                    "edge/attr": np.array(pieces["edge_attr"][edges]),
+                    "graph/y": np.array(pieces["y"][row]),
                 },
-                edge_index=np.array(edge_index[:, edges]),
+                edge_index=np.array(pieces["edge_index"][:, edges]),
             )
 
 
@@ -153,13 +151,15 @@ def _array(
     value = graph.get(name)
     array = np.asarray(value if isinstance(value, np.ndarray | int) else None)
     wanted = array.shape if shape is None else shape
-    fits = len(wanted) == array.ndim and all(
-        want in {None, have} for want, have in zip(wanted, array.shape, strict=True)
-    )
+    fits = len(wanted) == array.ndim
+    for length, size in zip(wanted, array.shape, strict=False):
+        fits = fits and length in {None, size}
     if array.dtype.kind not in kinds or not fits:
         kind = "floats" if kinds == "f" else "whole numbers"
-        found = f"{array.dtype} of shape {array.shape}"
-        raise DamagedInput(f"{where}: {name!r} is not {kind} of shape {wanted}, but {found}.")
+        raise DamagedInput(
+            f"{where}: {name!r} is not {kind} of shape {wanted}, "
+            f"but {array.dtype} of shape {array.shape}."
+        )
     return array
 
 
@@ -168,13 +168,15 @@ def write_pieces(folder: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> 
     folder.mkdir()
 
     def joined(name: str, empty: tuple[int, int], dtype: type[np.generic]) -> NDArray[Any]:
-        return np.concatenate(
-            [np.empty(empty, dtype), *(graph[name] for graph in graphs)], empty.index(0)
-        )
+        # The empty array first, so that a part without graphs has arrays, too.
+        arrays = [np.empty(empty, dtype), *(graph[name] for graph in graphs)]
+        return np.concatenate(arrays, axis=empty.index(0))
 
+    nodes = [len(graph["x"]) for graph in graphs]
+    edges = [len(graph["edge_attr"]) for graph in graphs]
     arrays = {
-        "node_ptr": np.cumsum([0, *(len(graph["x"]) for graph in graphs)], dtype=np.int64),
-        "edge_ptr": np.cumsum([0, *(len(graph["edge_attr"]) for graph in graphs)], dtype=np.int64),
+        "node_ptr": np.cumsum([0, *nodes], dtype=np.int64),
+        "edge_ptr": np.cumsum([0, *edges], dtype=np.int64),
         "x": joined("x", (0, 5), np.float32),
         "edge_index": joined("edge_index", (2, 0), np.uint16),
         "edge_attr": joined("edge_attr", (0, 1), np.float32),

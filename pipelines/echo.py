@@ -136,31 +136,27 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
     def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
         """Return the arrays of a graph as they are stored; raise ``DamagedInput`` for another layout."""
         task = self.task
-        found = dict[str, NDArray[Any]]()
-        for name in ("x", "y", "edge_index", *(["edge_attr"] if task.molecules else [])):
-            array = graph.get(name)
+        names = ["x", "y", "edge_index"]
+        if task.molecules:
+            names.append("edge_attr")
+        raw: dict[str, NDArray[Any]] = {}
+        for name in names:
+            array: Any = graph.get(name)
             kinds = "iu" if name == "edge_index" else "fiu"
-            if (
-                not isinstance(array, np.ndarray)
-                or array.ndim != 2
-                or array.dtype.kind not in kinds
-            ):
-                kind = getattr(array, "dtype", type(array).__name__)
-                shape = getattr(array, "shape", "")
-                shown = f"{kind} {shape}".strip()
+            is_array = isinstance(array, np.ndarray)
+            if not is_array or array.ndim != 2 or array.dtype.kind not in kinds:
+                dtype = getattr(array, "dtype", type(array).__name__)
+                shown = f"{dtype} {getattr(array, 'shape', '')}".strip()
                 raise DamagedInput(f"{where}: {name} is {shown}, not numbers with two axes.")
-            found[name] = array
-        x = found["x"]
-        y = found["y"]
-        edges = found["edge_index"]
+            raw[name] = array
+
+        x = raw["x"]
+        y = raw["y"]
+        edges = raw["edge_index"]
         rows = 1 if task.of_graph and task.molecules else len(x)
-        shapes = {name: array.shape for name, array in found.items()}
-        fits = (
-            x.shape[1] == WIDTH
-            and len(edges) == 2
-            and len(y) == rows
-            and y.shape[1] >= task.columns
-        )
+        shapes = {name: array.shape for name, array in raw.items()}
+        fits = x.shape[1] == WIDTH and len(edges) == 2
+        fits = fits and len(y) == rows and y.shape[1] >= task.columns
         if task.molecules:
             fits = fits and shapes["edge_attr"] == (edges.shape[1], WIDTH)
         if not fits or not 1 <= len(x) <= self.manifest.max_nodes:
@@ -173,18 +169,15 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             raise DamagedInput(
                 f"{where}: edges of nodes {edges.min()} to {edges.max()}, of {len(x)}."
             )
+
         target = y[:1, task.column] if task.of_graph else y[:, task.column]
-        arrays = {
-            "x": x,
-            "edges": edges.T,
-            "y": target,
-            "attr": found.get("edge_attr", np.empty(0)),
-        }
-        stored = {
-            name: np.ascontiguousarray(arrays[name], dtype) for name, dtype in _DTYPES.items()
-        }
-        if not all(np.isfinite(array).all() for array in stored.values()):
-            raise DamagedInput(f"{where}: NaN or infinity.")
+        attr = raw.get("edge_attr", np.empty(0))
+        arrays = {"x": x, "edges": edges.T, "y": target, "attr": attr}
+        stored = {}
+        for name, dtype in _DTYPES.items():
+            stored[name] = np.ascontiguousarray(arrays[name], dtype)
+            if not np.isfinite(stored[name]).all():
+                raise DamagedInput(f"{where}: NaN or infinity.")
         return stored
 
     def units(self, prepared: Prepared, params: Params) -> list[Unit]:
@@ -195,7 +188,7 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         """Yield the graphs of one unit in the order of the file."""
         part = unit.items["part"]
         task = self.task
-        ends = np.load(prepared.path / f"{part}.npy", allow_pickle=False)
+        ends = np.load(prepared.path / f"{part}.npy", allow_pickle=False).tolist()
 
         def read(
             name: str,
@@ -204,30 +197,29 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             width: int,
         ) -> NDArray[Any]:
             dtype = np.dtype(_DTYPES[name])
+            path = prepared.path / f"{part}.{name}"
             count = (last - first) * width
-            at = first * width * dtype.itemsize
+            offset = first * width * dtype.itemsize
             return np.fromfile(
-                prepared.path / f"{part}.{name}",
+                path,
                 dtype,
                 count,
-                offset=at,
+                offset=offset,
             ).reshape(-1, width)
 
         for row in unit.items["rows"]:
-            (node, edge), (last_node, last_edge) = ends[row].tolist(), ends[row + 1].tolist()
-            target = (
-                read("y", row, row + 1, 1)[0] if task.of_graph else read("y", node, last_node, 1)
-            )
-            columns = {
-                "node/x": read("x", node, last_node, WIDTH),
-                "graph/y" if task.of_graph else "node/y": target,
-            }
+            node, edge = ends[row]
+            last_node, last_edge = ends[row + 1]
+            columns = {"node/x": read("x", node, last_node, WIDTH)}
+            if task.of_graph:
+                columns["graph/y"] = read("y", row, row + 1, 1)[0]
+            else:
+                columns["node/y"] = read("y", node, last_node, 1)
             if task.molecules:
                 columns["edge/attr"] = read("attr", edge, last_edge, WIDTH)
             edges = np.ascontiguousarray(read("edges", edge, last_edge, 2).T)
-            key = f"{part}/{row:07d}"
             yield GraphRecord(
-                key=key,
+                key=f"{part}/{row:07d}",
                 num_nodes=last_node - node,
                 columns=columns,
                 edge_index=edges,

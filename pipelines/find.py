@@ -76,7 +76,7 @@ def obtain(
     home = Home.locate(home)
     chosen = BuildOptions.of(name, options)
     if name not in dataset_names():
-        found = find(
+        existing = find(
             target,
             parameters,
             home=home,
@@ -86,26 +86,27 @@ def obtain(
     elif build:
         from kmip_data.pipelines.build import build_dataset
 
-        wanted: Any = {"parameters": parameters, "split_parameters": split_parameters}
+        given: Any = {"parameters": parameters, "split_parameters": split_parameters}
         return build_dataset(
             name,
             home=home,
             sample=sample,
-            **wanted,
+            **given,
             **options,
         )
     else:
-        stored = {"compression": chosen.compression} if "compression" in options else {}
-        wanted = {**(parameters or {}), **stored}
-        found = _find_named(
+        wanted = dict(parameters or {})
+        if "compression" in options:
+            wanted["compression"] = chosen.compression
+        existing = _find_named(
             name,
             wanted,
             home,
             sample=sample,
             otherwise=", or build=True",
         )
-    split_name(found, split_parameters)
-    return found
+    split_name(existing, split_parameters)
+    return existing
 
 
 def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) -> str:
@@ -135,9 +136,8 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     from kmip_data.pipelines.base import check_params, load_pipeline
 
-    return check_params(load_pipeline(load_manifest(name)).Params, given, name).model_dump(
-        mode="json"
-    )
+    pipeline = load_pipeline(load_manifest(name))
+    return check_params(pipeline.Params, given, name).model_dump(mode="json")
 
 
 def _find_named(
@@ -169,27 +169,33 @@ def _check_build(
 ) -> None:
     """Refuse a build folder that is not what the other arguments say: never another k unnoticed."""
     card = build.card
-    wanted: dict[str, Any] = {} if dataset is None else {"dataset": dataset}
+    wanted: dict[str, Any] = {}
+    if dataset is not None:
+        wanted["dataset"] = dataset
     if sample or dataset is not None:
         wanted["sample"] = sample
     wanted.update(_as_recorded(dataset or card.manifest, parameters))
-    found = {"dataset": card.dataset, "sample": card.sample, **card.parameters}
-    differing = [name for name, value in wanted.items() if found.get(name) != value]
+
+    recorded = {
+        "dataset": card.dataset,
+        "sample": card.sample,
+        **card.parameters,
+    }
+    differing = [name for name, value in wanted.items() if recorded.get(name) != value]
     if differing:
         raise UsageError(
             f"{build.path} is another build.",
             expected=", ".join(f"{name} = {wanted[name]!r}" for name in differing),
-            found=", ".join(f"{name} = {found.get(name)!r}" for name in differing),
+            found=", ".join(f"{name} = {recorded.get(name)!r}" for name in differing),
             next="give the values that were found, or the name of the dataset instead of the folder",
         )
 
 
 def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters given, checked and as a card has them; of a saved dataset, as they are."""
-    values = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in parameters.items()
-    }
+    values = {}
+    for name, value in parameters.items():
+        values[name] = list(value) if isinstance(value, tuple) else value
     if manifest not in dataset_names():
         return values
     # Compression is not a parameter of the pipeline, but it is on the card.

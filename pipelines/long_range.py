@@ -68,15 +68,16 @@ def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
     node = np.arange(nodes)
     right = node[(node % columns < columns - 1) & (node + 1 < nodes)]
     below = node[node + columns < nodes]
-    return np.concatenate(
-        [np.stack([right, right + 1]), np.stack([below, below + columns])], axis=1
-    )
+    horizontal = np.stack([right, right + 1])
+    vertical = np.stack([below, below + columns])
+    return np.concatenate([horizontal, vertical], axis=1)
 
 
 def tree(nodes: int, rng: Rng) -> NDArray[np.int64]:
     """Return the edges of a deep random tree: each node hangs on one of the four before it."""
     child = np.arange(1, nodes)
-    return np.stack([rng.integers(np.maximum(child - 4, 0), child), child])
+    parent = rng.integers(np.maximum(child - 4, 0), child)
+    return np.stack([parent, child])
 
 
 def caterpillar(nodes: int, rng: Rng) -> NDArray[np.int64]:
@@ -88,7 +89,8 @@ def lobster(nodes: int, rng: Rng) -> NDArray[np.int64]:
     """Return the edges of a caterpillar of two thirds of the nodes, whose legs the others hang on."""
     spine = nodes // 3
     legs = 2 * nodes // 3
-    return _hang(_hang(line(spine, rng), spine, 0, legs, rng), legs, spine, nodes, rng)
+    edges = _hang(line(spine, rng), spine, 0, legs, rng)
+    return _hang(edges, legs, spine, nodes, rng)
 
 
 def _hang(
@@ -100,7 +102,8 @@ def _hang(
 ) -> NDArray[np.int64]:
     """Add nodes ``first`` to ``last - 1``, each on a random one of ``low`` to ``first - 1``."""
     child = np.arange(first, last)
-    return np.concatenate([edges, np.stack([rng.integers(low, first, len(child)), child])], axis=1)
+    parent = rng.integers(low, first, len(child))
+    return np.concatenate([edges, np.stack([parent, child])], axis=1)
 
 
 TOPOLOGIES: Final[dict[str, Callable[[int, Rng], NDArray[np.int64]]]] = {
@@ -193,21 +196,27 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     # An even number of nodes: a key is shared by two.
     nodes = 2 * int(rng.integers(params.nodes // 4, params.nodes // 2, endpoint=True))
     # Numbers of nodes say nothing about where they are.
-    edges = rng.permutation(nodes)[TOPOLOGIES[name](nodes, rng)]
+    number = rng.permutation(nodes)
+    edges = number[TOPOLOGIES[name](nodes, rng)]
     both = np.concatenate([edges, edges[::-1]], axis=1)
     edge_index = both[:, np.lexsort(both)]
-    there = coo_array(
-        (np.ones(edge_index.shape[1], np.int8), tuple(edge_index)), shape=(nodes, nodes)
-    )
-    distance = shortest_path(there.tocsr(), unweighted=True).astype(np.uint16)
+
+    ones = np.ones(edge_index.shape[1], np.int8)
+    adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))
+    distance = shortest_path(adjacency.tocsr(), unweighted=True).astype(np.uint16)
+
+    # Of ten rounds through the topologies eight train, one validates and one tests.
+    train, val, _ = SHARES
     tenth = row // len(names) % sum(SHARES)
-    part = "train" if tenth < SHARES[0] else "val" if tenth < SHARES[0] + SHARES[1] else "test"
-    key = f"{part}/{name}/{row:07d}"
-    columns = _targets(params.task, distance, rng)
+    part = "test"
+    if tenth < train:
+        part = "train"
+    elif tenth < train + val:
+        part = "val"
     return GraphRecord(
-        key=key,
+        key=f"{part}/{name}/{row:07d}",
         num_nodes=nodes,
-        columns=columns,
+        columns=_targets(params.task, distance, rng),
         edge_index=edge_index.astype(np.uint16),
     )
 
@@ -215,24 +224,13 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
 def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
     """Return the columns of a task, by the distances between all nodes."""
     nodes = len(distance)
-    if task == "retrieval":  # deal the nodes to pairs; each has a key of its own, each node a value
-        order = rng.permutation(nodes)
-        partner = np.empty(nodes, np.int64)
-        partner[order[0::2]] = order[1::2]
-        partner[order[1::2]] = order[0::2]
-        code = np.empty(nodes, np.int64)
-        code[order] = np.repeat(rng.choice(2**KEY_BITS, nodes // 2, replace=False), 2)
-        value = rng.integers(0, VALUES, nodes)
-        bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
-        return {
-            "node/x": np.hstack([bits, np.eye(VALUES, dtype=np.int64)[value]]).astype(np.int8),
-            "node/y": value[partner].astype(np.uint8),
-            "node/distance": distance[np.arange(nodes), partner],
-        }
+    if task == "retrieval":
+        return _retrieval(distance, rng)
     if task == "sssp":
         source = int(rng.integers(nodes))
+        is_source = np.arange(nodes) == source
         return {
-            "node/x": (np.arange(nodes) == source).astype(np.int8)[:, None],
+            "node/x": is_source.astype(np.int8)[:, None],
             "node/y": distance[source][:, None].astype(np.float32),
             "node/distance": distance[source],
         }
@@ -240,3 +238,24 @@ def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDA
     if task == "ecc":
         return {"node/x": constant, "node/y": distance.max(1)[:, None].astype(np.float32)}
     return {"node/x": constant, "graph/y": distance.max()[None].astype(np.float32)}
+
+
+def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
+    """Deal the nodes to pairs; each pair has a key of its own, each node a value."""
+    nodes = len(distance)
+    order = rng.permutation(nodes)
+    partner = np.empty(nodes, np.int64)
+    partner[order[0::2]] = order[1::2]
+    partner[order[1::2]] = order[0::2]
+
+    keys = rng.choice(2**KEY_BITS, nodes // 2, replace=False)
+    code = np.empty(nodes, np.int64)
+    code[order] = np.repeat(keys, 2)
+    value = rng.integers(0, VALUES, nodes)
+    bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
+    one_hot = np.eye(VALUES, dtype=np.int64)[value]
+    return {
+        "node/x": np.hstack([bits, one_hot]).astype(np.int8),
+        "node/y": value[partner].astype(np.uint8),
+        "node/distance": distance[np.arange(nodes), partner],
+    }

@@ -53,13 +53,14 @@ class PointSource(Strict):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        found = files_below(self.path, "--archive", READERS, refused=LIDAR)
-        if lidar := [name for name in found if name.lower().endswith(LIDAR)]:
-            what = f"LAS and LAZ files are not read: {lidar[0]}"
+        files = files_below(self.path, "--archive", READERS, refused=LIDAR)
+        lidar = [name for name in files if name.lower().endswith(LIDAR)]
+        if lidar:
             raise UsageError(
-                what, next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply"
+                f"LAS and LAZ files are not read: {lidar[0]}",
+                next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply",
             )
-        return {f"{FOLDER}/{name}": path for name, path in found.items()}
+        return {f"{FOLDER}/{name}": path for name, path in files.items()}
 
     @property
     def origin(self) -> str:
@@ -109,13 +110,14 @@ class OwnPointParams(PointParams, OwnParams):
     def _columns(self) -> Self:
         if len(self.position_columns) != 3 or not all(self.position_columns):
             raise ValueError("position names three columns, such as x,y,z")
-        if len(self.class_name) == 1:
+        names = len(self.class_name)
+        if names == 1:
             raise ValueError("one class is no classification: name two or more")
-        if self.class_name and self.classes not in {None, len(self.class_name)}:
-            raise ValueError(f"{len(self.class_name)} names for {self.classes} classes")
-        return (
-            self.model_copy(update={"classes": len(self.class_name)}) if self.class_name else self
-        )
+        if not names:
+            return self
+        if self.classes not in {None, names}:
+            raise ValueError(f"{names} names for {self.classes} classes")
+        return self.model_copy(update={"classes": names})
 
     @property
     def position_columns(self) -> tuple[str, ...]:
@@ -205,28 +207,32 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         size = params.block
         if size is None:
             if count > most:
-                what = f"{key} has {count:,} points; {most:,} at most are allowed."
-                raise DamagedInput(what, next="cut it into blocks: --set block=WIDTH")
+                raise DamagedInput(
+                    f"{key} has {count:,} points; {most:,} at most are allowed.",
+                    next="cut it into blocks: --set block=WIDTH",
+                )
             x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
             yield self._record(key, x, cloud.y, params)
             return
-        floor = cloud.xyz[:, :2]
+
         blocks = block_rows(
-            floor,
+            cloud.xyz[:, :2],
             size=size,
             points=params.block_points,
             room=key,
             seed=params.block_seed,
         )
         if not blocks:
-            what = f"{key} ({count} points) has no block: no window of at least 100 points."
-            raise DamagedInput(what, next="a larger --set block=WIDTH")
-        for number, rows in enumerate(blocks):
-            centred, share = normalised(cloud.xyz, rows, size, cloud.xyz.max(axis=0))
-            x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
-            yield self._record(
-                f"{key}/{number:06d}", x, cloud.y[rows] if len(cloud.y) else cloud.y, params
+            raise DamagedInput(
+                f"{key} ({count} points) has no block: no window of at least 100 points.",
+                next="a larger --set block=WIDTH",
             )
+        top = cloud.xyz.max(axis=0)
+        for number, rows in enumerate(blocks):
+            centred, share = normalised(cloud.xyz, rows, size, top)
+            x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
+            y = cloud.y[rows] if len(cloud.y) else cloud.y
+            yield self._record(f"{key}/{number:06d}", x, y, params)
 
     def _record(
         self,
@@ -239,12 +245,11 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         columns: dict[str, NDArray[Any]] = {"node/x": x}
         if params.label_column is not None:
             columns["node/y"] = y.astype(schema.column("node/y").stored)
-        record = connect(key, np.ascontiguousarray(x[:, :3]), columns, params, schema.index_dtype)
-        return (
-            Skipped(key, f"{len(x)} points, too few for k = {params.k}")
-            if record is None
-            else record
-        )
+        pos = np.ascontiguousarray(x[:, :3])
+        record = connect(key, pos, columns, params, schema.index_dtype)
+        if record is None:
+            return Skipped(key, f"{len(x)} points, too few for k = {params.k}")
+        return record
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
@@ -252,22 +257,19 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         clouds = {row: re.sub(r"/\d{6}$", "", key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
-        val, test = (len(split.parts[part]) for part in ("val", "test"))
-        dealt = grouped_split(
-            list(clouds),
-            [],
-            clouds,
-            val=test,
-            seed=params.split_seed,
-        )
-        rest = grouped_split(
+        val = len(split.parts["val"])
+        test = len(split.parts["test"])
+        seed = params.split_seed
+        # Draw twice: first the test clouds out of all, then those that validate out of the rest.
+        dealt = grouped_split(list(clouds), [], clouds, val=test, seed=seed)
+        parts = grouped_split(
             dealt["train"],
             dealt["val"],
             clouds,
             val=val,
-            seed=params.split_seed,
+            seed=seed,
         )
-        return replace(split, parts=rest, note="whole clouds are dealt: blocks of one overlap")
+        return replace(split, parts=parts, note="whole clouds are dealt: blocks of one overlap")
 
     def name_parts(self, params: OwnPointParams) -> list[str]:
         """Neighbours, and the width of blocks."""
@@ -292,24 +294,26 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
 
     def column(wanted: str) -> F64:
         if wanted not in columns:
-            again = "name columns of the file: --set position=, feature=, label_column="
             raise DamagedInput(
-                f"{name} has no column {wanted!r}, only {', '.join(columns)}.", next=again
+                f"{name} has no column {wanted!r}, only {', '.join(columns)}.",
+                next="name columns of the file: --set position=, feature=, label_column=",
             )
         values = np.asarray(columns[wanted], np.float64)
-        if not np.isfinite(values).all():
-            row = int(np.argmin(np.isfinite(values)))
+        finite = np.isfinite(values)
+        if not finite.all():
+            row = int(np.argmin(finite))
             raise DamagedInput(
                 f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}."
             )
         return values
 
     xyz = np.column_stack([column(axis) for axis in params.position_columns])
-    # A column may be called red/255 itself.
-    scaled = [
-        (feature, 1.0) if feature in columns else _scaled(feature) for feature in params.feature
-    ]
-    features = [column(feature) / divisor for feature, divisor in scaled]
+    features = np.empty((len(xyz), len(params.feature)))
+    for number, feature in enumerate(params.feature):
+        # A column may be called red/255 itself.
+        source, divisor = (feature, 1.0) if feature in columns else _scaled(feature)
+        features[:, number] = column(source) / divisor
+
     label = np.empty(0) if params.label_column is None else column(params.label_column)
     y = label.astype(np.int64)
     wrong = (y != label) | (y < 0) | (y >= MOST_CLASSES)
@@ -320,8 +324,8 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
             f"from 0 to {MOST_CLASSES - 1}."
         )
     if params.classes is not None and y.max(initial=0) >= params.classes:
-        what = f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}."
-        raise DamagedInput(what, next="--set classes=NUMBER")
-    return Cloud(
-        xyz - xyz.min(axis=0), np.column_stack(features) if features else np.empty((len(xyz), 0)), y
-    )
+        raise DamagedInput(
+            f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}.",
+            next="--set classes=NUMBER",
+        )
+    return Cloud(xyz - xyz.min(axis=0), features, y)

@@ -110,14 +110,17 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         for name in read_file_list(raw.path / "all_files.txt"):
             with _open(raw.path / name) as (data, _):
                 blocks, points, _ = map(int, data.shape)
-                files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
+                chunk_rows = int(data.chunks[0]) if data.chunks else 1
+            files.append((name, blocks, points, chunk_rows))
             if not 1 <= points <= self.manifest.max_nodes:
-                what = f"{name} has blocks of {points} points instead of 1 to {self.manifest.max_nodes}."
-                raise DamagedInput(what)
+                raise DamagedInput(
+                    f"{name} has blocks of {points} points instead of 1 to {self.manifest.max_nodes}."
+                )
         total = sum(blocks for _, blocks, _, _ in files)
         if total != len(rooms):
-            what = f"room_filelist.txt has {len(rooms)} lines for {total} blocks of {len(files)} files."
-            raise DamagedInput(what)
+            raise DamagedInput(
+                f"room_filelist.txt has {len(rooms)} lines for {total} blocks of {len(files)} files."
+            )
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
@@ -128,9 +131,10 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         inside = rows_inside([(name, blocks) for name, blocks, _, _ in files], params)
         for (name, first, wanted), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
             step = max(1, budget // points)
-            step -= step % chunk_rows if step >= chunk_rows else 0
-            for at in range(0, len(wanted), step):
-                rows = wanted[at : at + step]
+            if step >= chunk_rows:
+                step -= step % chunk_rows
+            for start in range(0, len(wanted), step):
+                rows = wanted[start : start + step]
                 items = {"file": name, "rows": rows, "first": first}
                 units.append(Unit(len(units), f"{name}[{rows[0]}:{rows[-1] + 1}]", items))
         return units
@@ -163,21 +167,18 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}
         test = [i for i, room in rooms.items() if room.startswith(f"Area_{params.test_area}_")]
         pool = sorted(rooms.keys() - test)
-        name = f"{params.split}-area{params.test_area}-seed{params.split_seed}"
-        name += "" if params.val_fraction is None else f"-val{params.val_fraction}"
         val = share_of(len(pool), params.val_fraction or VALIDATION_SHARE)
+        seed = params.split_seed
         if params.split == "upstream":
-            parts = shuffled_split(pool, test, val=val, seed=params.split_seed)
+            parts = shuffled_split(pool, test, val=val, seed=seed)
             note = "validation blocks overlap train blocks, as upstream's do; parts in upstream's order"
         else:
-            parts = grouped_split(
-                pool,
-                test,
-                rooms,
-                val=val,
-                seed=params.split_seed,
-            )
+            parts = grouped_split(pool, test, rooms, val=val, seed=seed)
             note = "whole rooms validate; parts in source order"
+
+        name = f"{params.split}-area{params.test_area}-seed{seed}"
+        if params.val_fraction is not None:
+            name += f"-val{params.val_fraction}"
         return Split(name, params.split, params.model_dump(exclude={"split"}), parts, note)
 
     def name_parts(self, params: S3DISParams) -> list[str]:
@@ -193,11 +194,8 @@ def read_file_list(path: Path) -> list[str]:
     names: list[str] = []
     for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
-        if (
-            not re.fullmatch(r"[\w.-]+\.h5", name)
-            or name in names
-            or not (path.parent / name).is_file()
-        ):
+        is_name = re.fullmatch(r"[\w.-]+\.h5", name) is not None
+        if not is_name or name in names or not (path.parent / name).is_file():
             fault = "not the name of an HDF5 file next to the list, or named twice"
             raise DamagedInput(f"{path.name}, line {number}: {fault}: {line!r}")
         names.append(name)
@@ -223,17 +221,15 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
     from kmip_data.format.safety import open_untrusted
 
-    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as (
-        file,
-        _,
-    ):
+    filters = frozenset({"gzip"})
+    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=filters) as (file, _):
         for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):
             dataset = file.get(name)
             shape = getattr(dataset, "shape", None)
             if shape is None or dataset.dtype != np.dtype(dtype) or len(shape) != axes:
-                found = "nothing" if shape is None else f"{dataset.dtype} {list(shape)}"
+                content = "nothing" if shape is None else f"{dataset.dtype} {list(shape)}"
                 raise DamagedInput(
-                    f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {found}."
+                    f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {content}."
                 )
         data = file["data"]
         label = file["label"]
@@ -262,17 +258,22 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArr
         raise DamagedInput(
             f"{name} uses unknown filters.", expected="gzip", found=f"filter ids {filters}"
         )
-    wanted, (step, *steps), shape = np.asarray(rows), dataset.chunks, dataset.shape[1:]
-    out = np.empty((len(wanted), *shape), dataset.dtype)
+
+    wanted = np.asarray(rows)
+    step, *steps = dataset.chunks
+    shape = dataset.shape[1:]
+    result = np.empty((len(wanted), *shape), dataset.dtype)
+    # Chunks by the first row and the first column of each axis that they hold.
     firsts = np.unique(wanted // step * step).tolist()
-    for first, *starts in itertools.product(firsts, *map(range, itertools.repeat(0), shape, steps)):
+    columns = [range(0, length, width) for length, width in zip(shape, steps, strict=True)]
+    for first, *starts in itertools.product(firsts, *columns):
         block = _chunk(dataset, (first, *starts), bool(filters), name)
         low, high = np.searchsorted(wanted, [first, first + step])
         # Chunks at the edges of the dataset reach beyond it.
-        target = [slice(at, at + size) for at, size in zip(starts, steps, strict=True)]
-        inside = [slice(length - at) for at, length in zip(starts, shape, strict=True)]
-        out[low:high, *target] = block[wanted[low:high] - first][:, *inside]
-    return out
+        target = [slice(start, start + size) for start, size in zip(starts, steps, strict=True)]
+        inside = [slice(length - start) for start, length in zip(starts, shape, strict=True)]
+        result[low:high, *target] = block[wanted[low:high] - first][:, *inside]
+    return result
 
 
 def _chunk(
@@ -282,20 +283,20 @@ def _chunk(
     name: str,
 ) -> NDArray[Any]:
     """Return one whole chunk as an array of the chunk's shape."""
-    from kmip_data.format.safety import (
-        inflate,
-    )  # with h5py, which a list of parameters does not need
+    # With h5py, which a list of parameters does not need.
+    from kmip_data.format.safety import inflate
 
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
-    found: object = "no data"
+    fault = "no data"
     if dataset.id.get_chunk_info_by_coord(offset).size:
-        mask, stored = dataset.id.read_direct_chunk(offset)
+        mask, data = dataset.id.read_direct_chunk(offset)
         try:
-            data = inflate(stored, size) if deflated and not mask else stored
+            if deflated and not mask:
+                data = inflate(data, size)
         except ValueError as error:
-            found = error
+            fault = str(error)
         else:
             if len(data) == size:
                 return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
-            found = f"{len(data)} bytes, expected {size}"
-    raise DamagedInput(f"{name}, chunk at {list(offset)}, is damaged: {found}.")
+            fault = f"{len(data)} bytes, expected {size}"
+    raise DamagedInput(f"{name}, chunk at {list(offset)}, is damaged: {fault}.")

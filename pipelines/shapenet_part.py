@@ -43,9 +43,8 @@ from kmip_data.pipelines.shared.records import (
 
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
 NUM_CLASSES = 50
-SHORTEST_LINE = (
-    14  #: bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size
-)
+#: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
+SHORTEST_LINE = 14
 
 
 class Category(NamedTuple):
@@ -80,8 +79,9 @@ class ShapeNetPartParams(PointParams):
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         """Bring the names into the order of the categories; all 16 are the same as none."""
         known = [category.name for category in CATEGORIES]
+        lower = {name.lower() for name in known}
         for name in names:
-            if name.lower() not in map(str.lower, known):
+            if name.lower() not in lower:
                 raise ValueError(
                     unknown_name(
                         "category",
@@ -91,11 +91,9 @@ class ShapeNetPartParams(PointParams):
                     ).what
                 )
         wanted = {name.lower() for name in names}
-        return (
-            ()
-            if len(wanted) == len(known)
-            else tuple(name for name in known if name.lower() in wanted)
-        )
+        if wanted == lower:
+            return ()
+        return tuple(name for name in known if name.lower() in wanted)
 
     @property
     def categories(self) -> tuple[Category, ...]:
@@ -135,29 +133,33 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             if tuple(line.split()) not in known:
                 fault = f"not one of the 16 categories: {line[:100]!r}"
                 raise DamagedInput(f"{path.name}, line {number}: {fault}")
+
         lists = read_split_lists(raw.path)
+        shapes = sum(map(len, lists.values()))
         twice = [key for keys in lists.values() for key in keys if "@" in key]
-        if not raw.sample and sum(map(len, lists.values())) == self.manifest.expected.graphs:
+        if not raw.sample and shapes == self.manifest.expected.graphs:
             check_digests(raw, self.manifest)
         elif twice:  # the published lists have 35 shapes twice, others none
             raise DamagedInput(f"{len(twice)} shapes are in another list, too, such as {twice[0]}.")
+
         for part, keys in lists.items():
             for key in keys:
-                if not (raw.path / _file_name(key)).is_file():
-                    raise DamagedInput(
-                        f"A shape of the {part} list is not there: {_file_name(key)}"
-                    )
+                name = _file_name(key)
+                if not (raw.path / name).is_file():
+                    raise DamagedInput(f"A shape of the {part} list is not there: {name}")
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
         """Deal the listed shapes (train, val, test) by the size of their files."""
         synsets = {category.synset for category in params.categories}
-        listed = (key for part in read_split_lists(prepared.path).values() for key in part)
-        keys = [key for key in listed if key[:8] in synsets]
-        most_points = {
-            key: (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
-            for key in (keys[position] for position in params.choose(len(keys)))
-        }
+        keys: list[str] = []
+        for listed in read_split_lists(prepared.path).values():
+            keys += [key for key in listed if key[:8] in synsets]
+        most_points = {}
+        for position in params.choose(len(keys)):
+            key = keys[position]
+            size = (prepared.path / _file_name(key)).stat().st_size
+            most_points[key] = size // SHORTEST_LINE + 1
         most = nodes_per_shard(self.schema(params), params)
         return units_by_size(most_points, most_points.__getitem__, most, "shapes")
 
@@ -186,9 +188,12 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:
         """``k8``, the categories and what deviates from the defaults."""
-        few = len(params.category) <= 2
-        chosen = "-".join(params.category).lower() if few else f"{len(params.category)}-categories"
-        return params.edge_name_parts + ([chosen] if chosen else [])
+        parts = list(params.edge_name_parts)
+        if len(params.category) > 2:
+            parts.append(f"{len(params.category)}-categories")
+        elif params.category:
+            parts.append("-".join(params.category).lower())
+        return parts
 
 
 PIPELINE = ShapeNetPartPipeline
@@ -210,15 +215,16 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
             raise DamagedInput(f"{name} cannot be read: {error}") from error
         if not isinstance(entries, list):
             raise DamagedInput(f"{name} is not a list, but a {type(entries).__name__}.")
+
         shapes: dict[str, str] = {}
         for entry in entries:
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             shape = f"{match[1]}/{match[2]}" if match else ""
             if match is None or match[1] not in BY_SYNSET or shape in shapes:
-                what = (
-                    f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}"
+                raise DamagedInput(
+                    f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}",
+                    expected="shape_data/<synset>/<shape>",
                 )
-                raise DamagedInput(what, expected="shape_data/<synset>/<shape>")
             shapes[shape] = f"{shape}@{part}" if shape in seen else shape
         seen |= shapes.keys()
         lists[part] = list(shapes.values())
@@ -250,8 +256,9 @@ def read_shape(
     label = points[:, 6]
     wrong = ~np.isin(label, range(category.first, category.last + 1))
     if wrong.any():
-        line = int(wrong.argmax())
-        parts = f"{category.first} to {category.last}"
-        what = f"{name}, line {line + 1}: {label[line]:g} is no part of {category.name}, {parts}."
-        raise DamagedInput(what)
+        row = int(wrong.argmax())
+        raise DamagedInput(
+            f"{name}, line {row + 1}: {label[row]:g} is no part of {category.name}, "
+            f"{category.first} to {category.last}."
+        )
     return points

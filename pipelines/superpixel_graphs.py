@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,13 +86,13 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
-        found = sorted(path.name for path in raw.path.glob("*") if path.stem in PARTS)
-        ending = ".pickle" if "train.pickle" in found else ".pt"
+        existing_files = sorted(path.name for path in raw.path.glob("*") if path.stem in PARTS)
+        ending = ".pickle" if "train.pickle" in existing_files else ".pt"
         names = {part: f"{part}{ending}" for part in PARTS}
-        if found != sorted(names.values()):
-            there = ", ".join(found) or "none"
+        if existing_files != sorted(names.values()):
+            listed = ", ".join(existing_files) or "none"
             raise DamagedInput(
-                f"Of train, val and test there are {there}, not all as .pickle or all as .pt."
+                f"Of train, val and test there are {listed}, not all as .pickle or all as .pt."
             )
         index = index_pickle if ending == ".pickle" else index_torch_file
         most = self.manifest.max_nodes
@@ -172,6 +172,7 @@ def make_record(
     edge_attr = np.array(piece.edge_attr, np.float32)
     if not np.isfinite(x).all() or not np.isfinite(edge_attr).all():
         raise _wrong(where, "NaN or infinity")
+
     edge_index = np.empty((2, len(piece.source)), np.uint16)
     for row, ends in enumerate((piece.source, piece.target)):
         # A negative number is a very large one without its sign.
@@ -179,23 +180,19 @@ def make_record(
         if numbers.size and numbers.max() >= nodes:
             raise _wrong(where, f"edges of nodes {ends.min()} to {ends.max()}, of {nodes}")
         edge_index[row] = numbers
+
     labels = np.array(piece.y, np.int64)
     known = (labels >= 0) & (labels < len(table))
     y = table[np.where(known, labels, _NO_CLASS)]
     if y.max() == _NO_CLASS:
         raise _wrong(where, f"the label {labels[y == _NO_CLASS][0]}, which is no class")
-    columns: dict[str, NDArray[Any]] = {
-        "node/x": x,
-        "edge/attr": edge_attr,
-        "node/y": y,
-    }
     return GraphRecord(
         key=key,
         num_nodes=nodes,
-        columns=columns,
+        columns={"node/x": x, "edge/attr": edge_attr, "node/y": y},
         edge_index=edge_index,
     )
 
 
-def _wrong(where: str, found: str) -> DamagedInput:
-    return DamagedInput(f"{where}: not a graph of superpixels: {found}.")
+def _wrong(where: str, fault: str) -> DamagedInput:
+    return DamagedInput(f"{where}: not a graph of superpixels: {fault}.")

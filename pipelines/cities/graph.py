@@ -35,9 +35,8 @@ FEATURES: Final = (
     "reversed False", "reversed True", "reversed [False, True]", *map("highway_{}".format, range(9)),
 )  # fmt: skip
 _ROWS: Final = 2**20  #: streets that are averaged at a time
-NODE_FEATURES: Final = (
-    12  #: the first columns are the node's own; the others are means over its streets
-)
+#: The first columns are the node's own; the others are means over its streets.
+NODE_FEATURES: Final = 12
 
 
 class CityParams(Params):
@@ -88,20 +87,17 @@ class CityTensors:
     """A city as a reader hands it over."""
 
     features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
-    edge_index: (
-        I32 | I64
-    )  #: (2, E), every street in both directions, as :func:`symmetrise` gives it
+    #: (2, E), every street in both directions, as :func:`symmetrise` gives it.
+    edge_index: I32 | I64
     edge_length: F32  #: (E,) metres; the same in both directions
     edge_speed: F32 | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
     node_ids: I64 | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
     eccentricity: F32 | None = None  #: (N,) as published
     labels: NDArray[Any] | None = None  #: (N,) integers, as published
-    facts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  #: JSON, for ``statistics.city`` of the card
-    warnings: tuple[
-        str, ...
-    ] = ()  #: sentences for the notes of the card, shown when the city is built
+    #: JSON, for ``statistics.city`` of the card.
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    #: Sentences for the notes of the card, shown when the city is built.
+    warnings: tuple[str, ...] = ()
 
 
 class Streets(NamedTuple):
@@ -117,10 +113,12 @@ class Streets(NamedTuple):
         Sums are made in float64 and rounded once.
         """
         mean = np.empty(len(self.first) - 1, np.float32)
-        for a in range(0, len(mean), _ROWS):
-            starts = self.first[a : a + _ROWS + 1]
+        # In runs of a million streets: float64 values of all would be eight bytes an edge at once.
+        for run in range(0, len(mean), _ROWS):
+            starts = self.first[run : run + _ROWS + 1]
             rows = values[starts[0] : starts[-1]].astype(np.float64)
-            mean[a : a + _ROWS] = np.add.reduceat(rows, starts[:-1] - starts[0]) / np.diff(starts)
+            total = np.add.reduceat(rows, starts[:-1] - starts[0])
+            mean[run : run + _ROWS] = total / np.diff(starts)
         return mean
 
 
@@ -128,10 +126,12 @@ def join_streets(source: NDArray[Any], target: NDArray[Any], num_nodes: int) -> 
     """Return the streets of directed edges, both ends (E,), for :func:`symmetrise` column by column."""
     from kmip_data.graphs.kernels.streets import distinct, sorted_edges  # loads numba
 
-    source, target = (end.astype(np.int32, copy=False) for end in (source, target))
-    kept = np.flatnonzero(source != target).astype(np.int32)
-    edges = np.concatenate([kept, kept + np.int32(len(source))])  # all there, then all back
-    del kept
+    source = source.astype(np.int32, copy=False)
+    target = target.astype(np.int32, copy=False)
+    no_loop = np.flatnonzero(source != target).astype(np.int32)
+    edges = np.concatenate([no_loop, no_loop + np.int32(len(source))])  # all there, then all back
+    del no_loop
+    # Sorting is stable: by target first, then by source, puts them in the order of both.
     edges = sorted_edges(target, source, edges, num_nodes)
     edges = sorted_edges(source, target, edges, num_nodes)
     first, index = distinct(source, target, edges)
@@ -192,26 +192,32 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
     features = tensors.features
     lengths = tensors.edge_length
     if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
-        shapes = f"features {features.shape}, lengths {lengths.shape} of {e} edges"
-        raise DamagedInput(f"{where}: the arrays do not fit together: {shapes}.")
+        raise DamagedInput(
+            f"{where}: the arrays do not fit together: "
+            f"features {features.shape}, lengths {lengths.shape} of {e} edges."
+        )
     if e == 0:
         raise DamagedInput(f"{where}: there are no streets.")
-    ends = int(tensors.edge_index.min()), int(tensors.edge_index.max())
-    if ends[0] < 0 or ends[1] >= n:
+    least = int(tensors.edge_index.min())
+    largest = int(tensors.edge_index.max())
+    if least < 0 or largest >= n:
         raise DamagedInput(
-            f"{where}: an edge leads nowhere: {ends[0]} to {ends[1]}, of {n} intersections."
+            f"{where}: an edge leads nowhere: {least} to {largest}, of {n} intersections."
         )
-    most = np.finfo(np.float32).max
-    for values, low, high, what in (
-        *((column, -most, most, "a feature is not finite") for column in features.T),
-        (features[:, 0], -180, 180, "an intersection is not on the map, in degrees"),
-        (features[:, 1], -90, 90, "an intersection is not on the map, in degrees"),
-        (lengths, 0, most, "a street has no length in metres"),
-    ):
+
+    most = float(np.finfo(np.float32).max)
+    off_the_map = "an intersection is not on the map, in degrees"
+    checks: list[tuple[NDArray[Any], float, float, str]] = [
+        (column, -most, most, "a feature is not finite") for column in features.T
+    ]
+    checks.append((features[:, 0], -180, 180, off_the_map))
+    checks.append((features[:, 1], -90, 90, off_the_map))
+    checks.append((lengths, 0, most, "a street has no length in metres"))
+    for values, low, high, fault in checks:
         wrong = ~((values >= low) & (values <= high))
         if wrong.any():
             row = int(wrong.argmax())
-            raise DamagedInput(f"{where}: {what}: {values[row]}, row {row}.")
+            raise DamagedInput(f"{where}: {fault}: {values[row]}, row {row}.")
 
 
 def street_weights(tensors: CityTensors, weight: str) -> F32:
@@ -223,9 +229,12 @@ def street_weights(tensors: CityTensors, weight: str) -> F32:
         return tensors.edge_length
     speed = tensors.edge_speed
     if speed is None or not (speed > 0).all():
-        found = "all have none" if speed is None else f"{int((~(speed > 0)).sum())} have none"
+        missing = "all"
+        if speed is not None:
+            missing = f"{int((~(speed > 0)).sum())}"
         raise DamagedInput(
-            f"Travel times need the speed of every street: {found}.", next="--set weight=length"
+            f"Travel times need the speed of every street: {missing} have none.",
+            next="--set weight=length",
         )
     seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds
@@ -268,9 +277,8 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     version = 1
     one_unit = True
-    small_bytes = (
-        64 * 2**20
-    )  # of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s
+    # Of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s.
+    small_bytes = 64 * 2**20
     Params: ClassVar[type[CityParams]] = CityParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
     node_ids: ClassVar[bool] = (
@@ -319,9 +327,14 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
         """Yield the city."""
         from kmip_data.graphs.eccentricity import local_eccentricity
 
-        paths = {name: _file(prepared.path, name) for name in _ARRAYS}
-        city = CityTensors(**{k: np.load(path, "r") for k, path in paths.items() if path.is_file()})
+        arrays = {}
+        for name in _ARRAYS:
+            path = _file(prepared.path, name)
+            if path.is_file():
+                arrays[name] = np.load(path, "r")
+        city = CityTensors(**arrays)
         n = len(city.features)
+
         eccentricity = city.eccentricity
         labels = city.labels
         as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
@@ -348,10 +361,11 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
             "node/y": labels.astype(np.uint8),
             "edge/length": city.edge_length,
         }
-        if self.node_ids:  # published tensors do not have them
-            columns["node/osm_id"] = (
-                np.full(n, -1, np.int64) if city.node_ids is None else city.node_ids
-            )
+        if self.node_ids:
+            node_ids = city.node_ids
+            if node_ids is None:  # published tensors do not have them
+                node_ids = np.full(n, -1, np.int64)
+            columns["node/osm_id"] = node_ids
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
         edge_index = city.edge_index.astype(self.schema(params).index_dtype, copy=False)
         yield GraphRecord(
@@ -398,25 +412,23 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
         path = _file(workdir, name)
         if values is not None and not path.is_file():  # as :func:`store_features` has written one
             np.save(path, values, allow_pickle=False)
+
     rows = np.flatnonzero(split_codes(len(tensors.features)) == 0)
     train = np.empty((len(rows), len(FEATURES)))
     for number, column in enumerate(tensors.features.T):
         train[:, number] = column[rows]
-    std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
+    std = np.zeros(train.shape[1])
+    if len(train) > 1:
+        std = train.std(axis=0, ddof=1)
     bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
-    features = {
-        "mean": train.mean(axis=0),
-        "std": std,
-        "coordinate_range": bounds,
+    statistics = {
+        "mean": train.mean(axis=0).tolist(),
+        "std": std.tolist(),
+        "coordinate_range": bounds.tolist(),
     }
-    statistics = {name: values.tolist() for name, values in features.items()}
-    facts = dict(tensors.facts)
-    warnings = list(tensors.warnings)
-    return Prepared(
-        workdir,
-        {
-            "facts": facts,
-            "warnings": warnings,
-            "features": statistics,
-        },
-    )
+    plan = {
+        "facts": dict(tensors.facts),
+        "warnings": list(tensors.warnings),
+        "features": statistics,
+    }
+    return Prepared(workdir, plan)

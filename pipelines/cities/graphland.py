@@ -173,7 +173,12 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
             for kind, row in zip(KINDS, stored["kinds"], strict=True):
                 columns[f"graph/x_{kind}_mask"] = row.astype(np.uint8)
             edge_index = stored["edges"].astype(self.schema(params).index_dtype)
-        yield GraphRecord(key=unit.name, num_nodes=len(x), columns=columns, edge_index=edge_index)
+        yield GraphRecord(
+            key=unit.name,
+            num_nodes=len(x),
+            columns=columns,
+            edge_index=edge_index,
+        )
 
     def about(self, prepared: Prepared, params: GraphLandParams) -> About:
         """Counts, and mean and deviation that turn predictions back into the units of the table."""

@@ -42,8 +42,8 @@ def read_points(path: Path, name: str) -> Columns:
     try:
         columns = READERS[path.suffix.lower()](path)
     except (OSError, ValueError, EOFError, LookupError, TypeError, OverflowError) as error:
-        found = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DamagedInput(f"{name} cannot be read as a point cloud: {found}") from error
+        fault = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DamagedInput(f"{name} cannot be read as a point cloud: {fault}") from error
     if not columns or not len(next(iter(columns.values()))):
         raise DamagedInput(f"{name} holds no points.")
     return columns
@@ -56,17 +56,16 @@ def _named(rows: NDArray[Any], names: list[str] | None = None) -> Columns:
         raise ValueError(f"{count:,} columns, and {MAX_COLUMNS:,} are allowed")
     if names and len(names) != count:
         raise ValueError(f"{len(names)} names for {count} columns")
-    return dict(zip(names or [*"xyz", *map(str, range(3, count))][:count], rows.T, strict=True))
+    if not names:
+        names = [*"xyz", *map(str, range(3, count))][:count]
+    return dict(zip(names, rows.T, strict=True))
 
 
 def _npy(path: Path) -> Columns:
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if rows.dtype.names:
-        return {
-            field: rows[field].reshape(-1)
-            for field in rows.dtype.names
-            if rows.dtype[field].shape == ()
-        }
+        scalar = [field for field in rows.dtype.names if rows.dtype[field].shape == ()]
+        return {field: rows[field].reshape(-1) for field in scalar}
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise ValueError(f"{rows.ndim} axes of {rows.dtype} instead of numbers, one row per point")
     return _named(rows)
@@ -74,27 +73,29 @@ def _npy(path: Path) -> Columns:
 
 def _text(path: Path) -> Columns:
     """Numbers separated by commas, semicolons or blanks; the first line may have names, also after ``#``."""
-    data = (
-        path.read_bytes()
-        .removeprefix(codecs.BOM_UTF8)
-        .replace(b"\r\n", b"\n")
-        .replace(b"\r", b"\n")
-    )
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     data = data.translate(bytes.maketrans(b",;\t", b"   "))
+
     head, _, rest = data.partition(b"\n")
     words = head.decode("utf-8", "replace").split()
-    names = None
+    names: list[str] = []
     if path.suffix.lower() == ".pts" and len(words) == 1 and words[0].isdigit():
         data = rest  # after the number of points
     elif words and not all(map(_is_number, words)):
-        names, data = [name for word in words if (name := word.lstrip("#/").strip("\"'"))], rest
+        data = rest
+        bare = [word.lstrip("#/").strip("\"'") for word in words]
+        names = [name for name in bare if name]
     if not data.strip():
         return {}
+
     try:
         rows = np.loadtxt(io.BytesIO(data), np.float64, comments="#", ndmin=2)
     except ValueError as error:
-        lines = " (lines are counted after the first)" if data is rest else ""
-        raise ValueError(f"{str(error).split(';', maxsplit=1)[0]}{lines}") from error
+        fault = str(error).split(";", maxsplit=1)[0]
+        if data is rest:
+            fault += " (lines are counted after the first)"
+        raise ValueError(fault) from error
     return _named(rows, names) if rows.size else {}
 
 
@@ -120,6 +121,7 @@ def _ply(path: Path) -> Columns:
                 raise ValueError(
                     f"{element}: {count} entries are declared, and the file ends before"
                 )
+
             if order:
                 table = np.frombuffer(file.read(least), dtype, count)
             else:

@@ -13,7 +13,6 @@ COCO-SP). The twenty opcodes that most of such a file consists of take a third o
 from __future__ import annotations
 
 import io
-import itertools
 import mmap
 import pickletools
 import struct
@@ -29,43 +28,28 @@ from kmip_data.errors import DamagedInput
 Allowed = Mapping[str, Callable[..., Any]]
 Persistent = Callable[[Any], Any] | None
 
-_VALUES: Final = frozenset(
-    {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
-    | {
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-    }
-    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
-)
+_NUMBERS: Final = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
+_TEXTS: Final = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
+_BYTES: Final = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
+_VALUES: Final = frozenset(f"{_NUMBERS} {_TEXTS} {_BYTES}".split())
 _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: Final[Allowed] = {"EMPTY_LIST": list, "EMPTY_DICT": dict}
 _LONG: Final = 64  #: bytes from which a byte string is a view
 _NAME: Final = 256  #: length below which text may be a name that later items refer back to
 _SHARED: Final = 1_000  #: how many names and types are kept
-_OF_ONE: Final = frozenset(
-    {tuple, list, dict, memoryview, np.ndarray}
-)  #: never names, and most of a memo
+#: Never names, and most of a memo.
+_OF_ONE: Final = frozenset({tuple, list, dict, memoryview, np.ndarray})
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
 _INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE, _TUPLE = b"KM\x89()t"
 _REDUCE, _APPEND, _APPENDS, _STOP = b"Rae."
-_TUPLES: Final = {
-    0x85: 1,
-    0x86: 2,
-    0x87: 3,
-}  #: TUPLE1 to TUPLE3 and their lengths
-_LENGTHS: Final = dict(
-    zip(b"CB\x8e\x96", (1, 4, 8, 8), strict=True)
-)  #: bytes, and the width of their length
+#: TUPLE1 to TUPLE3 and their lengths.
+_TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}
+#: Byte strings, and the width of their length.
+_LENGTHS: Final = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8}
 _OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
-MAX_STACK: Final = (
-    2**17
-)  #: values that wait for a container: a tuple's all at once, a list's in thousands
+#: Values that wait for a container: a tuple's all at once, a list's in thousands.
+MAX_STACK: Final = 2**17
 _MARKER: Final = object()
 _BROKEN: Final = (
     ValueError,
@@ -341,41 +325,45 @@ class _Machine:
     def _hand_out(self, items: list[Any]) -> list[Any]:
         """Return the items, which neither the list nor the memo keeps."""
         memo = self._memo
-        named = (
-            pair
-            for pair in memo.items()
-            if type(pair[1]) not in _OF_ONE and _is_shared(_ready(pair[1]))
-        )
-        kept = list(itertools.islice(named, _SHARED))  # the earliest
+        # The memo would hold every item: only names and types, the earliest 1,000, outlive a part.
+        shared: dict[int, Any] = {}
+        for key, value in memo.items():
+            if type(value) not in _OF_ONE and _is_shared(_ready(value)):
+                shared[key] = value
+                if len(shared) == _SHARED:
+                    break
         memo.clear()
-        memo.update(kept)
+        memo.update(shared)
+
         (outer,) = self._stack
-        items = [_ready(item) for item in (*outer, *items)]
+        ready = [_ready(item) for item in (*outer, *items)]
         outer.clear()
-        return items
+        return ready
 
     def _name(self, module: Any, attribute: Any) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise RefusedError("a global whose name is not text")
-        found = self._globals.get(f"{module}.{attribute}")
-        if found is None or "." in attribute:  # one name, one way to write it
+        allowed = self._globals.get(f"{module}.{attribute}")
+        if allowed is None or "." in attribute:  # one name, one way to write it
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
-        self._stack.append(found)
+        self._stack.append(allowed)
 
     def _since_mark(self) -> list[Any]:
-        at = len(self._stack) - 1
-        while self._stack[at] is not _MARKER:
-            at -= 1
-            if at < 0:
+        mark = len(self._stack) - 1
+        while self._stack[mark] is not _MARKER:
+            mark -= 1
+            if mark < 0:
                 raise ValueError("no mark")
-        items = self._stack[at + 1 :]
-        del self._stack[at:]
+        items = self._stack[mark + 1 :]
+        del self._stack[mark:]
         return items
 
 
 def _ready(value: Any) -> Any:
     """Return the value itself of what was pending when it was kept."""
-    return value.value if isinstance(value, Pending) and value.value is not None else value
+    if isinstance(value, Pending) and value.value is not None:
+        return value.value
+    return value
 
 
 def _of_type(value: Any, wanted: type) -> Any:

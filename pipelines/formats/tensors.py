@@ -45,9 +45,8 @@ STORAGES: Final[Mapping[str, str]] = {
     "torch.CharStorage": "i1", "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
 }  # fmt: skip
 _BEFORE_1_6: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  #: pickle of the magic number
-_REPEATED: Final = (
-    1 << 20
-)  #: elements of a tensor that repeats its storage: a stride of 0 makes any size
+#: Elements of a tensor that repeats its storage: a stride of 0 makes any size.
+_REPEATED: Final = 1 << 20
 
 
 def read_torch_file(
@@ -76,10 +75,11 @@ def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
 
     One part of the list is in memory at a time, and arrays are views of the mapped file.
     """
+    allowed = {**_GLOBALS, **extra}
     with _opened(path, streamed=True) as (pickled, resolve):
         for items, _ in stream_list(
             pickled,
-            {**_GLOBALS, **extra},
+            allowed,
             name=path.name,
             persistent=resolve,
         ):
@@ -92,23 +92,23 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArra
     The length of an axis is ``None`` where any will do. Raises ``DamagedInput`` as :func:`read_torch_file`,
     or where the file holds something else.
     """
-    found = read_torch_file(path)
-    wanted = (
-        f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
-    )
-    if not isinstance(found, np.ndarray):
-        raise _damaged(path.name, f"a {type(found).__name__}", wanted)
-    fits = len(found.shape) == len(shape)
-    fits = fits and all(want in {None, have} for want, have in zip(shape, found.shape, strict=True))
-    if not fits or found.dtype != dtype:
-        raise _damaged(path.name, f"{found.dtype} of shape {found.shape}", wanted)
-    return np.ascontiguousarray(found)
+    lengths = ", ".join("any" if length is None else str(length) for length in shape)
+    expected = f"one {dtype} tensor of shape ({lengths})"
+    tensor = read_torch_file(path)
+    if not isinstance(tensor, np.ndarray):
+        raise _damaged(path.name, f"a {type(tensor).__name__}", expected)
+    fits = len(tensor.shape) == len(shape)
+    for length, size in zip(shape, tensor.shape, strict=False):
+        fits = fits and length in {None, size}
+    if not fits or tensor.dtype != dtype:
+        raise _damaged(path.name, f"{tensor.dtype} of shape {tensor.shape}", expected)
+    return np.ascontiguousarray(tensor)
 
 
 def _damaged(
-    name: str, found: str, expected: str = "a whole file written by torch.save"
+    name: str, fault: str, expected: str = "a whole file written by torch.save"
 ) -> DamagedInput:
-    return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=found)
+    return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=fault)
 
 
 @contextmanager
@@ -145,16 +145,18 @@ def _of_zip(
         raise _damaged(path.name, "a compressed member")
     if sum(info.file_size for info in entries.values()) > path.stat().st_size:
         raise _damaged(path.name, "members that overlap")
-    order = f"{roots[0]}byteorder"
+    root = roots[0]
+    order = f"{root}byteorder"
     if order in entries and archive.read(order) != b"little":
         raise _damaged(path.name, "the byte order of another machine")
 
     def make(key: str, dtype: str) -> NDArray[Any]:
-        name = f"{roots[0]}data/{key}"
-        data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
-        return np.frombuffer(data, dtype)
+        name = f"{root}data/{key}"
+        if mapping is None:
+            return np.frombuffer(archive.read(name), dtype)
+        return np.frombuffer(_view_member(archive, name, mapping), dtype)
 
-    return archive.read(f"{roots[0]}data.pkl"), _resolver(make)
+    return archive.read(f"{root}data.pkl"), _resolver(make)
 
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:
@@ -195,28 +197,24 @@ def _tensor(
     *_: Any,
 ) -> NDArray[Any]:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
-    if (
-        not isinstance(storage, np.ndarray)
-        or not isinstance(size, tuple)
-        or not isinstance(stride, tuple)
-    ):
+    is_tuples = isinstance(size, tuple) and isinstance(stride, tuple)
+    if not isinstance(storage, np.ndarray) or not is_tuples:
         raise RefusedError("something other than a tensor")
-    if (
-        len(size) != len(stride)
-        or len(size) > 32
-        or not all(map(_is_count, (offset, *size, *stride)))
-    ):
+    counts = (offset, *size, *stride)
+    if len(size) != len(stride) or len(size) > 32 or not all(map(_is_count, counts)):
         raise RefusedError(f"a tensor of shape {reprlib.repr(size)}")
     if 0 in size:
         return np.empty(size, storage.dtype)
+
+    # Most tensors lie in one piece: a slice is made ten times faster than strides.
+    total = math.prod(size)
     without_gaps = tuple(math.prod(size[axis + 1 :]) for axis in range(len(size)))
-    if stride == without_gaps and offset + math.prod(size) <= len(storage):
-        whole = storage[offset : offset + math.prod(size)].reshape(
-            size
-        )  # ten times faster than strides
-        whole.flags.writeable = False
-        return whole
-    if math.prod(size) > max(len(storage), _REPEATED):
+    if stride == without_gaps and offset + total <= len(storage):
+        piece = storage[offset : offset + total].reshape(size)
+        piece.flags.writeable = False
+        return piece
+
+    if total > max(len(storage), _REPEATED):
         raise RefusedError(
             f"a tensor of shape {size} that repeats its storage of {len(storage)} elements"
         )
@@ -378,7 +376,8 @@ class PickledData(Pending):
     def finish(self, state: Any) -> None:
         """Take the attributes: those of ``Data`` lie in its storage, those of a storage in a mapping."""
         store = state.get("_store", state) if isinstance(state, dict) else None
-        store = store.mapping if isinstance(store, PickledData) else store
+        if isinstance(store, PickledData):
+            store = store.mapping
         self.mapping = store.get("_mapping", store) if isinstance(store, dict) else None
         self.value = self
 

@@ -60,18 +60,26 @@ def read_columns(
         try:
             header = next(reader, [])
             if not set(columns) <= set(header):
-                what = f"{path.name} does not have the columns that were expected."
-                raise DamagedInput(what, expected=", ".join(columns), found=", ".join(header)[:500])
+                raise DamagedInput(
+                    f"{path.name} does not have the columns that were expected.",
+                    expected=", ".join(columns),
+                    found=", ".join(header)[:500],
+                )
             wanted = [header.index(name) for name in columns]
             for row in reader:
                 line = reader.line_num
                 if len(row) != len(header):
-                    what = f"{path.name}, line {line}: wrong number of fields."
-                    raise DamagedInput(what, expected=f"{len(header)}", found=f"{len(row)}")
+                    raise DamagedInput(
+                        f"{path.name}, line {line}: wrong number of fields.",
+                        expected=f"{len(header)}",
+                        found=f"{len(row)}",
+                    )
                 yield tuple([row[i] for i in wanted])
         except (zlib.error, EOFError, OSError, csv.Error, UnicodeDecodeError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise DamagedInput(f"{path.name} is damaged after line {line}.", found=why) from error
+            raise DamagedInput(
+                f"{path.name} is damaged after line {line}.",
+                found=f"{type(error).__name__}: {error}",
+            ) from error
 
 
 def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
@@ -110,14 +118,20 @@ def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]
 
 def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
     """Return the error for the first line that is not what it should be."""
-    for number, line in enumerate(text.removesuffix(b"\n").decode("latin-1").split("\n"), 1):
-        words = [word for word in re.split("[ \t]", line) if word]
-        with np.errstate(over="ignore"):
-            good = [w for w in words if _DECIMAL.fullmatch(w) and np.isfinite(np.float32(float(w)))]
-        if not len(good) == len(words) == columns:
-            what = f"{name}, line {number}: not {columns} finite decimal numbers."
-            return DamagedInput(what, found=repr(line[:80]))
+    lines = text.removesuffix(b"\n").decode("latin-1").split("\n")
+    with np.errstate(over="ignore"):
+        for number, line in enumerate(lines, 1):
+            words = [word for word in re.split("[ \t]", line) if word]
+            if len(words) != columns or not all(map(_is_finite_decimal, words)):
+                return DamagedInput(
+                    f"{name}, line {number}: not {columns} finite decimal numbers.",
+                    found=repr(line[:80]),
+                )
     raise AssertionError(f"{name}: every line is well-formed, and yet numpy reads something else")
+
+
+def _is_finite_decimal(word: str) -> bool:
+    return _DECIMAL.fullmatch(word) is not None and bool(np.isfinite(np.float32(float(word))))
 
 
 def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]]:
@@ -133,25 +147,28 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
         header.append(comment.decode("latin-1"))
     if not text:
         return header, np.empty((2, 0), np.int32)
+
+    # Check the characters of all lines at once: two runs of digits a line, blanks and nothing else.
     characters = np.frombuffer(b"\n" + text, np.uint8)
-    line = np.cumsum(characters == ord("\n")) - 1  # of each character
+    newline = characters == ord("\n")
+    line = np.cumsum(newline) - 1  # of each character
     digit = characters - np.uint8(ord("0")) < 10
     begins = np.flatnonzero(digit[1:] & ~digit[:-1]) + 1
     bad = np.bincount(line[begins], minlength=line[-1] + 1) != 2
-    other = (
-        ~digit & (characters != ord("\n")) & (characters != ord("\t")) & (characters != ord(" "))
-    )
-    bad[line[other]] = True
+    blank = newline | (characters == ord("\t")) | (characters == ord(" "))
+    bad[line[~digit & ~blank]] = True
+
     if not bad.any():
         edges = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
         bad = (edges >= MAX_ID).any(axis=1)
         if not bad.any():
             return header, edges.T.astype(np.int32, order="C")
-    at = int(bad.argmax())
-    what = f"{name}, line {len(header) + at + 1}: not an edge."
-    expected = f"two node numbers below {MAX_ID:,}, such as 0\\t17"
+    number = int(bad.argmax())
+    wrong_line = text.split(b"\n")[number].decode("latin-1")
     raise DamagedInput(
-        what, expected=expected, found=repr(text.split(b"\n")[at].decode("latin-1")[:80])
+        f"{name}, line {len(header) + number + 1}: not an edge.",
+        expected=f"two node numbers below {MAX_ID:,}, such as 0\\t17",
+        found=repr(wrong_line[:80]),
     )
 
 

@@ -92,7 +92,13 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
         return index.count
 
 
-def _fit(array: Any, end: Any, axes: int, rows_axis: int, shape: Any) -> bool:
+def _fit(
+    array: Any,
+    end: Any,
+    axes: int,
+    rows_axis: int,
+    shape: Any,
+) -> bool:
     """True if each slice begins where the one before ends: from 0 to the number of rows."""
     if not isinstance(array, np.ndarray) or not isinstance(end, np.ndarray):
         return False
@@ -170,7 +176,13 @@ class _Index:
             f"{self.path.name}, graph {self.count}: not a graph of superpixels: {fault}."
         )
 
-    def add(self, x: Any, edge_attr: Any, edge_index: Any, y: Any) -> None:
+    def add(
+        self,
+        x: Any,
+        edge_attr: Any,
+        edge_index: Any,
+        y: Any,
+    ) -> None:
         """Take the next graph: types and shapes are checked here, values by who reads them."""
         self._check_array("x", x, "f", 2)
         self._check_array("edge_attr", edge_attr, "f", 2)
@@ -195,7 +207,13 @@ class _Index:
             self._parts.append(np.array(self._entries, _ENTRY))
             self._entries.clear()
 
-    def _check_array(self, name: str, array: Any, kinds: str, axes: int) -> None:
+    def _check_array(
+        self,
+        name: str,
+        array: Any,
+        kinds: str,
+        axes: int,
+    ) -> None:
         """Refuse what is no array of these kinds of numbers with so many axes."""
         is_array = isinstance(array, np.ndarray)
         if is_array and array.dtype.kind in kinds and array.ndim == axes:

@@ -101,7 +101,12 @@ def _fields(data: U8, offset: int, stop: int) -> I64:
 
 
 @njit_nogil()
-def _decode(data: U8, ways: I64, column: I32, keys: int) -> tuple[I64, I64, I64, I32]:
+def _decode(
+    data: U8,
+    ways: I64,
+    column: I32,
+    keys: int,
+) -> tuple[I64, I64, I64, I32]:
     """Decode ways between the given (W, 2) bounds; ``column`` is that of each text, -1 if it is no key."""
     number = np.empty(len(ways), np.int64)
     size = np.empty(len(ways), np.int64)

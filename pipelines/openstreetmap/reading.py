@@ -177,7 +177,12 @@ def _from_extract(
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
     name = raw.receipts[0].origin
-    ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
+    ways, land_use = read_extract(
+        raw.path / member,
+        params.network_type,
+        workdir,
+        name=name,
+    )
     count = len(ways)
     cut = ways.cut
     everything = None

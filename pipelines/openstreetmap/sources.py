@@ -61,7 +61,11 @@ def obtain_city(
 
         if source.place is not None:
             written = download(
-                source.place, network_type, target, dataset=manifest.name, offline=offline
+                source.place,
+                network_type,
+                target,
+                dataset=manifest.name,
+                offline=offline,
             )
             receipts = [_receipt(path, origin) for path in written]
         elif source.graphml is not None:
@@ -85,7 +89,11 @@ def obtain_city(
 
 
 def _unpack(
-    archive: Path, manifest: Manifest, target: Path, *, quiet: bool
+    archive: Path,
+    manifest: Manifest,
+    target: Path,
+    *,
+    quiet: bool,
 ) -> tuple[dict[str, str], list[StoredSource]]:
     """Write the members of an archive of tensors."""
     plan = recognise(open_archive(archive), manifest.content)

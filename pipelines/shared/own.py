@@ -167,7 +167,10 @@ def given_file(path: Path, option: str) -> Path:
 
 
 def files_below(
-    folder: Path | None, option: str, suffixes: Collection[str], refused: Collection[str] = ()
+    folder: Path | None,
+    option: str,
+    suffixes: Collection[str],
+    refused: Collection[str] = (),
 ) -> dict[str, Path]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
@@ -211,7 +214,12 @@ def ascii_key(name: str, length: int) -> str:
 
 
 def copy_in(
-    dataset: str, files: Mapping[str, Path], origin: str, home: Home, *, quiet: bool
+    dataset: str,
+    files: Mapping[str, Path],
+    origin: str,
+    home: Home,
+    *,
+    quiet: bool,
 ) -> tuple[RawCopy, bool]:
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 

@@ -37,7 +37,11 @@ def _features(
 
 
 def feature_column(
-    key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32"
+    key: str,
+    fields: tuple[str, ...],
+    doc: str,
+    *,
+    stored: str = "float32",
 ) -> Column:
     """Return the column of real features, a row of ``fields`` for each, presented as float32."""
     return _features(key, fields, doc, stored=stored, presented="float32")
@@ -85,7 +89,10 @@ def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> lis
 
 
 def units_by_size(
-    names: Iterable[str], size: Callable[[str], int], most: int, what: str
+    names: Iterable[str],
+    size: Callable[[str], int],
+    most: int,
+    what: str,
 ) -> list[Unit]:
     """Deal names to units whose sizes add up to ``most`` or less; the items of a unit are called ``what``.
 
@@ -153,7 +160,10 @@ def check_digests(raw: RawFolder, manifest: Manifest) -> None:
 
 
 def split_by_lists(
-    lists: Mapping[str, Iterable[Name]], names: Sequence[Name], what: str, rule: str = "upstream"
+    lists: Mapping[str, Iterable[Name]],
+    names: Sequence[Name],
+    what: str,
+    rule: str = "upstream",
 ) -> Split:
     """Return the published split: positions of the records of each part, in the order of its list.
 
@@ -180,7 +190,10 @@ def apply_split(
 
 
 def _stratified_split(
-    pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
+    pipeline: Pipeline[Any, Any],
+    records: Records,
+    params: SplitParams,
+    raw: Path | None,
 ) -> Split:
     """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
 
@@ -200,7 +213,13 @@ def _stratified_split(
         note = "nodes dealt at random"
         if records.node_labels:
             note += ", with equal shares of the classes"
-        return Split(name, "stratified", default.parameters, note=note, node_code=codes)
+        return Split(
+            name,
+            "stratified",
+            default.parameters,
+            note=note,
+            node_code=codes,
+        )
 
     labels, grouping = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
