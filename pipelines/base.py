@@ -127,9 +127,8 @@ class Records:
     keys: list[str]
     nodes: NDArray[np.int64]  #: (G,)
     edges: NDArray[np.int64]  #: (G,)
-    classes: NDArray[
-        np.int64
-    ]  #: (G, C) how often each class occurs in each graph; C is 0 without labels
+    #: (G, C) how often each class occurs in each graph; C is 0 without labels.
+    classes: NDArray[np.int64]
     #: Labels of all nodes and their column, only for a single graph: its split may be one of nodes.
     node_labels: tuple[NDArray[Any], Column] | None
     #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
@@ -164,27 +163,22 @@ class Pipeline(ABC, Generic[P, S]):
     """One dataset family. Stateless: an instance is picklable and equal for equal manifests."""
 
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
-    one_unit: ClassVar[bool] = (
-        False  #: every build is one unit: a second process would only start in vain
-    )
-    small_bytes: ClassVar[int] = (
-        4 * 2**20
-    )  #: raw files of one unit up to which no process is started at all
-    extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
-    background: ClassVar[int | None] = (
-        None  #: class that a node has where it is nothing in particular
-    )
-    #: Fields of the manifest of a plugin's dataset (:mod:`kmip_data.plugins`); ours are TOML files
+    #: True if every build is one unit: a second process would only start in vain.
+    one_unit: ClassVar[bool] = False
+    #: Bytes of the raw files of one unit up to which no process is started at all.
+    small_bytes: ClassVar[int] = 4 * 2**20
+    #: Extra of the package without which no build is begun.
+    extra: ClassVar[str | None] = None
+    #: Class that a node has where it is nothing in particular.
+    background: ClassVar[int | None] = None
+    #: Fields of the manifest of a plugin's dataset (:mod:`kmip_data.plugins`); ours are TOML files.
     facts: ClassVar[Mapping[str, Any]]
-    split_note: str = (
-        ""  #: of the published split, where keys begin with their part (``val/000012``)
-    )
-    stratified_parts: tuple[str, ...] = (
-        PARTS  #: parts that the stratified rule deals anew; others stay
-    )
-    sample_arguments: Mapping[str, Any] = MappingProxyType(
-        {}
-    )  #: of the generator, for families of datasets
+    #: Note of the published split, where keys begin with their part (``val/000012``).
+    split_note: str = ""
+    #: Parts that the stratified rule deals anew; others stay.
+    stratified_parts: tuple[str, ...] = PARTS
+    #: Arguments of the generator, for families of datasets.
+    sample_arguments: Mapping[str, Any] = MappingProxyType({})
     Params: ClassVar[type[Params]] = Params
     SplitParams: ClassVar[type[SplitParams]] = PublishedSplitParams
 
@@ -279,9 +273,11 @@ class Pipeline(ABC, Generic[P, S]):
         Raises :class:`RawNeededError` where there is none; ``build`` brings it in.
         """
         if raw is None:
-            what = "The published split is read from the raw lists, which a finished build does not have."
-            again = f"kmip-data build {self.manifest.name}{f' --split-rule {rule}' if rule else ''}"
-            raise RawNeededError(what, next=again)
+            option = f" --split-rule {rule}" if rule else ""
+            raise RawNeededError(
+                "The published split is read from the raw lists, which a finished build does not have.",
+                next=f"kmip-data build {self.manifest.name}{option}",
+            )
         return raw
 
     def about(self, prepared: Prepared, params: P) -> About:
@@ -339,20 +335,17 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
             field = ".".join(map(str, fault["loc"]))
             why = fault["msg"].removeprefix("Value error, ")
             if fault["type"] == "extra_forbidden":
-                close = nearest(field, model.model_fields)
-                faults.append(
-                    f"{field!r} is unknown" + (f" (did you mean {close!r}?)" if close else "")
-                )
                 unknown = True
+                close = nearest(field, model.model_fields)
+                hint = f" (did you mean {close!r}?)" if close else ""
+                faults.append(f"{field!r} is unknown{hint}")
             elif not field:  # of values together
                 faults.append(why)
             else:
                 faults.append(f"{field} = {fault['input']!r}: {why}")
-        what = f"Parameters of {dataset!r} are not valid."
-        expected = ", ".join(model.model_fields) if unknown else None
         raise UsageError(
-            what,
-            expected=expected,
+            f"Parameters of {dataset!r} are not valid.",
+            expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(faults),
             next=f"kmip-data info {dataset}",
         ) from error
@@ -360,7 +353,12 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
 
 def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
     """Refuse parameters of a sample where no sample is built: they would name a build and change nothing."""
-    for name in () if sample else params.of_samples:
-        if (value := getattr(params, name)) is not None:
-            what = f"{dataset} is built whole: --{name} {value} is the size of a sample."
-            raise UsageError(what, next=f"--sample with it, or without --{name}")
+    if sample:
+        return
+    for name in params.of_samples:
+        value = getattr(params, name)
+        if value is not None:
+            raise UsageError(
+                f"{dataset} is built whole: --{name} {value} is the size of a sample.",
+                next=f"--sample with it, or without --{name}",
+            )

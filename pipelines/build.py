@@ -67,11 +67,15 @@ def build_dataset(
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = home or Home.locate()
     with signals.terminable():
-        build = (
-            None
-            if chosen.archives
-            else _find(pipeline, params, home, sample=sample, options=chosen)
-        )
+        build = None
+        if not chosen.archives:
+            build = _find(
+                pipeline,
+                params,
+                home,
+                sample=sample,
+                options=chosen,
+            )
         raw = None
         if build is None:
             from kmip_data.pipelines.raw.obtain import obtain_raw  # not for a build that is there
@@ -102,12 +106,12 @@ def build_dataset(
             from kmip_data.pipelines.raw.obtain import obtain_raw
 
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
-            if (
-                json_digest(raw.members) != build.card.content_digest
-            ):  # their split would be another
-                what = f"{build.path} was not built from the raw files in {raw.path}."
-                again = f"kmip-data build {name} --archive PATH (the archive it was built from)"
-                raise UsageError(what, next=again) from None
+            if json_digest(raw.members) != build.card.content_digest:
+                # Their split would be another.
+                raise UsageError(
+                    f"{build.path} was not built from the raw files in {raw.path}.",
+                    next=f"kmip-data build {name} --archive PATH (the archive it was built from)",
+                ) from None
             _add_split(
                 build,
                 pipeline,
@@ -129,11 +133,12 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             # The first is the default: of a dataset of your own the split that its first build asked for, of
             # a shipped one the published split, whatever was asked for.
             splits = [*plan.pipeline.default_splits(), split_params]
-            card = run_build(plan, splits[::-1] if plan.pipeline.manifest.recipe else splits)
+            if plan.pipeline.manifest.recipe:
+                splits.reverse()
+            card = run_build(plan, splits)
         except (DamagedInput, UsageError) as error:
-            if not any((folder / "shards").glob("*.h5")) and journal.remove_unfinished(
-                folder, plan.key
-            ):
+            has_shards = any((folder / "shards").glob("*.h5"))
+            if not has_shards and journal.remove_unfinished(folder, plan.key):
                 if any(folder.iterdir()):
                     error.parts["on disk"] = left_in(folder)
                 elif not given:
@@ -153,15 +158,15 @@ def ensure_split(
     card = build.card
     given = dict(split_parameters or {})
     pipeline = pipeline_of(card)
-    own = pipeline is None or pipeline.manifest.recipe
-    if own and not given:
+    of_user = pipeline is None or pipeline.manifest.recipe
+    if of_user and not given:
         return card.default_split
     if pipeline is None:
         saved = ", ".join(card.splits)
         raise UsageError(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."
         )
-    if own and card.default_split:
+    if of_user and card.default_split:
         given.setdefault("split", card.splits[card.default_split].parameters["split"])
     params = check_params(pipeline.SplitParams, given, card.dataset)
     return _add_split(build, pipeline, params, None, quiet=quiet)
@@ -207,24 +212,34 @@ def _find(
 
 def _check_files(build: Build) -> None:
     """Refuse a finished build whose shards or splits are gone or have another size."""
-    sizes = [(entry.file, entry.bytes) for entry in build.card.shards]
-    for file, size in [*sizes, *((entry.file, None) for entry in build.card.splits.values())]:
+    expected: dict[str, int | None] = {}
+    for shard in build.card.shards:
+        expected[shard.file] = shard.bytes
+    for split in build.card.splits.values():
+        expected[split.file] = None  # any size
+    for file, size in expected.items():
         path = build.path / file
-        found = path.stat().st_size if path.is_file() else None
-        if found is None or size not in {None, found}:
-            fault = "gone" if found is None else f"{found:,} bytes, not {size:,}"
-            repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
-            raise DamagedInput(f"{build.path} is no longer whole: {file} is {fault}.", next=repair)
+        fault = ""
+        if not path.is_file():
+            fault = "gone"
+        elif size is not None and path.stat().st_size != size:
+            fault = f"{path.stat().st_size:,} bytes, not {size:,}"
+        if fault:
+            raise DamagedInput(
+                f"{build.path} is no longer whole: {file} is {fault}.",
+                next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
+            )
 
 
 def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool:
     """True if the build covers only part of the published set and the rest has arrived since."""
-    return card.extent == PART and any(
-        (copy.is_complete(pipeline.manifest) or copy.downloaded)
-        and not copy.sample
-        and copy.content_digest != card.content_digest
-        for copy in list_copies(home.raw / card.dataset)
-    )
+    if card.extent != PART:
+        return False
+    for copy in list_copies(home.raw / card.dataset):
+        is_whole = copy.is_complete(pipeline.manifest) or copy.downloaded
+        if is_whole and not copy.sample and copy.content_digest != card.content_digest:
+            return True
+    return False
 
 
 def _add_split(
@@ -260,9 +275,10 @@ def _add_split(
 
 def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
     """Return the split with the given parameters."""
-    return next(
-        (name for name, has in card.splits.items() if asked.items() <= has.parameters.items()), None
-    )
+    for name, entry in card.splits.items():
+        if asked.items() <= entry.parameters.items():
+            return name
+    return None
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -324,13 +340,13 @@ def _discard_build(plan: BuildPlan) -> str:
     """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
     folder = plan.folder
     left = [left_in(plan.raw.path)]
-    if (
-        folder.exists() and plan.pipeline.one_unit
-    ):  # all work is done: another split resumes from it
+    if folder.exists() and plan.pipeline.one_unit:
+        # All work is done: another split resumes from it.
         return f"unfinished: {folder}"
     if folder.exists():
         with build_lock(folder, quiet=True):
-            left += [left_in(folder)] if journal.remove_unfinished(folder, plan.key) else []
+            if journal.remove_unfinished(folder, plan.key):
+                left.append(left_in(folder))
             if plan.options.output is None:
                 remove_empty(folder)
     return "; ".join(text for text in left if text != "nothing")
@@ -338,9 +354,13 @@ def _discard_build(plan: BuildPlan) -> str:
 
 def _check_name(name: str, recipe: str) -> None:
     """Refuse a name that another dataset has, or that could not be typed or be a folder."""
-    own = f"kmip-data build {recipe} --name my-{name.lower()}"
     if name.lower() in dataset_names():
-        raise UsageError(f"{name!r} is the name of a dataset that kmip-data ships.", next=own)
+        raise UsageError(
+            f"{name!r} is the name of a dataset that kmip-data ships.",
+            next=f"kmip-data build {recipe} --name my-{name.lower()}",
+        )
     if _NAME.fullmatch(name) is None:
-        rule = "up to 63 letters, digits, '-', '_' and '.', a letter or digit first"
-        raise UsageError(f"{name!r} cannot be the name of a dataset.", expected=rule)
+        raise UsageError(
+            f"{name!r} cannot be the name of a dataset.",
+            expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
+        )

@@ -104,17 +104,16 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     counts = {
         "intersections": (n, expected.avg_nodes),
         "edges": (tensors.edge_index.shape[1], expected.avg_edges),
-    } | {
-        f"class {c}": (int(count), min(chunk, n - c * chunk))
-        for c, count in enumerate(np.bincount(labels, minlength=CLASSES))
     }
-    wrong = {name: pair for name, pair in counts.items() if pair[0] != pair[1]}
+    for c, count in enumerate(np.bincount(labels, minlength=CLASSES)):
+        counts[f"class {c}"] = (int(count), min(chunk, n - c * chunk))
+    wrong = []
+    for name, (count, published) in counts.items():
+        if count != published:
+            wrong.append(f"{name} {count:,}, not {published:,.0f}")
     if wrong:
-        differing = ", ".join(
-            f"{name} {found:,}, not {known:,.0f}" for name, (found, known) in wrong.items()
-        )
         raise DamagedInput(
-            f"These are not the published tensors of {manifest.title}: {differing}; the edges are "
+            f"These are not the published tensors of {manifest.title}: {', '.join(wrong)}; the edges are "
             f"{tensors.facts['layout']} (the authors changed their files on 2025-03-05).",
             next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
             "--archive PATH, which takes the tensors as they are",
@@ -135,6 +134,8 @@ def _published_labels(
     low = labels.min(initial=0)
     high = labels.max(initial=0)
     if low < 0 or high >= CLASSES or not in_order:
-        found = f"labels {low} to {high}{'' if in_order else ', in another order'}"
-        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {found}.")
+        fault = f"labels {low} to {high}"
+        if not in_order:
+            fault += ", in another order"
+        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {fault}.")
     return eccentricity, labels

@@ -7,6 +7,7 @@ Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one d
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -83,14 +84,17 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists name every graph and no other; complete ones have known digests."""
-        listed = {
-            f"{name}.edgelist" for part in read_split_lists(raw.path).values() for name in part
-        }
-        there = {path.relative_to(raw.path).as_posix() for path in raw.path.glob("*/*/*.edgelist")}
-        if listed != there:
+        listed: set[str] = set()
+        for names in read_split_lists(raw.path).values():
+            listed.update(f"{name}.edgelist" for name in names)
+        paths = raw.path.glob("*/*/*.edgelist")
+        existing_files = {path.relative_to(raw.path).as_posix() for path in paths}
+        if listed != existing_files:
+            missing = len(listed - existing_files)
+            unlisted = len(existing_files - listed)
             raise DamagedInput(
-                f"The lists do not partition the graphs: {len(listed - there)} listed graphs are not there, "
-                f"{len(there - listed)} graphs are not listed, such as {min(listed ^ there)}."
+                f"The lists do not partition the graphs: {missing} listed graphs are not there, "
+                f"{unlisted} graphs are not listed, such as {min(listed ^ existing_files)}."
             )
         if not raw.sample and len(listed) == self.manifest.expected.graphs:
             check_digests(raw, self.manifest)
@@ -98,11 +102,11 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
         """Deal the listed graphs (train, val, test) by the size of their files."""
-        names = [name for part in read_split_lists(prepared.path).values() for name in part]
-        sizes = {
-            name: (prepared.path / f"{name}.edgelist").stat().st_size
-            for name in (names[position] for position in params.choose(len(names)))
-        }
+        names = list(itertools.chain(*read_split_lists(prepared.path).values()))
+        sizes = {}
+        for position in params.choose(len(names)):
+            name = names[position]
+            sizes[name] = (prepared.path / f"{name}.edgelist").stat().st_size
         return units_by_size(sizes, sizes.__getitem__, TEXT_PER_UNIT, "graphs")
 
     def records(
@@ -128,13 +132,19 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their order."""
         lists = read_split_lists(self.raw_lists(raw))
-        keys = {part: [name.rpartition("/")[2] for name in names] for part, names in lists.items()}
+        keys = {}
+        for part, names in lists.items():
+            keys[part] = [name.rpartition("/")[2] for name in names]
         return split_by_lists(keys, records.keys, "lists")
 
     def name_parts(self, params: MalNetTinyParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
-        parts = ["keep-isolated"] if params.isolated == "keep" else []
-        return parts + ([params.label_order] if params.label_order != "alphabetical" else [])
+        parts = []
+        if params.isolated == "keep":
+            parts.append("keep-isolated")
+        if params.label_order != "alphabetical":
+            parts.append(params.label_order)
+        return parts
 
 
 PIPELINE = MalNetTinyPipeline
@@ -145,13 +155,14 @@ def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
     header, edges = parse_edges(data, name=name)
     if not edges.size:
         raise DamagedInput(f"{name} has no edges.")
-    declared = next((match for line in header if (match := _COUNTS.fullmatch(line))), None)
+    declared = next(filter(_COUNTS.fullmatch, header), None)
     if declared is None:
         raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
-    found = f"# Nodes: {np.count_nonzero(np.bincount(edges.reshape(-1)))}, Edges: {edges.shape[1]}"
-    if found != declared[0].strip():
+    nodes = np.count_nonzero(np.bincount(edges.reshape(-1)))
+    counted = f"# Nodes: {nodes}, Edges: {edges.shape[1]}"
+    if counted != declared.strip():
         raise DamagedInput(
-            f"{name} is not whole: {found!r} was counted, not {declared[0].strip()!r}."
+            f"{name} is not whole: {counted!r} was counted, not {declared.strip()!r}."
         )
     return edges
 
@@ -168,12 +179,13 @@ def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
     """
     loop = edges[0] == edges[1]
     between = edges[:, ~loop]
-    kept = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
-    kept[between.reshape(-1)] = True
-    number = np.cumsum(kept, dtype=np.int32) - 1
+    linked = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
+    linked[between.reshape(-1)] = True
+    number = np.cumsum(linked, dtype=np.int32) - 1
     looped = np.unique(edges[0, loop])
-    loops = number[looped[kept[looped]]]
-    return int(kept.sum()), np.concatenate([number[between], np.stack([loops, loops])], axis=1)
+    loops = number[looped[linked[looped]]]
+    renumbered = np.concatenate([number[between], np.stack([loops, loops])], axis=1)
+    return int(linked.sum()), renumbered
 
 
 def read_split_lists(folder: Path) -> dict[str, list[str]]:

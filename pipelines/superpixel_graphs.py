@@ -136,8 +136,10 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             return super().pool_order(parts, labels)
         first, second = (np.asarray(part, np.int64) for part in parts)
         order = order_before_draw(labels[first], labels[second])
-        found = [] if order is None else np.concatenate([first, second])[order].tolist()
-        return found or super().pool_order(parts, labels)
+        if order is None or not len(order):
+            return super().pool_order(parts, labels)
+        joined: list[int] = np.concatenate([first, second])[order].tolist()
+        return joined
 
     def about(self, prepared: Prepared, params: Params) -> About:
         """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""

@@ -29,9 +29,8 @@ from kmip_data.pipelines.shared.records import class_column, feature_column, uni
 IMAGES: Final = "images"
 MASKS: Final = "masks"
 LARGEST_UNIT: Final = 256  #: pictures in a shard
-UNITS: Final = (
-    32  #: at least as many where there are as many pictures, so that processes can share them
-)
+#: At least as many where there are as many pictures, so that processes can share them.
+UNITS: Final = 32
 
 
 class SuperpixelSource(Strict):
@@ -44,11 +43,11 @@ class SuperpixelSource(Strict):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        return {
-            f"{option}/{name}": path
-            for option, folder in ((IMAGES, self.images), (MASKS, self.masks))
-            for name, path in files_below(folder, f"--{option}", graph.SUFFIXES).items()
-        }
+        files = {}
+        for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
+            for name, path in files_below(folder, f"--{option}", graph.SUFFIXES).items():
+                files[f"{option}/{name}"] = path
+        return files
 
     @property
     def origin(self) -> str:
@@ -123,8 +122,10 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         """Pair pictures with masks; without ``on_error`` each picture must have one."""
         if params.class_name and len(params.class_name) != params.classes:
             names = len(params.class_name)
-            what = f"class_name has {names} names for {params.classes} classes."
-            raise UsageError(what, next=f"--set classes={names}")
+            raise UsageError(
+                f"class_name has {names} names for {params.classes} classes.",
+                next=f"--set classes={names}",
+            )
         pairs = pair(raw.members)
         for picture, mask in pairs:
             if mask is None:
@@ -190,7 +191,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         self, card: Card, raw: Path, keys: Sequence[str]
     ) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return each picture with the borders of its superpixels."""
-        found: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
+        pictures: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
             names = {key_of(picture): picture for picture, _ in pair(copy.members)}
@@ -198,14 +199,15 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 with contextlib.suppress(DamagedInput):
                     picture = graph.read_picture(copy.path / names[key], names[key])
                     segments = graph.superpixels(picture, card.parameters["superpixels"])
-                    found[key] = graph.with_borders(picture, segments)
-        return found
+                    pictures[key] = graph.with_borders(picture, segments)
+        return pictures
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
-        edges = f"knn{params.k}" if params.edges == "knn" else params.edges
-        count = [f"sp{params.superpixels}"] if params.superpixels != 500 else []
-        return [edges, *count, *super().name_parts(params)]
+        parts = [f"knn{params.k}" if params.edges == "knn" else params.edges]
+        if params.superpixels != 500:
+            parts.append(f"sp{params.superpixels}")
+        return parts + super().name_parts(params)
 
 
 PIPELINE = OwnSuperpixelPipeline
@@ -222,15 +224,19 @@ def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         if side not in sides:
             continue
         stem = str(PurePosixPath(rest).with_suffix(""))
-        if (other := sides[side].setdefault(stem, name)) != name:
-            what = f"Two of the {side} have one name, but for the suffix: {other} and {name}."
-            raise DamagedInput(what, next="take one of them away")
+        other = sides[side].setdefault(stem, name)
+        if other != name:
+            raise DamagedInput(
+                f"Two of the {side} have one name, but for the suffix: {other} and {name}.",
+                next="take one of them away",
+            )
     return [(picture, sides[MASKS].get(stem)) for stem, picture in sorted(sides[IMAGES].items())]
 
 
 def key_of(picture: str) -> str:
     """Return the key of a picture: its path below the folder, without suffix."""
-    return ascii_key(str(PurePosixPath(picture.partition("/")[2]).with_suffix("")), 160)
+    path = PurePosixPath(picture.partition("/")[2])
+    return ascii_key(str(path.with_suffix("")), 160)
 
 
 def _no_mask(picture: str) -> DamagedInput:

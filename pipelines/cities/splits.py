@@ -107,11 +107,12 @@ def drop_buffer(codes: U8, edge_index: NDArray[np.integer[Any]], hops: int) -> U
     of train or of what val has kept. Paths may lead through dropped nodes. ``edge_index`` (2, E) has every
     street in both directions.
     """
-    kept = codes.copy()
+    remaining = codes.copy()
     near_train = _within(codes == TRAIN, edge_index, hops)
-    kept[near_train & (codes == VAL)] = DROPPED
-    kept[(near_train | _within(kept == VAL, edge_index, hops)) & (codes == TEST)] = DROPPED
-    return kept
+    remaining[near_train & (codes == VAL)] = DROPPED
+    near_val = _within(remaining == VAL, edge_index, hops)
+    remaining[(near_train | near_val) & (codes == TEST)] = DROPPED
+    return remaining
 
 
 def _within(

@@ -49,13 +49,19 @@ class PointParams(Params):
     @property
     def edges(self) -> EdgeLayout:
         """``neighbor`` where every node is sure to have exactly k sources, else ``index``."""
-        return "neighbor" if self.knn_rule == "exact" and self.short_graphs != "keep" else "index"
+        if self.knn_rule == "exact" and self.short_graphs != "keep":
+            return "neighbor"
+        return "index"
 
     @property
     def edge_name_parts(self) -> list[str]:
         """Parts of the build folder's name."""
-        rule = [] if self.knn_rule == "exact" else [self.knn_rule]
-        return [f"k{self.k}", *rule, *([f"{self.short_graphs}-short"] if self.short_graphs else [])]
+        parts = [f"k{self.k}"]
+        if self.knn_rule != "exact":
+            parts.append(self.knn_rule)
+        if self.short_graphs:
+            parts.append(f"{self.short_graphs}-short")
+        return parts
 
 
 def knn_schema(
@@ -91,8 +97,10 @@ def connect(
     if n <= params.k and params.short_graphs == "skip":
         return None
     if n <= params.k and params.short_graphs is None:
-        again = "choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep"
-        raise DamagedInput(f"Record {key} has {n} points, too few for k = {params.k}.", next=again)
+        raise DamagedInput(
+            f"Record {key} has {n} points, too few for k = {params.k}.",
+            next="choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep",
+        )
     if params.edges == "neighbor":
         edges = {"neighbor": knn_table(pos, params.k).astype(index_dtype)}
     else:
@@ -128,15 +136,17 @@ def block_rows(
     """
     order = np.argsort(xy[:, 0], kind="stable")
     along = xy[order]
-    rng = Generator(
-        PCG64([seed, int.from_bytes(hashlib.sha256(room.encode()).digest()[:8], "little")])
-    )
+    room_digest = hashlib.sha256(room.encode()).digest()
+    room_seed = int.from_bytes(room_digest[:8], "little")
+    rng = Generator(PCG64([seed, room_seed]))
     blocks = []
     for left, front in windows(xy.max(axis=0, initial=0).tolist(), size):
+        # Points on both borders belong to a window; only those from its left to its right are compared.
         first, last = np.searchsorted(along[:, 0], [left, left + size], side="left")
         last += np.searchsorted(along[last:, 0], left + size, side="right")
         strip = along[first:last, 1]
-        rows = np.sort(order[first:last][(strip >= front) & (strip <= front + size)])
+        inside = (strip >= front) & (strip <= front + size)
+        rows = np.sort(order[first:last][inside])
         if len(rows) >= FEWEST:
             blocks.append(draw(rows, points, rng))
     return blocks
@@ -162,7 +172,8 @@ def draw(rows: I64, points: int, rng: Generator) -> I64:
     """Draw ``points`` rows with replacement, or fill up with duplicates where there are fewer."""
     if len(rows) > points:
         return rows[rng.integers(len(rows), size=points)]
-    return np.concatenate([rows, rows[rng.integers(len(rows), size=points - len(rows))]])
+    duplicates = rows[rng.integers(len(rows), size=points - len(rows))]
+    return np.concatenate([rows, duplicates])
 
 
 def normalised(
