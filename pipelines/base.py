@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from kmip_data.arrays import Array
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
@@ -130,9 +131,9 @@ class Records:
     #: (G, C) how often each class occurs in each graph; C is 0 without labels.
     classes: NDArray[np.int64]
     #: Labels of all nodes and their column, only for a single graph: its split may be one of nodes.
-    node_labels: tuple[NDArray[Any], Column] | None
+    node_labels: tuple[Array, Column] | None
     #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
-    column: Callable[..., NDArray[Any]] = {}.__getitem__
+    column: Callable[..., Array] = {}.__getitem__
     label: Column | None = None  #: the column that ``classes`` counts
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.splits import PARTS
@@ -107,7 +107,7 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
 PIPELINE = CIFAR10Pipeline
 
 
-def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any]]:
+def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, Array]:
     """Return the arrays of one graph, checked and as they are stored.
 
     ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 ().
@@ -146,7 +146,7 @@ def _array(
     kinds: str,
     shape: Sequence[int | None] | None,
     where: str,
-) -> NDArray[Any]:
+) -> Array:
     """Return an array of a graph with one of the ``kinds`` of dtype and the shape (``None``: any)."""
     value = graph.get(name)
     array = np.asarray(value if isinstance(value, np.ndarray | int) else None)
@@ -163,11 +163,11 @@ def _array(
     return array
 
 
-def write_pieces(folder: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+def write_pieces(folder: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
     """Join the arrays of graphs into one file each, with the first row of every graph."""
     folder.mkdir()
 
-    def joined(name: str, empty: tuple[int, int], dtype: type[np.generic]) -> NDArray[Any]:
+    def joined(name: str, empty: tuple[int, int], dtype: type[np.generic]) -> Array:
         # The empty array first, so that a part without graphs has arrays, too.
         arrays = [np.empty(empty, dtype), *(graph[name] for graph in graphs)]
         return np.concatenate(arrays, axis=empty.index(0))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import LOG10, Column, Schema
 from kmip_data.format.splits import PARTS
@@ -133,13 +133,13 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         np.save(folder / f"{part}.npy", np.cumsum(sizes, axis=0))
         return len(sizes) - 1
 
-    def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
+    def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, Array]:
         """Return the arrays of a graph as they are stored; raise ``DamagedInput`` for another layout."""
         task = self.task
         names = ["x", "y", "edge_index"]
         if task.molecules:
             names.append("edge_attr")
-        raw: dict[str, NDArray[Any]] = {}
+        raw: dict[str, Array] = {}
         for name in names:
             array: Any = graph.get(name)
             kinds = "iu" if name == "edge_index" else "fiu"
@@ -195,7 +195,7 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             first: int,
             last: int,
             width: int,
-        ) -> NDArray[Any]:
+        ) -> Array:
             dtype = np.dtype(_DTYPES[name])
             path = prepared.path / f"{part}.{name}"
             count = (last - first) * width

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from pydantic import Field
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
+from kmip_data.arrays import Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
@@ -221,7 +222,7 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     )
 
 
-def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
+def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
     """Return the columns of a task, by the distances between all nodes."""
     nodes = len(distance)
     if task == "retrieval":
@@ -240,7 +241,7 @@ def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDA
     return {"node/x": constant, "graph/y": distance.max()[None].astype(np.float32)}
 
 
-def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
+def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
     """Deal the nodes to pairs; each pair has a key of its own, each node a value."""
     nodes = len(distance)
     order = rng.permutation(nodes)

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from kmip_data.arrays import F64, I64
+from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
@@ -59,7 +58,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: P
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    ) -> tuple[Array, dict[str, Any]]:
         """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
         return targets.astype(self.target().stored), {}
 
@@ -160,7 +159,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: PeptidesStructParams
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    ) -> tuple[Array, dict[str, Any]]:
         """Standardise with the train rows if asked; the complete file must be the standardised one."""
         if params.target_scaling == "none":
             if (

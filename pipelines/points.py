@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from kmip_data.arrays import F32, F64, I64
+from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
@@ -242,7 +241,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         params: OwnPointParams,
     ) -> GraphRecord | Skipped:
         schema = self.schema(params)
-        columns: dict[str, NDArray[Any]] = {"node/x": x}
+        columns: dict[str, Array] = {"node/x": x}
         if params.label_column is not None:
             columns["node/y"] = y.astype(schema.column("node/y").stored)
         pos = np.ascontiguousarray(x[:, :3])

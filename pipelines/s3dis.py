@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
@@ -241,7 +241,7 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
         yield data, label
 
 
-def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArray[Any]:
+def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array:
     """Return ``dataset[rows]`` for ascending rows; only chunks that hold one of them are inflated.
 
     HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small the
@@ -250,7 +250,7 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArr
     of another size, or there are filters besides gzip.
     """
     if dataset.chunks is None:
-        stored: NDArray[Any] = dataset[list(rows)]
+        stored: Array = dataset[list(rows)]
         return stored
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
@@ -281,7 +281,7 @@ def _chunk(
     offset: tuple[int, ...],
     deflated: bool,
     name: str,
-) -> NDArray[Any]:
+) -> Array:
     """Return one whole chunk as an array of the chunk's shape."""
     # With h5py, which a list of parameters does not need.
     from kmip_data.format.safety import inflate

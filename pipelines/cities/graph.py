@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from kmip_data.arrays import F32, I32, I64, U8
+from kmip_data.arrays import F32, I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.format.writer import ComputedRows, GraphRecord
@@ -93,7 +92,7 @@ class CityTensors:
     edge_speed: F32 | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
     node_ids: I64 | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
     eccentricity: F32 | None = None  #: (N,) as published
-    labels: NDArray[Any] | None = None  #: (N,) integers, as published
+    labels: Array | None = None  #: (N,) integers, as published
     #: JSON, for ``statistics.city`` of the card.
     facts: Mapping[str, Any] = field(default_factory=dict)
     #: Sentences for the notes of the card, shown when the city is built.
@@ -107,7 +106,7 @@ class Streets(NamedTuple):
     member: I32  #: (M,) edges of each street, one street after the other
     first: I64  #: (S + 1,) position in ``member`` where each street begins
 
-    def mean(self, values: NDArray[Any]) -> F32:
+    def mean(self, values: Array) -> F32:
         """Return the mean of one feature over the edges of each street, (S,); ``values`` are (M,), by street.
 
         Sums are made in float64 and rounded once.
@@ -122,7 +121,7 @@ class Streets(NamedTuple):
         return mean
 
 
-def join_streets(source: NDArray[Any], target: NDArray[Any], num_nodes: int) -> Streets:
+def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
     """Return the streets of directed edges, both ends (E,), for :func:`symmetrise` column by column."""
     from kmip_data.graphs.kernels.streets import distinct, sorted_edges  # loads numba
 
@@ -207,7 +206,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
 
     most = float(np.finfo(np.float32).max)
     off_the_map = "an intersection is not on the map, in degrees"
-    checks: list[tuple[NDArray[Any], float, float, str]] = [
+    checks: list[tuple[Array, float, float, str]] = [
         (column, -most, most, "a feature is not finite") for column in features.T
     ]
     checks.append((features[:, 0], -180, 180, off_the_map))
@@ -257,7 +256,7 @@ def _file(workdir: Path, name: str) -> Path:
     return workdir / f"{name}.npy"
 
 
-def store_features(columns: Iterable[NDArray[Any]], num_nodes: int, workdir: Path) -> F32:
+def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F32:
     """Write the columns of ``features``, each (N,), one after the other; return them mapped, (N, 37)."""
     header = {
         "descr": "<f4",

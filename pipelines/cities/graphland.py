@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, PARTS
@@ -169,7 +169,7 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
         """Yield the city."""
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
             x = stored["x"]
-            columns: dict[str, NDArray[Any]] = {"node/x": x, "node/y": stored["y"]}
+            columns: dict[str, Array] = {"node/x": x, "node/y": stored["y"]}
             for kind, row in zip(KINDS, stored["kinds"], strict=True):
                 columns[f"graph/x_{kind}_mask"] = row.astype(np.uint8)
             edge_index = stored["edges"].astype(self.schema(params).index_dtype)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 from pydantic import Field
 
-from kmip_data.arrays import F32, I64, U8
+from kmip_data.arrays import F32, I64, U8, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.splits import PARTS
@@ -100,7 +100,7 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
     return codes
 
 
-def drop_buffer(codes: U8, edge_index: NDArray[np.integer[Any]], hops: int) -> U8:
+def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
     """Return the codes with :data:`DROPPED` at the borders: no two parts are within ``hops`` of each other.
 
     Train keeps all of its nodes. Val loses those within ``hops`` edges of train; test those within ``hops``
@@ -115,9 +115,7 @@ def drop_buffer(codes: U8, edge_index: NDArray[np.integer[Any]], hops: int) -> U
     return remaining
 
 
-def _within(
-    nodes: NDArray[np.bool_], edge_index: NDArray[np.integer[Any]], hops: int
-) -> NDArray[np.bool_]:
+def _within(nodes: NDArray[np.bool_], edge_index: Integers, hops: int) -> NDArray[np.bool_]:
     """Return which nodes are within ``hops`` edges of one of ``nodes``, these included."""
     source, target = edge_index
     reached = nodes.copy()

@@ -10,11 +10,11 @@ import codecs
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 
 MAX_COLUMNS: Final = 1_000
@@ -30,7 +30,7 @@ _ORDERS: Final = {
 }
 _MAX_HEADER: Final = 1_000  #: lines
 
-Columns = Mapping[str, NDArray[Any]]
+Columns = Mapping[str, Array]
 
 
 def read_points(path: Path, name: str) -> Columns:
@@ -49,7 +49,7 @@ def read_points(path: Path, name: str) -> Columns:
     return columns
 
 
-def _named(rows: NDArray[Any], names: list[str] | None = None) -> Columns:
+def _named(rows: Array, names: list[str] | None = None) -> Columns:
     count = rows.shape[1]
     # A header may declare 10¹⁰ columns of no rows, which take no byte of the file.
     if count > MAX_COLUMNS:

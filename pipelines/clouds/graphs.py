@@ -11,14 +11,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 from pydantic import Field
 
-from kmip_data.arrays import F32, F64, I64
+from kmip_data.arrays import F32, F64, I64, Array
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
@@ -88,7 +87,7 @@ def knn_schema(
 def connect(
     key: str,
     pos: F32,
-    columns: dict[str, NDArray[Any]],
+    columns: dict[str, Array],
     params: PointParams,
     index_dtype: str,
 ) -> GraphRecord | None:

@@ -27,8 +27,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import (
     Allowed,
@@ -86,7 +86,7 @@ def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
             yield from items
 
 
-def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     """Return the one tensor of a file.
 
     The length of an axis is ``None`` where any will do. Raises ``DamagedInput`` as :func:`read_torch_file`,
@@ -114,7 +114,7 @@ def _damaged(
 @contextmanager
 def _opened(
     path: Path, mapping: mmap.mmap | None = None, *, streamed: bool = False
-) -> Iterator[tuple[bytes, Callable[[Any], NDArray[Any]]]]:
+) -> Iterator[tuple[bytes, Callable[[Any], Array]]]:
     """Open a file of ``torch.save``: its pickle, and what resolves the persistent ids in it.
 
     Whatever hostile bytes provoke in zipfile, or in what reads the pickle, is ``DamagedInput``.
@@ -136,7 +136,7 @@ def _opened(
 
 def _of_zip(
     archive: zipfile.ZipFile, path: Path, mapping: mmap.mmap | None
-) -> tuple[bytes, Callable[[Any], NDArray[Any]]]:
+) -> tuple[bytes, Callable[[Any], Array]]:
     entries = {info.filename: info for info in archive.infolist()}
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1:
@@ -150,7 +150,7 @@ def _of_zip(
     if order in entries and archive.read(order) != b"little":
         raise _damaged(path.name, "the byte order of another machine")
 
-    def make(key: str, dtype: str) -> NDArray[Any]:
+    def make(key: str, dtype: str) -> Array:
         name = f"{root}data/{key}"
         if mapping is None:
             return np.frombuffer(archive.read(name), dtype)
@@ -169,11 +169,11 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
     return memoryview(mapping)[start : start + info.file_size]
 
 
-def _resolver(make: Callable[[str, str], NDArray[Any]]) -> Callable[[Any], NDArray[Any]]:
+def _resolver(make: Callable[[str, str], Array]) -> Callable[[Any], Array]:
     """Return the storage of a persistent id, made once."""
-    storages: dict[str, NDArray[Any]] = {}
+    storages: dict[str, Array] = {}
 
-    def resolve(pid: Any) -> NDArray[Any]:
+    def resolve(pid: Any) -> Array:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise RefusedError("a reference to something outside the file")
         _, kind, key, _, count, *views = pid
@@ -195,7 +195,7 @@ def _tensor(
     size: Any,
     stride: Any,
     *_: Any,
-) -> NDArray[Any]:
+) -> Array:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
     is_tuples = isinstance(size, tuple) and isinstance(stride, tuple)
     if not isinstance(storage, np.ndarray) or not is_tuples:
@@ -260,7 +260,7 @@ _DTYPES: Final = {
 }
 
 
-def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
+def storage_of(data: Any, *rest: Any) -> Array:
     """Stand in for ``torch.storage._load_from_bytes``: the numbers of one storage, (count,)."""
     if rest or not isinstance(data, bytes | bytearray | memoryview):
         raise RefusedError("a storage that is not given as bytes")
@@ -319,7 +319,7 @@ def _of_bytes(
     dtype: Any,
     shape: Any,
     order: Any = "C",
-) -> NDArray[Any]:
+) -> Array:
     if isinstance(dtype, _DType):  # without a state
         dtype = np.dtype(dtype.code)
     if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray | memoryview):

@@ -7,12 +7,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I64, U8
+from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.errors import DamagedInput
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def superpixels(picture: U8, most: int) -> I64:
     raise AssertionError("SLIC gave more than one segment where one was asked for")
 
 
-def with_borders(picture: U8, segments: NDArray[Any]) -> U8:
+def with_borders(picture: U8, segments: Array) -> U8:
     """Return the picture with the last pixel before each border painted."""
     border = np.zeros(segments.shape, bool)
     border[:-1] |= segments[:-1] != segments[1:]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import (
@@ -112,11 +112,11 @@ def _fit(
 class Piece(NamedTuple):
     """The arrays of one graph as they are in the file; views of it that are gone when it is closed."""
 
-    x: NDArray[Any]  #: (N, 14) float
-    edge_attr: NDArray[Any]  #: (E, 2) float
-    source: NDArray[Any]  #: (E,) integer
-    target: NDArray[Any]  #: (E,) integer
-    y: NDArray[Any]  #: (N,) integer
+    x: Array  #: (N, 14) float
+    edge_attr: Array  #: (E, 2) float
+    source: Array  #: (E,) integer
+    target: Array  #: (E,) integer
+    y: Array  #: (N,) integer
 
 
 def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece]:
@@ -127,7 +127,7 @@ def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece
     for row in rows:
         nodes, edges, offsets, dtypes = index[row].tolist()
         shapes = ((nodes, FEATURES), (edges, EDGE_FEATURES), (edges,), (edges,), (nodes,))
-        views: list[NDArray[Any]] = []
+        views: list[Array] = []
         for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True):
             buffer = file
             if offset < 0:
@@ -157,7 +157,7 @@ class _Index:
         self._first = whole.__array_interface__["data"][0]
         self._last = self._first + len(whole)
         self._entries: list[Any] = []
-        self._parts: list[NDArray[Any]] = []
+        self._parts: list[Array] = []
         self._spilt = (folder / f"{path.stem}.bytes").open("wb")
 
     def __enter__(self) -> Self:
@@ -224,7 +224,7 @@ class _Index:
             f"{name} is {dtype} {getattr(array, 'shape', '')}, not {kind} with {axes} axes"
         )
 
-    def _offset(self, array: NDArray[Any]) -> int:
+    def _offset(self, array: Array) -> int:
         """Return where the bytes of an array lie in the file, or put them next to the index."""
         first = array.__array_interface__["data"][0]
         inside = self._first <= first and first + array.nbytes <= self._last

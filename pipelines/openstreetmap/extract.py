@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I32, I64
+from kmip_data.arrays import F64, I32, I64, Array
 from kmip_data.errors import DamagedInput, UsageError, require_room
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.openstreetmap.blocks import FORMAT, WayBlock, positions, read_blocks
@@ -244,7 +244,7 @@ class _Map:
 
         # 1. Of each block of the copy, keep the streets as numbers: 4 bytes a reference.
         used = np.zeros(len(self.node_id), np.bool_)
-        rows: list[tuple[NDArray[Any], ...]] = [tuple(np.empty(0, code) for code in "qqii")]
+        rows: list[tuple[Array, ...]] = [tuple(np.empty(0, code) for code in "qqii")]
         for block in read_blocks(self.copy, self.keys):
             several = block.size > 1
             kind = self._kinds(block)

@@ -6,12 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I64
+from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_json
 from kmip_data.runtime.threads import for_ranges
@@ -28,7 +27,7 @@ class LandUse:
     """Areas in OpenStreetMap's order: closed ways, then relations, each by number."""
 
     value: list[str]  #: of ``landuse``, for each area
-    area: NDArray[Any]  #: (A,) polygons and multipolygons in degrees
+    area: Array  #: (A,) polygons and multipolygons in degrees
     incomplete: int = 0  #: areas that reach over the border of the file and were left out
     lines: int = 0  #: open ways tagged ``landuse`` (and those with ``area=no``): not areas
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I32, I64, U8
+from kmip_data.arrays import F64, I32, I64, U8, Array
 from kmip_data.graphs.elementary import arcsine, sine_cosine
 from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
 from kmip_data.runtime.memory import mapped
@@ -349,7 +349,7 @@ def _columns(
     source: I32,
     target: I32,
     edge: I32,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Return ends, length, flags and tags of edges."""
     row = edge >> 1
     tags = {key: codes[row] for key, codes in graph.tags.items()}
@@ -374,11 +374,11 @@ def _columns(
 
 
 def _join(
-    steps: dict[str, NDArray[Any]],
+    steps: dict[str, Array],
     ptr: I64,
     values: Mapping[str, list[Values]],
     known: dict[str, dict[Values, int]],
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Return one edge a street: lengths added up, values collected; new ones are added to ``known``."""
     street = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     starts = ptr[:-1]

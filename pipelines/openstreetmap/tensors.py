@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from kmip_data.arrays import F32
+from kmip_data.arrays import F32, Array, Integers
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import Strict
@@ -74,7 +74,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
 class Coded(NamedTuple):
     """Categories of nodes or edges: position of each one's category among the names."""
 
-    code: NDArray[np.integer[Any]]
+    code: Integers
     names: list[str]
 
     def counts(self) -> dict[str, int]:
@@ -173,7 +173,7 @@ def _columns(
     streets: Streets,
     means: tuple[F32, F32],
     column: Mapping[str, NDArray[np.int8]],
-) -> Iterator[NDArray[Any]]:
+) -> Iterator[Array]:
     """Yield the columns of the features, (N,) each: all of the streets of a country would take 5 GB at once.
 
     ``means`` are length and speed of each street, ``column`` the category of each edge (``landuse``: node).

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.pipelines.cifar10 import FILE, NUM_CLASSES
 from kmip_data.pipelines.samples.writers import part_sizes, write_torch_file
 
@@ -33,7 +33,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     write_torch_file(folder / FILE, parts)
 
 
-def _graph(label: int, rng: Generator) -> dict[str, NDArray[Any]]:
+def _graph(label: int, rng: Generator) -> dict[str, Array]:
     # Cells: nine of ten points of a jittered grid, in no order.
     side = int(rng.integers(10, 13))
     steps = np.arange(side)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.pipelines.cities.graph import chunk_labels, mean_over_streets, symmetrise
 from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
@@ -54,7 +55,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         quiet=True,
     )
     codes = split_codes(n)
-    files: dict[str, NDArray[Any]] = {
+    files: dict[str, Array] = {
         "node_features": node_features,
         "node_features_augmented": np.column_stack([node_features, around]),
         "edge_indices": edge_index,

@@ -7,7 +7,7 @@ atoms, whose charges and energies are made up.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
+from kmip_data.arrays import Array
 from kmip_data.pipelines.long_range import TOPOLOGIES, tree
 from kmip_data.pipelines.samples.writers import part_sizes, write_graphs
 
@@ -40,7 +41,7 @@ def write_sample(
         row += size
 
 
-def _graph(number: int, _task: str, rng: Generator) -> dict[str, NDArray[Any]]:
+def _graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     topologies = list(TOPOLOGIES.values())
     make_topology = topologies[number % len(topologies)]
     nodes = 2 * int(rng.integers(9, 21))
@@ -61,7 +62,7 @@ def _graph(number: int, _task: str, rng: Generator) -> dict[str, NDArray[Any]]:
     }
 
 
-def _molecule(_number: int, task: str, rng: Generator) -> dict[str, NDArray[Any]]:
+def _molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
     atoms = int(rng.integers(30, 60))
     edges = _both_ways(tree(atoms, rng))
     number = rng.choice(_ATOMS, atoms)

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.pipelines.formats.tensors import STORAGES
 
 
@@ -47,13 +48,13 @@ def write_torch_file(path: Path, value: Any) -> None:
 
     ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
     """
-    storages: list[NDArray[Any]] = []
+    storages: list[Array] = []
     write_archive(path, b"\x80\x02" + _opcodes(value, storages) + b".", storages)
 
 
-def write_graphs(path: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+def write_graphs(path: Path, graphs: Sequence[Mapping[str, Array]]) -> None:
     """Write a list of PyTorch Geometric's ``Data`` with these attributes, as ``torch.save`` does."""
-    storages: list[NDArray[Any]] = []
+    storages: list[Array] = []
     # A Data object (memo 0) holds its storage; the storage a mapping, and its parent, the object.
     begin = b"ctorch_geometric.data.data\nData\n)\x81q\x00}(" + _opcodes("_store", [])
     begin += b"ctorch_geometric.data.storage\nGlobalStorage\n)\x81}(" + _opcodes("_mapping", [])
@@ -62,7 +63,7 @@ def write_graphs(path: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> No
     write_archive(path, b"\x80\x02](" + b"".join(items) + b"e.", storages)
 
 
-def write_archive(path: Path, pickled: bytes, storages: Sequence[NDArray[Any]] = ()) -> None:
+def write_archive(path: Path, pickled: bytes, storages: Sequence[Array] = ()) -> None:
     """Write the zip of ``torch.save`` around a pickle."""
     members = {"data.pkl": pickled, "byteorder": b"little"}
     for key, array in enumerate(storages):
@@ -73,7 +74,7 @@ def write_archive(path: Path, pickled: bytes, storages: Sequence[NDArray[Any]] =
             archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
 
 
-def _opcodes(value: Any, storages: list[NDArray[Any]]) -> bytes:
+def _opcodes(value: Any, storages: list[Array]) -> bytes:
     """Return a value as opcodes of protocol 2; tensors become references to ``storages``."""
 
     def put(*values: Any) -> bytes:
@@ -108,7 +109,7 @@ def _opcodes(value: Any, storages: list[NDArray[Any]]) -> bytes:
     )
 
 
-def write_pickled_list(path: Path, graphs: Iterable[Sequence[NDArray[Any]]]) -> None:
+def write_pickled_list(path: Path, graphs: Iterable[Sequence[Array]]) -> None:
     """Write tuples of arrays, the last as numpy's, the others as tensors; the same arrays, the same bytes."""
     keys = map(str, itertools.count(94_000_000_000_001))
     items: list[tuple[Any, ...]] = []
@@ -119,7 +120,7 @@ def write_pickled_list(path: Path, graphs: Iterable[Sequence[NDArray[Any]]]) -> 
         _Pickler(file, protocol=4).dump(items)
 
 
-def storage_bytes(array: NDArray[Any], key: str) -> bytes:
+def storage_bytes(array: Array, key: str) -> bytes:
     """Return the file that ``torch.save`` makes of the storage of a tensor, in its older layout."""
     text = b"X" + struct.pack("<I", len(key)) + key.encode()
     return b"".join(
@@ -172,7 +173,7 @@ class _Reduced:
         self.arguments = arguments
 
 
-def _tensor(array: NDArray[Any], key: str) -> _Reduced:
+def _tensor(array: Array, key: str) -> _Reduced:
     array = np.ascontiguousarray(array)
     strides = tuple(step // array.itemsize for step in array.strides)
     storage = _Reduced(_STORAGE, storage_bytes(array, key))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
@@ -56,7 +57,7 @@ class Molecule(NamedTuple):
     edge_index: NDArray[np.int32]
     edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
 
-    def record(self, key: str, **more: NDArray[Any]) -> GraphRecord:
+    def record(self, key: str, **more: Array) -> GraphRecord:
         """Return the record of the molecule; ``more`` are its columns besides atoms and bonds."""
         columns = {"node/x": self.x, "edge/attr": self.edge_attr, **more}
         return GraphRecord(
