@@ -298,17 +298,20 @@ class Pipeline(ABC, Generic[P, S]):
         return []
 
 
-def load_pipeline(manifest: Manifest) -> Pipeline[Any, Any]:
+AnyPipeline = Pipeline[Any, Any]  #: of any parameters
+
+
+def load_pipeline(manifest: Manifest) -> AnyPipeline:
     """Return the pipeline that ``manifest`` names: ``PIPELINE`` of its module, or of a loaded plugin."""
     if manifest.file in ADDED["datasets"]:
-        added: Pipeline[Any, Any] = type(ADDED["datasets"][manifest.file][0])(manifest)
+        added: AnyPipeline = type(ADDED["datasets"][manifest.file][0])(manifest)
         return added
     module = importlib.import_module(f"kmip_data.pipelines.{manifest.pipeline}")
-    pipeline: Pipeline[Any, Any] = module.PIPELINE(manifest)
+    pipeline: AnyPipeline = module.PIPELINE(manifest)
     return pipeline
 
 
-def pipeline_of(card: Card) -> Pipeline[Any, Any] | None:
+def pipeline_of(card: Card) -> AnyPipeline | None:
     """Return the pipeline that made a build, under the build's name.
 
     ``None`` for a saved dataset, and for one of a plugin that is not loaded: a card imports nothing.

@@ -17,8 +17,8 @@ from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
 from kmip_data.pipelines.base import (
+    AnyPipeline,
     Params,
-    Pipeline,
     RawNeededError,
     SplitParams,
     check_params,
@@ -173,7 +173,7 @@ def ensure_split(
 
 
 def _find(
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     params: Params,
     home: Home,
     *,
@@ -231,7 +231,7 @@ def _check_files(build: Build) -> None:
             )
 
 
-def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool:
+def _is_superseded(card: Card, pipeline: AnyPipeline, home: Home) -> bool:
     """True if the build covers only part of the published set and the rest has arrived since."""
     if card.extent != PART:
         return False
@@ -244,7 +244,7 @@ def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool
 
 def _add_split(
     build: Build,
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     params: SplitParams,
     raw: Path | None,
     *,

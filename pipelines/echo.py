@@ -130,6 +130,7 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
                 for name, array in arrays.items():
                     files[name].write(array.tobytes())
                 sizes.append((len(arrays["x"]), len(arrays["edges"])))
+        # Running sums are where each graph begins and ends.
         np.save(folder / f"{part}.npy", np.cumsum(sizes, axis=0))
         return len(sizes) - 1
 

@@ -244,6 +244,7 @@ def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Arr
 def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
     """Deal the nodes to pairs; each pair has a key of its own, each node a value."""
     nodes = len(distance)
+    # Neighbours in a random order are partners, wherever they lie in the graph.
     order = rng.permutation(nodes)
     partner = np.empty(nodes, np.int64)
     partner[order[0::2]] = order[1::2]
@@ -253,6 +254,7 @@ def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
     code = np.empty(nodes, np.int64)
     code[order] = np.repeat(keys, 2)
     value = rng.integers(0, VALUES, nodes)
+    # The key as 16 columns of -1 and 1.
     bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
     one_hot = np.eye(VALUES, dtype=np.int64)[value]
     return {

@@ -253,6 +253,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
         split = super().split(records, params, raw)
+        # Blocks of one cloud overlap by half: in two parts they would leak into the test.
         clouds = {row: re.sub(r"/\d{6}$", "", key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
@@ -313,6 +314,7 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
         source, divisor = (feature, 1.0) if feature in columns else _scaled(feature)
         features[:, number] = column(source) / divisor
 
+    # Labels are compared as floats: 1.5 must not become class 1.
     label = np.empty(0) if params.label_column is None else column(params.label_column)
     y = label.astype(np.int64)
     wrong = (y != label) | (y < 0) | (y >= MOST_CLASSES)

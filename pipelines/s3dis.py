@@ -130,6 +130,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         files = prepared.plan["files"]
         inside = rows_inside([(name, blocks) for name, blocks, _, _ in files], params)
         for (name, first, wanted), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
+            # As many blocks as a shard may hold, rounded down to whole storage chunks.
             step = max(1, budget // points)
             if step >= chunk_rows:
                 step -= step % chunk_rows
@@ -164,6 +165,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def split(self, records: Records, params: S3DISSplitParams, raw: Path | None) -> Split:
         """Test on one area; validate on blocks (or rooms) drawn from the others."""
+        # The room is in the key, so that a split needs no raw files.
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}
         test = [i for i, room in rooms.items() if room.startswith(f"Area_{params.test_area}_")]
         pool = sorted(rooms.keys() - test)
@@ -259,6 +261,7 @@ def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array
             f"{name} uses unknown filters.", expected="gzip", found=f"filter ids {filters}"
         )
 
+    # Rows are looked up in chunks: each chunk is inflated once, whole.
     wanted = np.asarray(rows)
     step, *steps = dataset.chunks
     shape = dataset.shape[1:]

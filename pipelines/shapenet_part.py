@@ -159,6 +159,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         for position in params.choose(len(keys)):
             key = keys[position]
             size = (prepared.path / _file_name(key)).stat().st_size
+            # A bound by the size alone: nothing is read before the workers do.
             most_points[key] = size // SHORTEST_LINE + 1
         most = nodes_per_shard(self.schema(params), params)
         return units_by_size(most_points, most_points.__getitem__, most, "shapes")

@@ -135,6 +135,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
         """Deal pictures in the order of their names."""
         chosen = params.choose(len(prepared.plan["pairs"]))
+        # Small shards of few pictures, so that every process has work; large ones of many.
         size = min(max(-(-len(chosen) // UNITS), 1), LARGEST_UNIT)
         return units_of_rows(chosen, size, "pictures")
 

@@ -347,6 +347,7 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
                 quiet=True,
             )
             labels = chunk_labels(eccentricity, params.classes)
+        # The encoding is computed as the shard is written: 4 columns a band are never in memory.
         lon_lat = np.ascontiguousarray(city.features[:, :2])
         bounds = coordinate_range(lon_lat[split_codes(n) == 0])
 

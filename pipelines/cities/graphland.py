@@ -274,6 +274,7 @@ def to_normal(values: F32) -> F32:
     As ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn 1.9, fitted
     before missing values are filled: 1,000 quantiles, lines between them, and ±5.2 at the ends.
     """
+    # Quantiles of the known values; missing ones are filled afterwards, as upstream does.
     shares = np.linspace(0, 1, min(QUANTILES, len(values)))
     marks = np.nanpercentile(values, 100 * shares)
     values = filled(values)

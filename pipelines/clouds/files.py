@@ -110,6 +110,7 @@ def _is_number(word: str) -> bool:
 def _ply(path: Path) -> Columns:
     """Return the scalar properties of ``element vertex``; ``ValueError`` where lists come before or in it."""
     with path.open("rb") as file:
+        # Elements follow each other without an index: those before the vertices are read, too.
         order, elements = _ply_header(file)
         for element, count, properties in elements:
             if any(kind is None for _, kind in properties):

@@ -143,6 +143,7 @@ def _of_zip(
         raise _damaged(path.name, f"{len(roots)} members called data.pkl")
     if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
         raise _damaged(path.name, "a compressed member")
+    # Members that overlap make a small file a large one in memory.
     if sum(info.file_size for info in entries.values()) > path.stat().st_size:
         raise _damaged(path.name, "members that overlap")
     root = roots[0]
@@ -164,6 +165,7 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
         while member.read(1 << 20):  # to the end, where zipfile compares the checksum
             pass
     info = archive.getinfo(name)
+    # The local header is 30 bytes, then a name and an extra field of the lengths at its end.
     header = memoryview(mapping)[info.header_offset : info.header_offset + 30]
     start = info.header_offset + 30 + sum(struct.unpack("<26x2H", header))
     return memoryview(mapping)[start : start + info.file_size]
@@ -176,6 +178,7 @@ def _resolver(make: Callable[[str, str], Array]) -> Callable[[Any], Array]:
     def resolve(pid: Any) -> Array:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise RefusedError("a reference to something outside the file")
+        # ("storage", its type, key, device, number of elements), and no view of it.
         _, kind, key, _, count, *views = pid
         dtype = STORAGES.get(getattr(kind, "name", ""))
         if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
@@ -218,6 +221,7 @@ def _tensor(
         raise RefusedError(
             f"a tensor of shape {size} that repeats its storage of {len(storage)} elements"
         )
+    # The last element that the strides reach must be one of the storage.
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= len(storage):
         raise RefusedError(

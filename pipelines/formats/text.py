@@ -99,6 +99,7 @@ def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    # numpy would take "nan" and "inf", too: only the characters of decimal numbers reach it.
     if text.strip() and not text.translate(None, _ALPHABET):
         try:
             numbers = np.loadtxt(
@@ -153,6 +154,7 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
     newline = characters == ord("\n")
     line = np.cumsum(newline) - 1  # of each character
     digit = characters - np.uint8(ord("0")) < 10
+    # A number begins where a digit follows something else.
     begins = np.flatnonzero(digit[1:] & ~digit[:-1]) + 1
     bad = np.bincount(line[begins], minlength=line[-1] + 1) != 2
     blank = newline | (characters == ord("\t")) | (characters == ord(" "))

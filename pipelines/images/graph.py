@@ -82,6 +82,7 @@ def read_mask(
 def voc_palette() -> U8:
     """Return the 256 colours of Pascal VOC, (256, 3): bits of the class dealt to the channels."""
     numbers = np.arange(256)
+    # Bits 0, 3, 6 … of a class are the high bits of red, 1, 4, 7 … of green, the others of blue.
     colours = np.zeros((256, 3), np.int64)
     for bit in range(8):
         for channel in range(3):
@@ -199,6 +200,7 @@ def features(picture: U8, segments: I64) -> F64:
     flat = segments.ravel()
     count = np.bincount(flat)
     starts = np.concatenate([[0], np.cumsum(count)[:-1]])
+    # Pixels of one superpixel next to each other: reduceat then needs no loop.
     order = np.argsort(flat, kind="stable")
     by_segment = picture.reshape(-1, 3)[order].astype(np.int64)
 
@@ -232,6 +234,7 @@ def labels(mask: U8, segments: I64) -> U8:
     count = int(segments.max()) + 1
     classes = int(mask.max(initial=0, where=known)) + 1
     code = segments[known] * classes + mask[known]
+    # Pixels of each class in each superpixel, as one histogram of pairs.
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
     most_frequent = votes.argmax(axis=1).astype(np.uint8)
 

@@ -88,6 +88,7 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
         x, edge_attr, edge_index, y = (arrays[name] for name in axes)
         bounds = np.stack([ends[name] for name in axes], axis=1).tolist()
         for (x0, a0, e0, y0), (x1, a1, e1, y1) in itertools.pairwise(bounds):
+            # Views of the mapped file: only their addresses are noted.
             index.add(x[x0:x1], edge_attr[a0:a1], edge_index[:, e0:e1], y[y0:y1])
         return index.count
 
@@ -198,6 +199,7 @@ class _Index:
                 f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected} of {most}"
             )
 
+        # Sources and targets apart: each is one run of bytes.
         arrays = (x, edge_attr, edge_index[0], edge_index[1], y)
         offsets = [self._offset(array) for array in arrays]
         dtypes = [array.dtype.str for array in arrays]
@@ -227,6 +229,7 @@ class _Index:
     def _offset(self, array: Array) -> int:
         """Return where the bytes of an array lie in the file, or put them next to the index."""
         first = array.__array_interface__["data"][0]
+        # A view of the mapped file needs no copy; others, such as numbers in text, do.
         inside = self._first <= first and first + array.nbytes <= self._last
         if inside and array.flags.c_contiguous:
             return int(first - self._first)

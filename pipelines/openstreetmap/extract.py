@@ -97,6 +97,7 @@ class Extract(NamedTuple):
 def file_format(path: Path) -> str:
     """Return the format by content, not by name: ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``."""
     with path.open("rb") as file:
+        # libosmium would go by the name, which says little about a file that was renamed.
         head = file.read(64)
     if b"OSMHeader" in head[:20]:
         return "osm.pbf"
@@ -193,6 +194,7 @@ class _Map:
         with tempfile.TemporaryFile(dir=self.folder) as nodes:
             # Not by its name, as a comma in it would end it.
             locations = osmium.index.create_map(f"sparse_file_array,/dev/fd/{nodes.fileno()}")
+            # Locations go to a file of 16 bytes a node; ways keep their references alone.
             keep = osmium.NodeLocationsForWays(locations)
             keep.apply_nodes_to_ways = False
             self.copy = self._copied(osmium.osm.NODE | kinds, keep, entities, tagged)
@@ -214,6 +216,7 @@ class _Map:
         number = table.view(np.int64)[:, 0]
         x = table[:, 2]
         y = table[:, 3]
+        # A file in the order of the numbers needs no sort.
         ascending = (number[1:] > number[:-1]).all()
         if not ascending or (x == _UNDEFINED).any():
             order = np.argsort(number, kind="stable")
@@ -255,6 +258,7 @@ class _Map:
             self._add_areas(block, kind, owner)
 
             street = several & np.frombuffer(self.street, np.bool_)[kind]
+            # Only references of streets, and none that repeats the one before in its way.
             new = street[owner]
             new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
             node = positions(self.node_id, block.ref[new])
@@ -353,6 +357,7 @@ class _Map:
                 use[number] = tags
         area = np.isin(kind, [*use]) & (block.size > 1)
         ref = block.ref[area[owner]]
+        # Locations of all areas of a block at once, then one slice an area.
         lines = self._lines(ref)
 
         numbers = block.number[area].tolist()

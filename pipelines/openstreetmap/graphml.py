@@ -70,6 +70,7 @@ def _street_graph(graph: Any) -> StreetGraph:
         i = int(outside.argmax())
         raise ValueError(f"node {ids[i]} is not on the map: {lon[i]}, {lat[i]} degrees")
     street_count = None
+    # OSMnx writes the counts of simplified graphs; without one of them all are counted again.
     counts = [str(data.get("street_count", "")) for _, data in nodes]
     if all(map(str.isdecimal, counts)):
         street_count = np.array([int(text) for text in counts])

@@ -102,6 +102,7 @@ def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
         return
     first = 0
     while first < len(graph):
+        # Whole ways only, a million references together, but always at least one way.
         stop = int(np.searchsorted(graph.start, graph.start[first] + _AT_ONCE))
         stop = min(max(stop, first + 1), len(graph))
         edges = np.empty((3, 2 * (graph.start[stop] - graph.start[first])), np.int32)
@@ -121,6 +122,7 @@ def _expand(
 ) -> int:
     size = 0
     for way in range(first, stop):
+        # A one-way street has no parts back; -1 is one against the order of its nodes.
         for back in range(1 if direction[way] else 2):
             swapped = 1 if back or direction[way] < 0 else 0
             for i in range(start[way], start[way + 1] - 1):
@@ -174,6 +176,7 @@ def _unite(least: I32, source: I32, target: I32) -> None:
     for i in range(len(source)):
         a = source[i]
         b = target[i]
+        # Halve the path to the root on the way, so that trees stay flat.
         while least[a] != a:
             least[a] = a = least[least[a]]
         while least[b] != b:
@@ -185,6 +188,7 @@ def inside(graph: Network, polygon: Geometry) -> Network:
     """Return the graph of the nodes inside ``polygon`` or on its border; streets are cut there."""
     import shapely
 
+    # A prepared polygon has an index of its sides: every node is tested against it.
     shapely.prepare(polygon)
     return graph.nodes(shapely.intersects_xy(polygon, graph.lon, graph.lat))
 
@@ -304,6 +308,8 @@ def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], 
     out. ``near`` are the first two neighbours, (N, 2), and ``onward`` is the first part to each, -1 without
     one. ``linked`` marks nodes with an edge.
     """
+    # Two neighbours and two small counts are all that is kept of a node: 18 bytes,
+    # however many edges a country has.
     near = np.full((graph.num_nodes, 2), -1, np.int32)
     onward = np.full((graph.num_nodes, 2), -1, np.int32)
     out = np.zeros(graph.num_nodes, np.uint8)
@@ -380,6 +386,7 @@ def _join(
     known: dict[str, dict[Values, int]],
 ) -> dict[str, Array]:
     """Return one edge a street: lengths added up, values collected; new ones are added to ``known``."""
+    # The street of each step; bincount adds lengths in the order of the steps.
     street = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     starts = ptr[:-1]
     joined = {

@@ -88,6 +88,7 @@ def with_margin(area: Geometry) -> Geometry:
     project = pyproj.Transformer.from_crs(degrees, metres, always_xy=True).transform
     unproject = pyproj.Transformer.from_crs(metres, degrees, always_xy=True).transform
 
+    # A margin in metres needs a projection; degrees have no one length.
     projected = shapely.transform(area, project, interleaved=False)
     margin = shapely.transform(projected.buffer(MARGIN), unproject, interleaved=False)
 

@@ -106,6 +106,7 @@ def city_tensors(
     Raises ``OutOfResources`` where memory is forecast not to be enough.
     """
     n = graph.num_nodes
+    # Refuse before the work, and only where it matters: small cities are not asked.
     needed = graph.num_edges * EDGE_BYTES
     if needed > 2**28:
         from kmip_data.runtime.memory import require_memory
@@ -130,6 +131,7 @@ def city_tensors(
             lanes=lanes_by_frequency(coded["lanes"].counts()),
             highway=by_frequency(coded["highway"].counts()),
         )
+    # One category a column; a value that is in no column is counted, and the card says so.
     words = {"oneway": FLAGS[:2], "reversed": FLAGS, **dict(vocabulary)}
     column = {name: categories.column_of(words[name]) for name, categories in coded.items()}
     without = {name: int((number < 0).sum()) for name, number in column.items()}
@@ -191,6 +193,7 @@ def _columns(
     for name, width in widths.items():
         category = column[name][streets.member]
         for number in range(width):
+            # The mean of a one-hot column: the share of the edges with this category.
             share = streets.mean(category == number)
             yield mean_over_streets(streets.edge_index, share, n)
 

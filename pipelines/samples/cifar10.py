@@ -27,6 +27,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     """Write ``CIFAR10_v2.pt``."""
     count = limit or DEFAULT_PICTURES
     rng = Generator(PCG64(seed))
+    # Classes in turn, so that every part has several.
     graphs = (_graph(i % NUM_CLASSES, rng) for i in range(count))
     sizes = part_sizes(count, PUBLISHED)
     parts = [list(itertools.islice(graphs, size)) for size in sizes.values()]

@@ -48,6 +48,7 @@ def _graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     order = rng.permutation(nodes)
     edges = _both_ways(order[make_topology(nodes, rng)])
 
+    # True targets: shortest paths between all nodes.
     adjacency = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=(nodes, nodes))
     distance = shortest_path(adjacency.tocsr(), unweighted=True)
     source = int(rng.integers(nodes))

@@ -36,6 +36,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     degree = np.maximum(np.bincount(edges[0], minlength=n), 1)
     around = np.bincount(edges[0], length[edges[1]], n) / degree
     noise = rng.normal(0, 2, n)
+    # A target that features and neighbours tell, so that it can be learned.
     speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + noise
     paved = rng.beta(2, 2, n)
     for column in (length, paved, speed):

@@ -55,6 +55,7 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     lonely = functions + functions // 12 + 1
     numbers = np.sort(rng.permutation(lonely)[:functions])
 
+    # Calls go to few functions: popularity falls by a power of the rank.
     popularity = (1.0 + np.arange(functions)) ** -unevenness
     popularity = rng.permutation(popularity / popularity.sum())
     is_caller = rng.random(functions) >= leaves

@@ -34,6 +34,7 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
     generator = Generator(PCG64(seed))
     crossing = 1 + np.arange(side * side).reshape(side, side)
     bends = crossing.size + 1 + np.arange(2 * side * side).reshape(2, side, side)
+    # Nothing lies on the exact grid: angles and lengths differ as in a city.
     shift = generator.uniform(-0.2, 0.2, (3, side, side, 2))
     numbers = itertools.count(1)
     with osmium.SimpleWriter(str(path), overwrite=True) as writer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -52,7 +51,7 @@ def write_sample(
         composition[row] = [chain.upper().count(code) for code in SIDE_CHAINS]
 
     header = ["", "smiles", "peptide_seq", *columns]
-    more: list[list[Any]] = []
+    more: list[list[str | int]] = []
     if len(columns) == 1:
         header.append("identifier")
         for i, labels in enumerate(_labels(composition, NUM_LABELS, rng).tolist()):

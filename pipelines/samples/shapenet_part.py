@@ -33,6 +33,7 @@ def shapes() -> dict[str, list[Piece]]:
         for kind, part, centre, size, *mirrored in pieces:
             axes = "".join(mirrored)
             choices = [(-1, 1) if axis in axes else (1,) for axis in "xyz"]
+            # A mirrored piece, such as a wing, stands on both sides of an axis.
             for signs in itertools.product(*choices):
                 piece = kind, part, np.array(signs) * np.array(centre), np.array(size)
                 pieces_of.setdefault(category, []).append(piece)
@@ -138,6 +139,7 @@ def _tube_surface(
     caps = rng.random(count) < 0.2
     ends = rng.choice([-1.0, 1.0], count)
     heights = rng.uniform(-1, 1, count)
+    # A fifth of the points lie on the two caps, evenly over their area.
     radius = np.where(caps, np.sqrt(rng.random(count)), 1.0)
 
     unit = np.empty((count, 3))

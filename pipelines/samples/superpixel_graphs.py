@@ -88,8 +88,10 @@ def make_picture(
     cells = np.stack(grid, axis=-1).reshape(-1, 2)
     shift = rng.uniform(-0.2, 0.2, cells.shape)
     height_width = np.array(SIZES[::-1])
+    # Centres in pixels, off the middle of their cell by up to a fifth of it.
     centre = (cells + 0.5 + shift) * height_width / (rows, columns)
 
+    # Things are discs; the number of the picture is the class of the first, so that all occur.
     y = np.zeros(len(cells), np.int64)
     for thing in range(1 + int(rng.random() < 0.3)):
         kind = number if thing == 0 else int(rng.integers(classes))

@@ -111,6 +111,7 @@ def _opcodes(value: Any, storages: list[Array]) -> bytes:
 
 def write_pickled_list(path: Path, graphs: Iterable[Sequence[Array]]) -> None:
     """Write tuples of arrays, the last as numpy's, the others as tensors; the same arrays, the same bytes."""
+    # torch names a storage by its address; here a number that counts up, for equal bytes.
     keys = map(str, itertools.count(94_000_000_000_001))
     items: list[tuple[Any, ...]] = []
     for *arrays, last in graphs:

@@ -76,10 +76,12 @@ def read_smiles(smiles: str) -> Molecule:
     """
     from rdkit import Chem, rdBase
 
+    # RDKit prints its reasons; they belong into the error.
     with rdBase.BlockLogs():
         mol: Mol | None = Chem.MolFromSmiles(smiles)
         if mol is not None:
             return featurise(mol)
+        # Parse again without the checks, to tell a text that is no SMILES from bad chemistry.
         unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
         if unchecked is None:
             raise RefusedSmilesError("it is not a SMILES")
@@ -258,6 +260,7 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
     if rows is None:
         rows = len(joined)
     inside = (joined >= 0) & (joined < rows)
+    # Each row must be listed once; the first of each fault is named.
     times = np.bincount(joined[inside], minlength=rows)
     wrong = {
         "out of range": joined[~inside],

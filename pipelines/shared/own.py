@@ -190,12 +190,14 @@ def files_below(
 
     existing_files: dict[str, Path] = {}
     for parent, inner, files in os.walk(folder):
+        # In place: os.walk goes on with what is left in the list.
         inner[:] = [name for name in inner if not name.startswith(".")]
         for name in files:
             path = Path(parent, name)
             if name.startswith(".") or path.suffix.lower() not in suffixes or not path.is_file():
                 continue
             key = path.relative_to(folder).as_posix()
+            # A name that is not UTF-8 could be in no card.
             if key.encode("utf-8", "ignore").decode() != key:
                 raise UsageError(f"The name of {key!a} in {folder} is not UTF-8.", next="rename it")
             existing_files[key] = path

@@ -15,7 +15,15 @@ from kmip_data.format.schema import Column
 from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.graphs.splits import meta_labels, stratified_parts
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams, Unit
+from kmip_data.pipelines.base import (
+    AnyPipeline,
+    Params,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
 
 _ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
 
@@ -170,6 +178,7 @@ def split_by_lists(
     Names of a list that are none of ``names``, those of the build's records, are left out; ``what`` the
     lists are, the note says.
     """
+    # A build with a limit has few of the listed records: the others are passed over.
     position = {name: i for i, name in enumerate(names)}
     parts = {}
     for part, listed in lists.items():
@@ -178,7 +187,7 @@ def split_by_lists(
 
 
 def apply_split(
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     records: Records,
     params: SplitParams,
     raw: Path | None,
@@ -190,7 +199,7 @@ def apply_split(
 
 
 def _stratified_split(
-    pipeline: Pipeline[Any, Any],
+    pipeline: AnyPipeline,
     records: Records,
     params: SplitParams,
     raw: Path | None,
@@ -245,6 +254,7 @@ def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.i
         return meta_labels(classes, background), "the most frequent class of their nodes"
     if not column.shape:
         return classes.argmax(axis=1), "their class"
+    # Several labels may hold: each set of them that occurs is a class of its own.
     _, label = np.unique(classes, axis=0, return_inverse=True)
     return label.reshape(-1).astype(np.int64), "the set of their labels"
 
