@@ -181,7 +181,17 @@ class Plugin(Strict):
 #: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
 ADDED: Final[dict[str, dict[str, tuple[Any, Plugin]]]] = {
     group: {}
-    for group in ("datasets", "attention", "message_passing", "encodings", "models", "metrics")
+    for group in (
+        "datasets",
+        "attention",
+        "message_passing",
+        "encodings",
+        "models",
+        "metrics",
+        "losses",
+        "schedules",
+        "optimisers",
+    )
 }
 
 

@@ -1,9 +1,10 @@
-"""Plugins: datasets, attention, message passing, encodings, models and metrics from outside the package.
+"""Plugins: datasets, parts of networks and parts of a training from outside the package.
 
 A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the groups
 ``kmip_data.datasets``, ``kmip_data.attention``, ``kmip_data.message_passing``, ``kmip_data.encodings``,
-``kmip_data.models`` and ``kmip_data.metrics``. It is code, so it is imported only where the user names it: by
-``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of its names.
+``kmip_data.models``, ``kmip_data.metrics``, ``kmip_data.losses``, ``kmip_data.schedules`` and
+``kmip_data.optimisers``. It is code, so it is imported only where the user names it: by ``--plugin``, by
+``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of its names.
 What cards and runs say imports nothing (:func:`allowed`).
 """
 
@@ -40,6 +41,9 @@ _NEEDED: Final = {
     "encodings": ("stem", "help", "about", "columns", "compute"),
     "models": ("keys",),
     "metrics": ("compute", "better", "title", "kind"),
+    "losses": ("compute", "kind", "weight", "divided"),
+    "schedules": ("build", "options", "only_epochs"),
+    "optimisers": ("build", "options", "fused", "capturable"),
 }
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MOST: Final = 2**40  #: bytes of the raw files of a plugin's dataset

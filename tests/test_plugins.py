@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from kmip_data.manifest import ADDED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bring-your-own.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-EXAMPLE, ENCODING = (block for block in BLOCKS if "PLUGIN" in block)
+EXAMPLE, ENCODING, TRAINING = (block for block in BLOCKS if "PLUGIN" in block)
 SMALL = (
     "--epochs",
     1,
@@ -295,6 +296,10 @@ ERRORS = {
     ),
     "our model": ('PLUGIN = {"models": {"gcn": {}}}', "that kmip-data has itself"),
     "the better end": (OWN.replace('"lower"', '"less"'), "is higher or lower, not 'less'"),
+    "the unit": (OWN.replace('unit="share"', 'unit="%"'), "is share or number, not '%'"),
+    "a loss": ('PLUGIN = {"losses": {"x": len}}', "'x' in losses .* lacks compute, kind"),
+    "a schedule": ('PLUGIN = {"schedules": {"x": 1}}', "'x' in schedules .* lacks build"),
+    "an optimiser": ('PLUGIN = {"optimisers": {"x": 1}}', "'x' in optimisers .* lacks build"),
     "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
 }
 
@@ -369,10 +374,72 @@ def test_an_encoding_and_a_metric_of_a_plugin_are_chosen_by_their_names(folder):
         assert "equal to result.json" in done("evaluate", "own", *plugin).out
 
 
+MINE = f"""{TRAINING}
+from kmip_data.models.training.metrics import Metric
+def mean_recall(confusion):
+    return (confusion.diagonal() / confusion.sum(1).clamp_min(1)).mean()
+PLUGIN["metrics"] = {{"recall": Metric(mean_recall, "higher", "mean recall", "single-label", unit="share")}}
+"""
+CHOSEN = (
+    "training.metric=recall",
+    "training.loss=focal",
+    "schedule.kind=line",
+    "optimiser.name=radam",
+)
+
+
+def test_a_plugin_adds_a_metric_a_loss_a_schedule_and_an_optimiser(folder):
+    from kmip_data.models.training.config.overrides import read_config
+    from kmip_data.models.training.run.checkpoint import LAST, read_checkpoint
+
+    (folder / "own.py").write_text(MINE)
+    parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
+    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
+    run = ("train", "--dataset", "graphs", "--name", "own", *SMALL, "--epochs", 2)
+    chosen = [f"--set={key}" for key in CHOSEN]
+    for key in chosen:
+        with fresh():
+            name, value = key.removeprefix("--set=").split("=")
+            assert f"{name} cannot be '{value}'" in refused(*run, key)
+    with fresh():
+        shown = done(*run, *chosen, "--set=optimiser.betas=0.8,0.9", "--plugin", "own.py").out
+        assert "mean recall [%]" in shown
+        assert "radam takes no momentum" in refused(
+            *run, *chosen, "--set=optimiser.momentum=0.9", "--plugin", "own.py"
+        )
+
+    (path,) = (folder / "home/runs").glob("*/*/own")
+    with (path / "metrics.csv").open() as file:
+        rates = [float(row["lr"]) for row in csv.DictReader(file)]
+    assert rates[1] == rates[0] / 2  # half of a line
+    (group,) = read_checkpoint(path / LAST)["optimiser"]["param_groups"]
+    assert group["betas"] == (0.8, 0.9)
+    assert "decoupled_weight_decay" in group  # RAdam's own
+    with fresh():
+        assert "equal to result.json" in done("evaluate", "own", "--plugin", "own.py").out
+        assert {plugin.name for plugin in read_config(path / "config.toml").plugins} == {"own.py"}
+    with fresh():
+        assert "--plugin" in refused("train", "--resume", "own")
+
+
+def test_the_loss_of_the_page_leaves_out_padding(folder):
+    (folder / "own.py").write_text(MINE)
+    plugins.load("own.py")
+    focal = ADDED["losses"]["focal"][0]
+    logits, target = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
+    chosen = logits.log_softmax(1)[torch.arange(5), target]
+    assert focal(logits, target) == pytest.approx(
+        float((-((1 - chosen.exp()) ** 2) * chosen).mean())
+    )
+    padded = torch.cat([logits, torch.ones(2, 3)]), torch.cat([target, target.new_full((2,), -100)])
+    assert torch.allclose(focal.padded(*padded), focal(logits, target))
+    assert focal(logits[:0], target[:0]) == 0
+
+
 def test_a_metric_of_a_plugin_accumulates_as_it_says(folder):
     from sklearn.metrics import balanced_accuracy_score
 
-    from kmip_data.models.training.metrics import SplitMetrics
+    from kmip_data.models.training.accumulators import SplitMetrics
     from kmip_data.models.training.tasks import Task
 
     (folder / "own.py").write_text(OWN)

@@ -10,8 +10,7 @@ import numpy as np
 
 from kmip_data.drawing.style import PALETTE, new_figure, percent, plain_ticks, save, styled
 from kmip_data.models.analysis.study import Study
-from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.folder import is_share
+from kmip_data.models.training.metrics import all_metrics, is_share
 
 Row = Mapping[str, Any]
 #: Analysis -> title, what the y axis shows, its largest value, and label, colour and style of each curve.

@@ -29,8 +29,8 @@ from kmip_data.manifest import dataset_names, read_shipped
 from kmip_data.models.reports.tables import MOST, Row, Run, Table, rows_over_k
 from kmip_data.models.training.config.presets import presets_of, read_preset
 from kmip_data.models.training.config.published import PaperResult
-from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of
+from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.run.folder import metrics_columns, title_of
 
 MOST_CHANGES = 2  #: of a row that its name in a legend has
 POINTS = 9.0  #: between a point and its label

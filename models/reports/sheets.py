@@ -11,7 +11,8 @@ from kmip_data.drawing.page import asset, filled
 from kmip_data.drawing.style import STYLES
 from kmip_data.models.reports.pictures import pictures_of, short_name
 from kmip_data.models.reports.tables import Row, Table
-from kmip_data.models.training.run.folder import is_share, title_of, value_text
+from kmip_data.models.training.metrics import is_share
+from kmip_data.models.training.run.folder import title_of, value_text
 from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's

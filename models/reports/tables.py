@@ -26,8 +26,8 @@ from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import load_preset, read_preset
 from kmip_data.models.training.config.published import PaperResult
-from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_share, read_result
+from kmip_data.models.training.metrics import all_metrics, is_share
+from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, read_result
 from kmip_data.pipelines.find import record_parameters
 
 if TYPE_CHECKING:

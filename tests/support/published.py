@@ -27,11 +27,10 @@ from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.running import folders_of
 from kmip_data.models.training.config.presets import family_of, load_preset
 from kmip_data.models.training.config.published import PaperResult, published
+from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import (
     RunResult,
-    is_share,
-    metrics_by_name,
     metrics_columns,
     title_of,
     value_text,
@@ -162,7 +161,7 @@ def leaderboard() -> str:
     """Return the results on each dataset as Markdown, ours and others', the best first."""
     lines = []
     for (dataset, metric), standings in all_standings().items():
-        lines += [f"## {dataset}, {metrics_by_name()[metric].title}", ""]
+        lines += [f"## {dataset}, {all_metrics()[metric].title}", ""]
         if sources := sorted({standing.source for standing in standings} - {""}):
             lines += [f"From: {'; '.join(sources)}.", ""]
         lines.append(f"|test{' [%]' if is_share(metric) else ''}|model|seeds|epochs|from|")
@@ -195,7 +194,7 @@ def all_standings() -> dict[tuple[str, str], list[Standing]]:
                 standings[dataset, board.metrics[0]].append(standing)
 
     for (_, metric), ranked in standings.items():
-        ranked.sort(reverse=metrics_by_name()[metric].better == "higher")
+        ranked.sort(reverse=all_metrics()[metric].better == "higher")
     return dict(sorted(standings.items()))
 
 

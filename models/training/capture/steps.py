@@ -30,6 +30,7 @@ from kmip_data.models.training.capture.graphs import (
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
+from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.reading.batching import pointers_on_cpu
 
 WARM_UP = 2  #: batches of a shape before it is captured: they compile, plan, and create the optimiser's state
@@ -198,6 +199,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
     attention = cast(Any, config.model.attention)
     one_graph = data.unit == "nodes" and not data.ragged
     kind = attention.kind
+    optimiser = config.optimiser.name
     search = attention.search if kind == "k-mip" else "auto"
     reasons = {
         "no GPU": device.kind != "cuda",
@@ -207,6 +209,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,
         "recomputed layers": recompute,
+        f"the optimiser {optimiser} counts on the host": not all_optimisers()[optimiser].capturable,
         # What the host does in each step a graph cannot.
         f"the search {search} waits for the GPU": search not in {"auto", "cuda"},
         "the legacy mask is made on the host": kind == "performer" and attention.legacy_mask,

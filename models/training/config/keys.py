@@ -7,28 +7,52 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
+from pydantic import Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import core_schema
 
-from kmip_data.manifest import ADDED, Plugin, Strict
+from kmip_data.manifest import ADDED, Plugin, Strict, unknown_name
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.training.losses import all_losses
+from kmip_data.models.training.metrics import all_metrics
+from kmip_data.models.training.optimisers import all_optimisers
+from kmip_data.models.training.schedules import all_schedules
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
-_Metric = Literal[
-    "accuracy", "f1", "miou", "ap", "mae", "mae_batches", "r2",
-    "mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10",
-]  # fmt: skip
 
 
-def _or_added(given: Any, check: Callable[[Any], Any]) -> Any:
-    return given if isinstance(given, str) and given in ADDED["metrics"] else check(given)
+@dataclass(frozen=True)
+class Names:
+    """Annotation of a key whose value is a name of a table, which plugins add to."""
+
+    group: str  #: of plugins
+    kind: str  #: for errors
+    table: Callable[[], Mapping[str, Any]]
+
+    def check(self, name: str) -> str:
+        """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""
+        names = list(self.table())
+        if name not in names:
+            message = unknown_name(self.kind, name, names).what
+            raise ValueError(f"{message} It must be {', '.join(names)}.")
+        return name
+
+    def __get_pydantic_core_schema__(
+        self, source: type[str], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Let :meth:`check` follow the check of the type."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+
+_Loss = Annotated[str, Names("losses", "loss", all_losses)]
+_Metric = Annotated[str, Names("metrics", "metric", all_metrics)]
+_Optimiser = Annotated[str, Names("optimisers", "optimiser", all_optimisers)]
+_Schedule = Annotated[str, Names("schedules", "schedule", all_schedules)]
 
 
 class OptimiserConfig(Strict):
     """AdamW with PyTorch's default betas, unless another is named."""
 
-    name: Literal["adamw", "adam", "sgd"] = Field(
-        default="adamw", description="class of torch.optim"
-    )
+    name: _Optimiser = Field(default="adamw", description="class of torch.optim, or of a plugin")
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
     weight_decay: float = Field(
         default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
@@ -40,18 +64,18 @@ class OptimiserConfig(Strict):
 
     @model_validator(mode="after")
     def _takes_what_is_set(self) -> Self:
-        if (self.betas if self.name == "sgd" else self.momentum) is not None:
-            raise ValueError(
-                f"{self.name} takes no {'betas' if self.name == 'sgd' else 'momentum'}"
-            )
+        taken = all_optimisers()[self.name].options
+        for option in ("betas", "momentum"):
+            if getattr(self, option) is not None and option not in taken:
+                raise ValueError(f"{self.name} takes no {option}")
         return self
 
 
 class ScheduleConfig(Strict):
     """Schedule of the learning rate."""
 
-    kind: Literal["cosine_with_warmup", "constant", "reduce_on_plateau"] = Field(
-        default="cosine_with_warmup", description="schedule of the learning rate"
+    kind: _Schedule = Field(
+        default="cosine_with_warmup", description="schedule of the learning rate, also of a plugin"
     )
     per: Literal["epoch", "step"] = Field(
         default="epoch", description="interval at which the rate moves"
@@ -63,10 +87,9 @@ class ScheduleConfig(Strict):
 
     @model_validator(mode="after")
     def _can_move_then(self) -> Self:
-        if self.kind == "reduce_on_plateau" and self.per == "step":
-            raise ValueError(
-                "reduce_on_plateau moves per epoch: the validation loss is known once an epoch"
-            )
+        reason = all_schedules()[self.kind].only_epochs
+        if reason and self.per == "step":
+            raise ValueError(f"{self.kind} moves per epoch: {reason}")
         return self
 
 
@@ -146,19 +169,11 @@ class TrainingConfig(Strict):
         default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping"
     )
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
-    loss: (
-        Literal[
-            "weighted_cross_entropy",
-            "cross_entropy",
-            "binary_cross_entropy",
-            "l1",
-            "mse",
-            "log10_mse",
-            "link_cross_entropy",
-        ]
-        | None
-    ) = Field(default=None, description="loss function; none: the usual one for the targets")
-    metric: Annotated[SerializeAsAny[_Metric], WrapValidator(_or_added)] | None = Field(
+    loss: _Loss | None = Field(
+        default=None,
+        description="loss function, also of a plugin; none: the usual one for the targets",
+    )
+    metric: _Metric | None = Field(
         default=None,
         description="validation metric that chooses the best epoch, also of a plugin; none: the usual one"
         " for the targets",
@@ -282,13 +297,16 @@ class RunConfig(Strict):
         used = [
             ("datasets", self.data.dataset),
             ("models", model.name),
+            ("losses", self.training.loss),
             ("metrics", self.training.metric),
+            ("schedules", self.schedule.kind),
+            ("optimisers", self.optimiser.name),
             ("attention", model.attention.kind),
             ("message_passing", model.local.kind),
             *(("encodings", encoding.stem) for encoding in model.encodings),
         ]
-        found = dict.fromkeys(ADDED[group][name][1] for group, name in used if name in ADDED[group])
-        return self.model_copy(update={"plugins": tuple(found) or None})
+        plugins = [ADDED[group][name][1] for group, name in used if name in ADDED[group]]
+        return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and its split too where that follows the run."""

@@ -18,16 +18,16 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import ADDED, unknown_name
 from kmip_data.models.config import SECTIONS, ModelConfig, kinds_of
-from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.keys import Names, RunConfig
+from kmip_data.models.training.schedules import all_schedules
 from kmip_data.wording import nearest
 
 HELP = "kmip-data info DATASET --model MODEL lists every key"
-#: Keys whose values plugins may add -> their group.
+#: Keys of the network whose values plugins may add -> their group; of others, :class:`Names` says it.
 _GROUPS = {
     "model.attention.kind": "attention",
     "model.local.kind": "message_passing",
     "model.positional": "encodings",
-    "training.metric": "metrics",
 }
 
 
@@ -45,7 +45,8 @@ class Key:
 
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
     """Every key of a configuration in order, with type, default and meaning."""
-    return _documented(model, prefix, *ADDED["attention"], *ADDED["message_passing"])
+    added = [f"{group}:{name}" for group, names in ADDED.items() for name in names]
+    return _documented(model, prefix, *added)
 
 
 @functools.cache  # the plans of the paper set 2,500 keys
@@ -158,10 +159,11 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
     key = keys.get(path)
     table = keys.get(section)
-    if key is not None and path in _GROUPS and text not in key.type.split(" | "):
+    group = _group_of(key)
+    if key is not None and group is not None and text not in key.type.split(" | "):
         from kmip_data.plugins import seek
 
-        seek(_GROUPS[path], text)
+        seek(group, text)
     if key is not None and key.field is not None:
         place[name] = _typed(key, key.field, text)
     elif key is not None:
@@ -177,6 +179,24 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     else:
         inside = [known for known in keys if section and known.startswith(f"{section}.")]
         raise _refused(_unknown(path), ", ".join(inside) or "section.key=value", path)
+
+
+def _group_of(key: Key | None) -> str | None:
+    """Return the group of plugins that may add values of a key."""
+    if key is None:
+        return None
+    names = None if key.field is None else _names_of(key.field)
+    return _GROUPS.get(key.name) if names is None else names.group
+
+
+def _names_of(field: FieldInfo) -> Names | None:
+    """Return the table that a key's value is a name of; None where it is none."""
+    # Of an optional key, pydantic leaves the annotation within the union.
+    metadata = [*field.metadata]
+    for kind in get_args(field.annotation):
+        if get_origin(kind) is Annotated:
+            metadata += get_args(kind)
+    return next((item for item in metadata if isinstance(item, Names)), None)
 
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:
@@ -196,7 +216,13 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
                 limit = limit or f"; {fault['msg'].removeprefix('Value error, ')}"
         else:
             return candidate
-    raise _refused(f"{key.name} cannot be {text!r}.", f"{key.type}{limit} ({key.doc})", text)
+    hint = ""
+    if (table := _names_of(field)) is not None:
+        close = nearest(text, list(table.table()))
+        hint = f" Did you mean {close!r}?" if close else ""
+        limit = ""
+    refused = f"{key.name} cannot be {text!r}.{hint}"
+    raise _refused(refused, f"{key.type}{limit} ({key.doc})", text)
 
 
 def _toml_value(text: str) -> Any:
@@ -235,6 +261,8 @@ def _fault(entry: ErrorDetails) -> str:
 
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
+    if (table := _names_of(field)) is not None:
+        return " | ".join(table.table())
     kinds = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
@@ -266,7 +294,8 @@ def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     schedule = config.schedule
     training = config.training
     warmup = schedule.warmup_epochs
-    if schedule.kind.endswith("with_warmup") and epochs <= warmup < training.epochs:
+    warms_up = "warmup_epochs" in all_schedules()[schedule.kind].options
+    if warms_up and epochs <= warmup < training.epochs:
         warmup = warmup * epochs // training.epochs
     return apply_overrides(
         config, [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"]

@@ -21,13 +21,9 @@ from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.tasks import (
-    LOSSES,
-    Kind,
-    Level,
-    Task,
-)
+from kmip_data.models.training.tasks import Kind, Level, Task
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -53,14 +49,15 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     loss = config.training.loss
     metric = config.training.metric
     head = config.model.head
-    if loss is not None and LOSSES[loss].kind == "multilabel" and column.shape:
+    losses = all_losses()
+    if loss is not None and losses[loss].kind == "multilabel" and column.shape:
         kind = "multilabel"  # labels that are stored as numbers, because some are unknown
     level: Level = "node" if column.level == "node" else "graph"
     if column.attribute == LINKS:
         kind = "links"
         level = "link"
     for name, chosen, fits in (
-        ("training.loss", loss, loss is None or LOSSES[loss].kind == kind),
+        ("training.loss", loss, loss is None or losses[loss].kind == kind),
         ("training.metric", metric, metric is None or all_metrics()[metric].kind == kind),
         ("model.head", head, head is None or head == level),
     ):

@@ -6,22 +6,23 @@ Files are complete or absent, and reading one executes nothing in it.
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault, open_regular
 from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
+from kmip_data.models.training.optimisers import all_optimisers
+from kmip_data.models.training.schedules import Span, all_schedules
 
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
 BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
@@ -33,44 +34,27 @@ STATISTICS = ("running_mean", "running_var")
 
 def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
     """Return the optimiser of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
-    settings = config.optimiser
     training = config.training
-    kind: Any = {"adamw": optim.AdamW, "adam": optim.Adam, "sgd": optim.SGD}[settings.name]
-    given = settings.model_dump(exclude={"name"}, exclude_none=True)
+    optimiser = all_optimisers()[config.optimiser.name]
+    settings = config.optimiser.model_dump(exclude={"name"}, exclude_none=True)
     # One launch a step instead of dozens; but a fused optimiser unscales 16-mixed gradients by itself.
-    if device.type == "cuda" and not (training.precision == "16-mixed" and training.clip_norm):
-        given["fused"] = True
-    found: Optimizer = kind(model.parameters(), **given)
-    return found
-
-
-def cosine_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
-    """Factor of the learning rate in ``epoch`` (or step): a line up to 1, then half a cosine down to 0.
-
-    max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). The first epoch of a
-    warm-up therefore hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
-    """
-    if epoch < warmup:
-        return max(1e-6, epoch / warmup)
-    # The last step is taken after the last epoch, where E = W would divide by zero.
-    progress = (epoch - warmup) / max(1, epochs - warmup)
-    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
+    unscales = training.precision == "16-mixed" and training.clip_norm
+    if optimiser.fused and device.type == "cuda" and not unscales:
+        settings["fused"] = True
+    return optimiser.build(model.parameters(), **settings)
 
 
 def build_schedule(
     optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
 ) -> LRScheduler:
     """Return the schedule that ``config.kind`` names; ``steps`` of an epoch: where it moves with each."""
-    if config.kind == "reduce_on_plateau":
-        return ReduceLROnPlateau(optimiser, mode="min", factor=0.5, patience=config.patience)
-    if config.kind == "constant":
-        return LambdaLR(optimiser, lambda _: 1.0)
-    unit = steps if config.per == "step" else 1
-    warmup = unit * config.warmup_epochs
-    length = unit * epochs
-    return LambdaLR(
-        optimiser, lambda moment: cosine_with_warmup(moment, warmup=warmup, epochs=length)
+    moments = steps if config.per == "step" else 1
+    span = Span(
+        length=moments * epochs,
+        warmup=moments * config.warmup_epochs,
+        patience=config.patience,
     )
+    return all_schedules()[config.kind].build(optimiser, span)
 
 
 def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:

@@ -29,11 +29,11 @@ from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Strict
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.wording import nearest
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
-    from kmip_data.models.training.metrics import Metric
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -253,7 +253,7 @@ class RunResult(Strict):
     def _makes_a_table(self) -> Self:
         names = {frozenset(values) for values in self.metrics.values()}
         training = self.config.get("training") if self.config.get("plugins") else None
-        known = {*metrics_by_name(), training.get("metric") if isinstance(training, dict) else None}
+        known = {*all_metrics(), training.get("metric") if isinstance(training, dict) else None}
         if self.metric not in known or len(names) != 1 or self.metrics.keys() - set(PARTS):
             raise ValueError("its metrics are not those of a run")
         return self
@@ -297,21 +297,9 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
-def metrics_by_name() -> Mapping[str, Metric]:
-    """Return all metrics; imported on use, as they load torch and lists of runs do without it."""
-    from kmip_data.models.training.metrics import all_metrics
-
-    return all_metrics()
-
-
-def is_share(name: str) -> bool:
-    """True for a metric that people read in percent: not the loss, those of regression and of plugins."""
-    return name in {"accuracy", "f1", "miou", "ap"} or name.startswith(("mrr", "hits"))
-
-
 def title_of(name: str) -> str:
     """Return the title of a metric, or of the loss, with its unit."""
-    metric = metrics_by_name().get(name)
+    metric = all_metrics().get(name)
     return name if metric is None else metric.title + (" [%]" if is_share(name) else "")
 
 
@@ -330,7 +318,7 @@ def with_unit(name: str, value: float) -> str:
 def metrics_table(runs: Sequence[Metrics]) -> str:
     """Parts against metrics, shares in percent; mean ± std where there are several runs."""
     mean, std = mean_std(runs)
-    names = [name for name in ("loss", *metrics_by_name()) if name in next(iter(mean.values()))]
+    names = [name for name in ("loss", *all_metrics()) if name in next(iter(mean.values()))]
     rows = [["", *map(title_of, names)]]
     for part in (part for part in PARTS if part in mean):
         spread = std[part] if len(runs) > 1 else {}
@@ -366,6 +354,6 @@ class Summary:
         seeds = ", ".join(str(result.seed) for result in self.results)
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
         data = f"{first.dataset}{remark(first.sample, first.complete)}, {first.model}, seed {seeds}"
-        chosen = f"the best by {metrics_by_name()[first.metric].title} on val"
+        chosen = f"the best by {all_metrics()[first.metric].title} on val"
         table = metrics_table([result.metrics for result in self.results])
         return f"{table}\n{data}; weights of epoch {best} of {first.epochs}, {chosen}"

@@ -16,10 +16,10 @@ from kmip_data.models.layers.batch import COUNTED, BatchSize
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
+from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import ROWS, RunData, sent_ahead, with_task
-from kmip_data.models.training.metrics import SplitMetrics
-from kmip_data.models.training.tasks import LOSSES
+from kmip_data.models.training.losses import all_losses
 from kmip_data.runtime.memory import peak_host_memory, return_what_is_freed
 
 
@@ -42,7 +42,7 @@ class TrainingModule(nn.Module):
         self.task = data.task
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_model(model, **data.channels)
-        self.loss = LOSSES[str(self.config.training.loss)]
+        self.loss = all_losses()[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task, self.config.training.metric)
         self.meter = Meter(
             config.training.accumulate, scaled=config.training.precision == "16-mixed"

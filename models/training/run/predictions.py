@@ -22,10 +22,10 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.reading import first_fault, open_regular
 from kmip_data.manifest import Strict
+from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import USUAL, RunData, sent_ahead
-from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
 from kmip_data.models.training.run.module import of_part

@@ -40,6 +40,7 @@ from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunRe
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.trial import try_out
+from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
@@ -347,7 +348,8 @@ def _announcement(
     schedule = config.schedule
     epochs = config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
-    shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
+    warms_up = "warmup_epochs" in all_schedules()[schedule.kind].options
+    shape = f", {warmup} of them warm-up" if warms_up else ""
     last = config.training.last_epoch
     stops = f"; the run stops after {counted(last, 'epoch')}" if last < epochs else ""
     yield f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}{shape}{stops}"

@@ -22,24 +22,12 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
 from kmip_data.datasets.small_graphs import PCQMContact
-from kmip_data.models.training import metrics as metrics_file
+from kmip_data.models.training import accumulators
+from kmip_data.models.training.accumulators import SplitMetrics, gathered, link_ranks
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.metrics import (
-    HITS,
-    RANKINGS,
-    SplitMetrics,
-    gathered,
-    link_ranks,
-)
-from kmip_data.models.training.tasks import (
-    APART,
-    LINK,
-    LOSSES,
-    NO_PAIR,
-    Task,
-    link_cross_entropy,
-    link_targets,
-)
+from kmip_data.models.training.losses import LOSSES, link_cross_entropy
+from kmip_data.models.training.metrics import HITS, RANKINGS
+from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task, link_targets
 
 
 def fill(metrics, logits, target, loss, batch):
@@ -334,7 +322,7 @@ def test_a_gpu_that_ranks_all_pairs_counts_the_same(share, monkeypatch) -> None:
     scores = scores_like(target, 3, ties=True)
     scores[0, 1, 2], scores[2, :, 3], scores[2, :, 5] = math.nan, -math.inf, math.inf
     alone = link_ranks(scores, target)
-    monkeypatch.setattr(metrics_file, "links_alone", metrics_file.all_pairs)
+    monkeypatch.setattr(accumulators, "links_alone", accumulators.all_pairs)
     torch.testing.assert_close(link_ranks(scores, target), alone, rtol=0, atol=0, equal_nan=True)
 
 

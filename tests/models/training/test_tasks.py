@@ -14,17 +14,12 @@ from support.training_data import tiny_config
 from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError
 from kmip_data.models.config import POSITIONAL
+from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.metrics import SplitMetrics
+from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cross_entropy
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.tasks import (
-    LOSSES,
-    NO_PAIR,
-    Task,
-    cross_entropy,
-    weighted_cross_entropy,
-)
+from kmip_data.models.training.tasks import NO_PAIR, Task
 
 USUAL = {
     "classes": ("single-label", "cross_entropy", "accuracy", 3),

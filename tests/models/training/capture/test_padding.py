@@ -17,7 +17,7 @@ from kmip_data.models.network import build_model
 from kmip_data.models.training.capture import graphs as capture
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.graphs import padded, rounded
-from kmip_data.models.training.tasks import LOSSES
+from kmip_data.models.training.losses import LOSSES
 
 #: Gradients are not scaled by themselves: those of biases before a norm are rounding errors alone.
 SGD = {"name": "sgd", "momentum": 0.5, "lr": 2**-6}

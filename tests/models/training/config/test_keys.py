@@ -20,8 +20,10 @@ from kmip_data.models.training.config.overrides import (
     with_epochs,
 )
 from kmip_data.models.training.config.presets import load_preset, preset_names
+from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS
-from kmip_data.models.training.tasks import LOSSES
+from kmip_data.models.training.optimisers import OPTIMISERS
+from kmip_data.models.training.schedules import SCHEDULES
 
 
 def config(**sections):
@@ -37,6 +39,8 @@ def choices(key):
 def test_every_choice_has_its_implementation():
     assert choices("training.loss") == set(LOSSES)
     assert choices("training.metric") == set(METRICS)
+    assert choices("schedule.kind") == set(SCHEDULES)
+    assert choices("optimiser.name") == set(OPTIMISERS)
 
 
 def test_every_key_is_documented():
@@ -94,6 +98,10 @@ def test_wrong_overrides_are_named():
         (["optimiser.lr=-1"], "cannot be '-1'"),
         (["training.epochs=none"], "cannot be 'none'"),
         (["model.attention.heads=5"], "multiple of heads"),
+        (["training.metric=acuracy"], "Did you mean 'accuracy'?"),
+        (["training.loss=cros_entropy"], "Did you mean 'cross_entropy'?"),
+        (["schedule.kind=cosine"], "Did you mean 'cosine_with_warmup'?"),
+        (["optimiser.name=adamv"], "Did you mean 'adamw'?"),
         (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
         (
             ["model.attention.kind=none", "model.attention.k=3"],
@@ -114,12 +122,13 @@ def test_wrong_files_are_named(tmp_path):
     with pytest.raises(DamagedInput, match="cannot be read"):
         read_config(tmp_path / "broken.toml")
     (tmp_path / "unknown.toml").write_text(
-        '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\n[optimiser]\nlr = "fast"\n'
+        '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\nmetric = "miuo"\n[optimiser]\nlr = "fast"\n'
     )
     with pytest.raises(UsageError) as caught:
         read_config(tmp_path / "unknown.toml")
     assert "Did you mean 'training.epochs'?" in str(caught.value)
     assert "optimiser.lr" in str(caught.value)
+    assert "There is no metric called 'miuo'. Did you mean 'miou'?" in str(caught.value)
 
 
 def test_toml_round_trip(tmp_path):

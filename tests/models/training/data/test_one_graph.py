@@ -13,16 +13,17 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.network import build_model
+from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.metrics import SplitMetrics
-from kmip_data.models.training.run.checkpoint import LAST, cosine_with_warmup
+from kmip_data.models.training.losses import weighted_cross_entropy
+from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.tasks import weighted_cross_entropy
+from kmip_data.models.training.schedules import cosine_with_warmup
 from kmip_data.pipelines.find import obtain
 
 

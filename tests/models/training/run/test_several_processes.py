@@ -26,6 +26,7 @@ from kmip_data.cli.train import configuration
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.training import machine
 from kmip_data.models.training.config.overrides import config_from_mapping, to_toml
+from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.memory import StepMemory
 from kmip_data.models.training.run import train as training
 from kmip_data.models.training.run.checkpoint import LAST
@@ -33,7 +34,6 @@ from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import read_result
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.train import resume, train
-from kmip_data.models.training.tasks import LOSSES
 
 ORDER = list(range(16))
 #: Train batches of 5: 3 and 2 graphs, twice as many nodes as another; the last batch has one graph for two.

@@ -22,14 +22,15 @@ from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.models.layers.gated_gcn import _fused
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
-from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS, cosine_with_warmup
+from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import RunResult, find_run, new_run, read_result
 from kmip_data.models.training.run.module import Meter, TrainingModule
 from kmip_data.models.training.run.train import train
-from kmip_data.models.training.tasks import weighted_cross_entropy
+from kmip_data.models.training.schedules import cosine_with_warmup
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory

@@ -1,0 +1,330 @@
+"""Accumulated metrics of a split: sums over its batches, on one or several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.functional import pad
+
+from kmip_data.models.training.metrics import (
+    HITS,
+    LINK_SUMS,
+    METRICS,
+    Accumulator,
+    all_metrics,
+)
+from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task
+
+
+def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
+    """Sum over graphs of the mean over a graph's links of each ranking and hit.
+
+    A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it ranks half above it,
+    as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to float64 (7): three
+    mean reciprocal ranks, three shares of hits, and the number of graphs with links.
+    """
+    if target.is_cpu:
+        graph, i, j = links_alone(target)
+    else:
+        graph, i, j = all_pairs(target)
+    kinds = target[graph, i]
+    is_nan = scores[graph, i].isnan()
+    rows = scores[graph, i].masked_fill(is_nan, torch.inf)
+
+    # A score's rank follows from its positions among all of its row, which one sort gives for every j.
+    score = rows.gather(1, j)
+    ordered, order = rows.sort(1)
+    first = torch.searchsorted(ordered, score, right=False)
+    behind = torch.searchsorted(ordered, score, right=True)
+
+    apart = kinds == APART
+    columns = torch.arange(rows.shape[1], device=i.device)
+    other = columns != i[:, None]
+    ranks = []
+    for competes in (kinds != NO_PAIR, apart, apart & other):
+        counted = (competes & ~is_nan).gather(1, order)
+        below = pad(counted.cumsum(1), (1, 0))
+        # Half of those with an equal score rank above it.
+        not_above = below.gather(1, first) + below.gather(1, behind)
+        ranks.append(1 + below[:, -1:] - not_above.double() / 2)
+    ranks[0] -= 0.5  # the link itself, which is as good as itself
+
+    values = [1 / rank for rank in ranks]
+    values += [(ranks[0] <= most).double() for most in HITS]
+    measures = torch.stack(values, 2)
+    measures = measures.masked_fill(is_nan.gather(1, j)[:, :, None], torch.nan)
+    link = kinds.gather(1, j) == LINK
+    measures = measures.where(link[:, :, None], 0)
+    measures = measures.flatten(0, 1)
+
+    # Mean over the links of a graph, then sum over graphs.
+    graph_of_pair = graph[:, None].expand_as(j).flatten()
+    per_graph = measures.new_zeros(len(target), measures.shape[1])
+    per_graph.index_add_(0, graph_of_pair, measures)
+    links = (target == LINK).sum((1, 2))
+    means = per_graph / links.clamp_min(1)[:, None]
+    graphs_with_links = (links > 0).sum()
+    return torch.cat([means.sum(0), graphs_with_links[None]])
+
+
+def links_alone(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Links (graph, i, j) of :data:`LINK` in (G, W, W): (R,), (R,) and (R, 1)."""
+    graph, i, j = (target == LINK).nonzero(as_tuple=True)
+    return graph, i, j[:, None]
+
+
+def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All pairs of (G, W, W), (G · W,) twice and (G · W, W), where the host would wait to learn the links."""
+    graphs, width, _ = target.shape
+    row = torch.arange(graphs * width, device=target.device)
+    column = torch.arange(width, device=target.device)
+    return row // width, row % width, column.expand(len(row), -1)
+
+
+def gathered(rows: Tensor) -> list[Tensor]:
+    """Return the rows of each process, in the order of ranks; their numbers may differ."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [rows]
+    processes = distributed.get_world_size()
+    count = torch.tensor([len(rows)], device=rows.device)
+    counts = [torch.zeros_like(count) for _ in range(processes)]
+    distributed.all_gather(counts, count)
+
+    # Tensors that are exchanged have one shape: shorter ones are padded, and cut again.
+    most = int(torch.cat(counts).max())
+    padded = rows.new_zeros(most, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    received = [torch.empty_like(padded) for _ in range(processes)]
+    distributed.all_gather(received, padded)
+
+    cut = []
+    for process_rows, number in zip(received, counts, strict=True):
+        cut.append(process_rows[: int(number)])
+    return cut
+
+
+class _Counts(nn.Module):
+    """Tensors that move with the module; no buffers, which DDP would fill with the first process's."""
+
+    device = torch.device("cpu")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        nothing = torch.zeros(0, device=self.device)
+        self.device = fn(nothing).device
+        for name, value in self.metric_state.items():
+            setattr(self, name, _moved(value, self.device))
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        """The tensors, and lists of tensors, by name."""
+        raise NotImplementedError
+
+
+class _Sums(_Counts):
+    """Sum over batches of what ``count`` gives for one batch, in float64."""
+
+    def __init__(self, count: Callable[..., Tensor], *shape: int) -> None:
+        super().__init__()
+        self.count = count
+        self.sums = torch.zeros(shape, dtype=torch.float64)
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        return {"sums": self.sums}
+
+    def update(self, *batch: Tensor) -> None:
+        self.sums += self.count(*batch)
+
+    def compute(self) -> Tensor:
+        sums = torch.stack(gathered(self.sums))
+        return sums.sum(0).cpu()
+
+    def reset(self) -> None:
+        self.sums = torch.zeros_like(self.sums)
+
+
+def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
+    """``(7, T)`` over known targets: rows, absolute errors, squared errors, targets, their squares.
+
+    Then the mean absolute error of this batch, and 1, or 0 where no target is known. With ``log10`` of
+    10 to the power of both arguments.
+    """
+    values = logits.double()
+    target = target.double().view(logits.shape)
+    if log10:
+        values = 10**values
+        target = 10**target
+
+    known = ~target.isnan()  # a prediction of NaN stays, and makes the metrics NaN
+    error = values - target
+    error = error.masked_fill(~known, 0.0)
+    target = target.masked_fill(~known, 0.0)
+
+    rows = known.sum(0)
+    absolute = error.abs().sum(0)
+    squares = (error**2).sum(0)
+    mean = absolute / rows.clamp_min(1)
+    sums = [
+        rows,
+        absolute,
+        squares,
+        target.sum(0),
+        (target**2).sum(0),
+        mean,
+        rows.clamp_max(1),
+    ]
+    return torch.stack(sums)
+
+
+def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
+    """``(2,)``: loss·rows, rows (``MeanMetric`` drops the weights when it need not look for NaN)."""
+    return torch.stack([loss.double() * rows, rows.double()])
+
+
+def _confusion(logits: Tensor, target: Tensor) -> Tensor:
+    """``(C, C)``, rows are labels, columns predictions: C² integers whatever the split's size.
+
+    Added up by index, not by ``bincount``, which has the host wait for a GPU.
+    """
+    classes = logits.shape[-1]
+    prediction = logits.argmax(dim=-1)
+    cell = target * classes + prediction
+    counts = cell.new_zeros(classes * classes)
+    counts.scatter_add_(0, cell, torch.ones_like(cell))
+    return counts.view(classes, classes)
+
+
+class _Rows(_Counts):
+    """Scores and targets of all rows, because a ranking needs all of them; ``(N, T)`` float64 each."""
+
+    scores: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(self, labels: int) -> None:
+        super().__init__()
+        self.labels = labels
+        self.reset()
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        return {"scores": self.scores, "targets": self.targets}
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        self.scores.append(logits.float())
+        self.targets.append(target.float().view(logits.shape))
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        return self._of_all(self.scores), self._of_all(self.targets)
+
+    def reset(self) -> None:
+        self.scores = []
+        self.targets = []
+
+    def _of_all(self, rows: list[Tensor]) -> Tensor:
+        # A process without any takes part in the exchange.
+        none = torch.zeros(0, self.labels, device=self.device)
+        local = torch.cat(rows) if rows else none
+        everywhere = torch.cat(gathered(local))
+        return everywhere.double().cpu()
+
+
+def _accumulator_of(task: Task) -> Accumulator:
+    """Return the sums that the metrics of a task's kind are computed from."""
+    match task.kind:
+        case "single-label":
+            return _Sums(_confusion, task.outputs, task.outputs)
+        case "multilabel":
+            return _Rows(task.outputs)
+        case "regression":
+            count = partial(_regression_sums, task.log10)
+            return _Sums(count, 7, task.outputs)
+        case "links":
+            return _Sums(link_ranks, len(LINK_SUMS) + 1)
+
+
+class SplitMetrics(nn.Module):
+    """Loss and all metrics of one split, over all its rows (points, graphs) pooled.
+
+    The sums are no buffers of the module, and :meth:`compute` adds them over the processes of a
+    distributed run. Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
+    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels),
+    ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
+    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being
+    a known target. ``chosen`` may be the metric of a plugin, computed besides ours. A metric with an
+    accumulator of its own is computed where it is chosen.
+    """
+
+    def __init__(self, task: Task, chosen: str | None = None) -> None:
+        super().__init__()
+        self.kind = task.kind
+        self.metrics = {
+            name: metric
+            for name, metric in METRICS.items()
+            if metric.kind == task.kind and metric.accumulator is None
+        }
+        self.rows = _accumulator_of(task)
+        self.own: Accumulator | None = None  #: of the chosen metric, where it has one
+        if chosen is not None:
+            self.metrics[chosen] = all_metrics()[chosen]
+            accumulator = self.metrics[chosen].accumulator
+            if accumulator is not None:
+                self.own = accumulator(task)
+        self.loss = _Sums(_loss_of_rows, 2)
+
+    @torch.no_grad()
+    def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
+        """Add a batch: ``logits`` (N, outputs), its targets, its scalar ``loss``."""
+        self.rows.update(logits, target)
+        if self.own is not None:
+            self.own.update(logits, target)
+        # Targets that the loss is a mean over, up to a factor.
+        known = target == LINK if self.kind == "links" else ~target.isnan()
+        self.loss.update(loss.detach(), known.sum())
+
+    def compute(self) -> dict[str, float]:
+        """``loss`` and every metric of the task's kind, then start anew."""
+        rows = self.rows.compute()
+        own = rows if self.own is None else self.own.compute()
+        total, known = self.loss.compute()
+        # A part without a known target has loss 0, as a batch has.
+        values = {"loss": float(total / known.clamp_min(1))}
+        for name, metric in self.metrics.items():
+            sums = rows if metric.accumulator is None else own
+            values[name] = float(metric.compute(sums))
+        self.reset()
+        return values
+
+    def state(self) -> dict[str, Any]:
+        """Return what was counted so far, on the CPU, for :meth:`load`."""
+        return {name: _moved(metric.metric_state, "cpu") for name, metric in self.named_children()}
+
+    def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Continue from the result of :meth:`state`."""
+        for name, values in state.items():
+            for key, value in values.items():
+                tensors = _moved(value, self.loss.device)
+                if self.kind == "regression" and name == "rows" and len(tensors) == 5:
+                    tensors = pad(tensors, (0, 0, 0, 2))  # of a version without means of batches
+                setattr(self.get_submodule(name), key, tensors)
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self.rows.reset()
+        self.loss.reset()
+        if self.own is not None:
+            self.own.reset()
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    """Return a metric's state, tensors and lists of them by name, on a device."""
+    if isinstance(value, Mapping):
+        return {name: _moved(tensors, device) for name, tensors in value.items()}
+    if isinstance(value, list):
+        return [_moved(tensor, device) for tensor in value]
+    return value.to(device)

@@ -1,0 +1,292 @@
+"""Loss functions by name; torch is imported when a loss is computed.
+
+A loss is one entry of :data:`LOSSES`: its function, the targets it is for and how it is divided among
+processes. Configuration keys, error messages and the table of keys in docs/training.md read their names here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kmip_data.manifest import with_added
+from kmip_data.models.training.tasks import APART, LINK, PADDING, Kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEGATIVES = 2  #: pairs apart for each link, of those with the same first node
+
+
+def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
+    """Cross-entropy in which a class weighs the more, the rarer it is in the batch; a scalar float32.
+
+    With V labels in the batch and n_c of class c, the weight of class c is (V - n_c) / V, and the
+    loss is the weighted mean of the negative log-likelihoods (divided by the sum of the weights).
+
+    A batch of one class has weights 0 and the loss 0/0 = NaN upstream. All its rows weigh the same, so
+    here its loss is the plain mean, as it is for any equal weights that are not 0. Without rows it is 0.
+
+    Parameters
+    ----------
+    logits
+        ``(N, C)``, any float dtype; computed in float32.
+    target
+        ``(N,)`` int64 class indices.
+    count
+        ``(C,)`` labels of each class, where the batch is larger than these rows.
+
+    Notes
+    -----
+    Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which the paper's
+    code uses. The weights belong to a batch, so the loss depends on how graphs are batched; where the
+    batch is one graph with masks, they are counted over the nodes of the mask.
+    """
+    from torch.nn.functional import log_softmax, nll_loss
+
+    if not target.numel():
+        return logits.float().sum()
+    if count is None:
+        labels = _class_counts(logits, target)
+        weight = _class_weights(labels, target.numel())
+    else:
+        weight = _class_weights(count, count.sum())
+    likelihoods = log_softmax(logits.float(), dim=-1)
+    return nll_loss(likelihoods, target, weight=weight)
+
+
+def _class_counts(logits: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
+    """``(C,)``, of the ``known`` rows ``(N,)``; as ``bincount``, which has the host wait for a GPU."""
+    import torch
+
+    ones = torch.ones_like(target) if known is None else known.to(target.dtype)
+    counts = target.new_zeros(logits.shape[-1])
+    return counts.scatter_add_(0, target, ones)
+
+
+def _class_weights(count: Tensor, total: int | Tensor) -> Tensor:
+    import torch
+
+    weight = (total - count).float() / total
+    return torch.where(count == total, torch.ones_like(weight), weight)
+
+
+def _sum_of_class_weights(target: Tensor, count: Tensor) -> Tensor:
+    weights = _class_weights(count, count.sum())
+    return weights[target].sum()
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes, in float32; without rows 0."""
+    from torch.nn import functional
+
+    if not target.numel():
+        return logits.float().sum()
+    return functional.cross_entropy(logits.float(), target)
+
+
+def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known labels of the binary cross-entropy, in float32; without any known label 0.
+
+    ``logits`` and ``target`` are ``(N, T)``; targets are 0 or 1, NaN where unknown. Source:
+    ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
+    """
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    logits, target, known = _known(logits, target)
+    losses = binary_cross_entropy_with_logits(logits, target, reduction="none")
+    return _mean_over_known(losses, known)
+
+
+def l1(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known targets of ``|prediction - target|``, both ``(N, T)``, in float32."""
+    logits, target, known = _known(logits, target)
+    return _mean_over_known((logits - target).abs(), known)
+
+
+def squared_error(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known targets of ``(prediction - target)²``, both ``(N, T)``, in float32."""
+    logits, target, known = _known(logits, target)
+    return _mean_over_known((logits - target) ** 2, known)
+
+
+def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
+    """:func:`squared_error`, 1 without a known target: ``log10_mse``, its logarithm, is then 0."""
+    return squared_error(logits, target) + (known_targets(target) == 0)
+
+
+def log10_of(mean: Tensor) -> Tensor:
+    """Return the decimal logarithm of a mean; of the smallest float32 for 0, without a gradient."""
+    return mean.clamp_min(_smallest()).log10()
+
+
+def _smallest() -> float:
+    import torch
+
+    return torch.finfo(torch.float32).tiny
+
+
+def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Binary cross-entropy over the links and, for each, two pairs apart with the same first node, a float32.
+
+    Upstream draws those pairs anew for each batch; here all pairs apart of a node share the weight that the
+    draws have in the mean, 2 · links / pairs apart. That is the expectation of upstream's loss and of its
+    gradient, and the same for every evaluation. Both arguments are (G, W, W); without any link the loss is 0.
+    """
+    import torch
+    from torch.nn.functional import softplus
+
+    logits = logits.float()
+    weight = link_weights(target)
+    opposite = torch.where(target == LINK, -logits, logits)
+    losses = softplus(opposite)
+    total = weight.sum()
+    return (weight * losses).sum() / total.clamp_min(1)
+
+
+def link_weights(target: Tensor) -> Tensor:
+    """Weight of each pair in :func:`link_cross_entropy`, (G, W, W)."""
+    import torch
+
+    link = target == LINK
+    apart = target == APART
+    links = link.sum(-1, keepdim=True)
+    free = apart.sum(-1, keepdim=True)
+    share = NEGATIVES * links / free.clamp_min(1)
+    return torch.where(link, 1.0, apart * share)
+
+
+def _sum_of_link_weights(target: Tensor) -> Tensor:
+    return link_weights(target).sum()
+
+
+def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both as float32 of one shape, unknown targets as 0, and which are known."""
+    target = target.view(logits.shape)
+    known = ~target.isnan() if target.is_floating_point() else target != PADDING
+    target = target.float().masked_fill(~known, 0.0)
+    return logits.float(), target, known
+
+
+def _mean_over_known(losses: Tensor, known: Tensor) -> Tensor:
+    number = known.sum()
+    return (losses * known).sum() / number.clamp_min(1)
+
+
+def known_targets(target: Tensor) -> Tensor:
+    """Return the number of targets that are not NaN: the weights of a plain mean."""
+    return (~target.isnan()).sum()
+
+
+def _over_processes(local: Tensor) -> Tensor:
+    from torch import distributed
+
+    total = local.detach().clone()
+    distributed.all_reduce(total)
+    return total
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss function of ``(logits, target)``, a weighted mean over rows, and the targets it is for.
+
+    ``compute`` leaves out targets that are NaN, or :data:`PADDING` where they are whole numbers, and gives 0
+    without any other.
+    """
+
+    compute: Callable[..., Tensor]
+    kind: Kind
+    weight: Callable[..., Tensor] = known_targets  #: of the targets: the sum of the weights
+    by_class: bool = False  #: True if both also take the number of rows of each class in the batch
+    of_mean: Callable[[Tensor], Tensor] | None = (
+        None  #: function of the mean over all rows of a batch
+    )
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Scalar float32."""
+        return self._finished(self.compute(logits, target))
+
+    def _finished(self, mean: Tensor) -> Tensor:
+        return mean if self.of_mean is None else self.of_mean(mean)
+
+    def padded(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Scalar float32, of the rows whose target is neither :data:`PADDING` nor NaN."""
+        counts = []
+        if self.by_class:
+            known = target != PADDING
+            counts.append(_class_counts(logits, target.clamp_min(0), known))
+        mean = self.compute(logits, target, *counts)
+        return self._finished(mean)
+
+    def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of a batch of which this process has the rows given, and the others the rest.
+
+        Returns
+        -------
+        learned
+            What this process differentiates: the mean over processes of its gradients is that of the whole.
+        whole
+            The loss of all rows, without a gradient; the same on all processes.
+        """
+        from torch import distributed
+
+        counts = []
+        if self.by_class:
+            labels = _class_counts(logits, target)
+            counts.append(_over_processes(labels))
+
+        weight = self.weight(target, *counts).double()
+        total = _over_processes(weight)
+        share = weight / total.clamp_min(_smallest())
+        local = self.compute(logits, target, *counts) * share.float()
+
+        learned = local * distributed.get_world_size()
+        whole = _over_processes(local)
+
+        if self.of_mean is None:
+            return learned, whole
+        # The value of the whole with the gradient of this process: f'(whole) times that of ``learned``.
+        differentiable = whole + (learned - learned.detach())
+        return self.of_mean(differentiable), self.of_mean(whole)
+
+
+LOSSES: dict[str, Loss] = {
+    "weighted_cross_entropy": Loss(
+        compute=weighted_cross_entropy,
+        kind="single-label",
+        weight=_sum_of_class_weights,
+        by_class=True,
+    ),
+    "cross_entropy": Loss(
+        compute=cross_entropy,
+        kind="single-label",
+    ),
+    "binary_cross_entropy": Loss(
+        compute=binary_cross_entropy,
+        kind="multilabel",
+    ),
+    "l1": Loss(
+        compute=l1,
+        kind="regression",
+    ),
+    "mse": Loss(
+        compute=squared_error,
+        kind="regression",
+    ),
+    "log10_mse": Loss(
+        compute=squared_error_or_one,
+        kind="regression",
+        of_mean=log10_of,
+    ),
+    "link_cross_entropy": Loss(
+        compute=link_cross_entropy,
+        kind="links",
+        weight=_sum_of_link_weights,
+    ),
+}
+
+
+def all_losses() -> Mapping[str, Loss]:
+    """Return the losses by name, with those of loaded plugins."""
+    return with_added("losses", LOSSES)

@@ -1,0 +1,64 @@
+"""Optimisers by name; torch is imported when one is built.
+
+An optimiser is one entry of :data:`OPTIMISERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kmip_data.manifest import with_added
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """How an optimiser is built, and the keys of ``optimiser`` that it takes."""
+
+    #: Called with the parameters, ``lr``, ``weight_decay`` and, of the options, those that are set.
+    build: Callable[..., Optimizer]
+    options: tuple[str, ...] = ()  #: of ``betas`` and ``momentum``
+    fused: bool = False  #: True if ``build`` takes ``fused=True`` on a GPU
+    #: True if a CUDA graph may replay its step: no number of it is of the host's, but the rate.
+    capturable: bool = False
+
+
+def _of_torch(class_name: str) -> Callable[..., Optimizer]:
+    def build(parameters: Any, **settings: Any) -> Optimizer:
+        from torch import optim
+
+        optimiser: Optimizer = getattr(optim, class_name)(parameters, **settings)
+        return optimiser
+
+    return build
+
+
+OPTIMISERS: dict[str, Optimiser] = {
+    "adamw": Optimiser(
+        build=_of_torch("AdamW"),
+        options=("betas",),
+        fused=True,
+        capturable=True,
+    ),
+    "adam": Optimiser(
+        build=_of_torch("Adam"),
+        options=("betas",),
+        fused=True,
+        capturable=True,
+    ),
+    "sgd": Optimiser(
+        build=_of_torch("SGD"),
+        options=("momentum",),
+        fused=True,
+        capturable=True,
+    ),
+}
+
+
+def all_optimisers() -> Mapping[str, Optimiser]:
+    """Return the optimisers by name, with those of loaded plugins."""
+    return with_added("optimisers", OPTIMISERS)

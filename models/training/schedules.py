@@ -1,0 +1,92 @@
+"""Schedules of the learning rate by name; torch is imported when one is built.
+
+A schedule is one entry of :data:`SCHEDULES`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kmip_data.manifest import with_added
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+
+@dataclass(frozen=True)
+class Span:
+    """Length of a run in moments: the epochs, or steps, after which a schedule moves the rate."""
+
+    length: int
+    warmup: int  #: moments of ``schedule.warmup_epochs``
+    patience: int  #: ``schedule.patience``, in epochs
+
+
+Build = Callable[["Optimizer", Span], "LRScheduler"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a schedule is built, and when it can move the rate."""
+
+    build: Build  #: a ``ReduceLROnPlateau`` is given the validation loss
+    options: tuple[str, ...] = ()  #: keys of ``schedule`` that it reads: warmup_epochs, patience
+    only_epochs: str = ""  #: reason why it cannot move per step, if it cannot
+
+
+def by_factor(factor: Callable[[int, Span], float]) -> Build:
+    """Make a schedule of the factor of ``optimiser.lr`` in each moment, from 0 to ``span.length``."""
+
+    def build(optimiser: Optimizer, span: Span) -> LRScheduler:
+        from torch.optim.lr_scheduler import LambdaLR
+
+        return LambdaLR(optimiser, lambda moment: factor(moment, span))
+
+    return build
+
+
+def cosine_with_warmup(moment: int, *, warmup: int, length: int) -> float:
+    """Factor of the learning rate in a moment: a line up to 1, then half a cosine down to 0.
+
+    max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). The first epoch of a
+    warm-up therefore hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
+    """
+    if moment < warmup:
+        return max(1e-6, moment / warmup)
+    # The last step is taken after the last epoch, where E = W would divide by zero.
+    progress = (moment - warmup) / max(1, length - warmup)
+    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
+
+
+def _cosine(moment: int, span: Span) -> float:
+    return cosine_with_warmup(moment, warmup=span.warmup, length=span.length)
+
+
+def _constant(_moment: int, _span: Span) -> float:
+    return 1.0
+
+
+def _plateau(optimiser: Optimizer, span: Span) -> LRScheduler:
+    from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+    return ReduceLROnPlateau(optimiser, mode="min", factor=0.5, patience=span.patience)
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "cosine_with_warmup": Schedule(by_factor(_cosine), options=("warmup_epochs",)),
+    "constant": Schedule(by_factor(_constant)),
+    "reduce_on_plateau": Schedule(
+        _plateau,
+        options=("patience",),
+        only_epochs="the validation loss is known once an epoch",
+    ),
+}
+
+
+def all_schedules() -> Mapping[str, Schedule]:
+    """Return the schedules by name, with those of loaded plugins."""
+    return with_added("schedules", SCHEDULES)
