@@ -101,7 +101,7 @@ def test_wrong_overrides_are_named():
         (["training.metric=acuracy"], "Did you mean 'accuracy'?"),
         (["training.loss=cros_entropy"], "Did you mean 'cross_entropy'?"),
         (["schedule.kind=cosine"], "Did you mean 'cosine_with_warmup'?"),
-        (["optimiser.name=adamv"], "Did you mean 'adamw'?"),
+        (["optimiser.name=adamv"], "Did you mean 'adam'?"),
         (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
         (
             ["model.attention.kind=none", "model.attention.k=3"],
