@@ -98,7 +98,7 @@ def test_wrong_overrides_are_named():
         (["optimiser.lr=-1"], "cannot be '-1'"),
         (["training.epochs=none"], "cannot be 'none'"),
         (["model.attention.heads=5"], "multiple of heads"),
-        (["training.metric=acuracy"], "Did you mean 'accuracy'?"),
+        (["training.metric=accurac"], "Did you mean 'accuracy'?"),
         (["training.loss=cros_entropy"], "Did you mean 'cross_entropy'?"),
         (["schedule.kind=cosine"], "Did you mean 'cosine_with_warmup'?"),
         (["optimiser.name=adamv"], "Did you mean 'adam'?"),
