@@ -81,18 +81,19 @@ class Shard:
         self._handle: tuple[int, h5py.File] | None = None
 
     def _read_attributes(self, file: h5py.File) -> None:
-        found = _attribute(self.path, file, "format", str)
-        if found != names.FORMAT:
-            refuse(self.path, "is HDF5, but not a shard", f"format {found!r}"[:40])
-        check_version(
-            self.path, _attribute(self.path, file, "format_version", int), names.FORMAT_VERSION
-        )
+        format_name = _attribute(self.path, file, "format", str)
+        if format_name != names.FORMAT:
+            refuse(self.path, "is HDF5, but not a shard", f"format {format_name!r}"[:40])
+        version = _attribute(self.path, file, "format_version", int)
+        check_version(self.path, version, names.FORMAT_VERSION)
+
         self.dataset = _attribute(self.path, file, "dataset", str)
         self.build_key = _attribute(self.path, file, "build_key", str)
         try:
             self.schema, self.layout = parse_schema(_attribute(self.path, file, "schema", str))
         except ValueError as error:
             refuse(self.path, "has a schema that is not valid", str(error)[:200], error)
+
         text = _attribute(self.path, file, "counts", str)
         try:
             counts = json.loads(text)
@@ -105,46 +106,56 @@ class Shard:
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Compare the stored datasets with schema and counts, and note where their data begin."""
+        # 1. Exactly the datasets of the schema, each with its dtype and shape; small ones contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
-            found = f"no {key}" if key in self.layout else f"{key} besides"
-            refuse(self.path, "does not follow its schema", found)
+            difference = f"no {key}" if key in self.layout else f"{key} besides"
+            refuse(self.path, "does not follow its schema", difference)
         self._offsets: dict[str, int | None] = {}
         for key, entry in self.layout.items():
-            wanted = entry.shape(self.graphs, self.nodes, self.edges)
-            if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
-                found = (
-                    f"{key} as {stored[key].dtype} {stored[key].shape}, not {entry.dtype} {wanted}"
+            dataset = stored[key]
+            shape = entry.shape(self.graphs, self.nodes, self.edges)
+            if dataset.dtype != entry.dtype or dataset.shape != shape:
+                refuse(
+                    self.path,
+                    "does not follow its schema",
+                    f"{key} as {dataset.dtype} {dataset.shape}, not {entry.dtype} {shape}",
                 )
-                refuse(self.path, "does not follow its schema", found)
-            if (
-                entry.per in {"pointer", "graph"}
-                and stored[key].nbytes
-                and stored[key].offset is None
-            ):
+            if entry.per in {"pointer", "graph"} and dataset.nbytes and dataset.offset is None:
                 refuse(self.path, "does not follow the format", f"{key} in chunks, not contiguous")
-            self._offsets[key] = stored[key].offset
+            self._offsets[key] = dataset.offset
+
+        # 2. Row pointers that agree with the counts. A neighbour table has none for edges: k per node.
         self.node_ptr = self._pointers(file, names.NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
-                found = (
-                    f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)"
+                refuse(
+                    self.path,
+                    "has counts that contradict its data",
+                    f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)",
                 )
-                refuse(self.path, "has counts that contradict its data", found)
         elif self.schema.edges == "index":
             self.edge_ptr = self._pointers(file, names.EDGE_PTR, self.edges)
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
+
+        # 3. No graph larger than its indices can number.
         largest = int(np.diff(self.node_ptr).max(initial=0))
         if largest > self.schema.max_nodes:
-            found = f"{largest:,} nodes, of at most {self.schema.max_nodes:,}"
-            refuse(self.path, "holds a graph that is too large", found)
+            refuse(
+                self.path,
+                "holds a graph that is too large",
+                f"{largest:,} nodes, of at most {self.schema.max_nodes:,}",
+            )
 
     def _pointers(self, file: h5py.File, key: str, total: int) -> I64:
         pointers: I64 = file[key][:].astype(np.int64, copy=False)
         if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
-            found = f"{pointers[0]:,} to {pointers[-1]:,}, not from 0 up to {total:,}"
-            refuse(self.path, f"has row pointers that are not in order ({key})", found)
+            refuse(
+                self.path,
+                f"has row pointers that are not in order ({key})",
+                f"{pointers[0]:,} to {pointers[-1]:,}, not from 0 up to {total:,}",
+            )
         pointers.setflags(write=False)
         return pointers
 
@@ -176,7 +187,8 @@ class Shard:
         view = None
         if offset is not None:
             shape = entry.shape(self.graphs, self.nodes, self.edges)
-            view = np.frombuffer(self._map(), entry.dtype, math.prod(shape), offset).reshape(shape)
+            values = np.frombuffer(self._map(), entry.dtype, math.prod(shape), offset)
+            view = values.reshape(shape)
         self._views[key] = view
         return view
 
@@ -187,12 +199,13 @@ class Shard:
         if view is not None:
             part = view[:, start:stop] if entry.axis else view[start:stop]
             return part.copy()
+
         shape = entry.shape(self.graphs, self.nodes, self.edges)
         rows = range(shape[entry.axis])[start:stop]
         if not math.prod(shape) or not rows:
-            return np.empty(
-                (*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row), entry.dtype
-            )
+            empty = (*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row)
+            return np.empty(empty, entry.dtype)
+
         from kmip_data.format.safety import read_chunked
 
         try:
@@ -210,8 +223,10 @@ class Shard:
         try:
             return self.layout[key]
         except KeyError:
-            what = f"{self.path.name} of {self.dataset} has no dataset {key!r}."
-            raise UsageError(what, expected=", ".join(self.layout)) from None
+            raise UsageError(
+                f"{self.path.name} of {self.dataset} has no dataset {key!r}.",
+                expected=", ".join(self.layout),
+            ) from None
 
     def _map(self) -> Any:
         """Return the map of the file, or of its members in a row."""
@@ -223,9 +238,13 @@ class Shard:
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
                 # Access beyond the end of a shorter file would kill the process.
                 if sizes != (self._sizes or sizes):
-                    found = f"{sum(sizes):,} bytes, not {sum(self._sizes):,}"
-                    refuse(self.path, "changed since it was opened", found)
-                self._buffer = map_files([file.fileno() for file in opened], sizes)
+                    refuse(
+                        self.path,
+                        "changed since it was opened",
+                        f"{sum(sizes):,} bytes, not {sum(self._sizes):,}",
+                    )
+                descriptors = [file.fileno() for file in opened]
+                self._buffer = map_files(descriptors, sizes)
             except OSError as error:
                 refuse(self.path, "cannot be read any more", str(error), error)
         self._sizes = sizes
@@ -266,8 +285,14 @@ def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
 
 def _members(path: Path) -> list[Path]:
     """Return the files of a shard in order: ``path``, or the members where it was cut."""
-    found = (path.with_name(names.member_file(path.name, number)) for number in itertools.count())
-    members = [] if path.exists() else list(itertools.takewhile(Path.is_file, found))
+    if path.exists():
+        return [path]
+    members = []
+    for number in itertools.count():
+        member = path.with_name(names.member_file(path.name, number))
+        if not member.is_file():
+            break
+        members.append(member)
     return members or [path]
 
 
@@ -281,16 +306,18 @@ def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview:
     """
     library = _library()
     total = sum(sizes)
-    address = _checked(
-        library.mmap(None, total, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1, 0)
-    )
+
+    # 1. One anonymous range for all files, which ends with the last array over it.
+    anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANON
+    address = _checked(library.mmap(None, total, mmap.PROT_READ, anonymous, -1, 0))
     buffer = (ctypes.c_ubyte * total).from_address(address)
     release = weakref.finalize(buffer, library.munmap, address, total)
     release.atexit = False  # arrays may be in use until the process ends
+
+    # 2. Each file over its part of the range.
+    fixed = mmap.MAP_SHARED | _MAP_FIXED
     for descriptor, size in zip(descriptors, sizes, strict=True):
-        _checked(
-            library.mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
-        )
+        _checked(library.mmap(address, size, mmap.PROT_READ, fixed, descriptor, 0))
         address += size
     return memoryview(buffer).toreadonly()
 
@@ -343,14 +370,21 @@ def refuse_faults(shard: Shard, faults: Iterator[Fault]) -> None:
 def _edge_faults(shard: Shard) -> Iterator[Fault]:
     if shard.schema.edges == "none":
         return
-    table = shard.schema.edges == "neighbor"
-    key, row_ptr = (NEIGHBOR, shard.node_ptr) if table else (EDGE_INDEX, shard.edge_ptr)
+    if shard.schema.edges == "neighbor":
+        key = NEIGHBOR
+        row_ptr = shard.node_ptr
+    else:
+        key = EDGE_INDEX
+        row_ptr = shard.edge_ptr
     sizes = np.diff(shard.node_ptr)
 
     def outside(block: Array, start: int) -> NDArray[np.bool_]:
-        rows = np.arange(start, start + block.shape[-1 if key == EDGE_INDEX else 0])
+        count = block.shape[-1] if key == EDGE_INDEX else len(block)
+        rows = np.arange(start, start + count)
         limits = sizes[np.searchsorted(row_ptr, rows, side="right") - 1]
-        return block >= (limits if key == EDGE_INDEX else limits[:, None])
+        if key == NEIGHBOR:
+            limits = limits[:, None]
+        return block >= limits
 
     yield from _faults(shard, key, row_ptr, outside, "indices inside their graph")
 
@@ -394,14 +428,16 @@ def _faults(
         if bad.any():
             count += int(bad.sum())
             if first < 0:
-                rows = (
-                    bad.any(axis=0) if key == EDGE_INDEX else bad.reshape(len(bad), -1).any(axis=1)
-                )
-                first = start + int(rows.argmax())
+                by_row = bad.T if key == EDGE_INDEX else bad.reshape(len(bad), -1)
+                first = start + int(by_row.any(axis=1).argmax())
     if count:
         graph = int(np.searchsorted(row_ptr, first, side="right")) - 1
-        place = f"record {shard.keys[graph]!r}, row {first - int(row_ptr[graph]):,}"
-        yield f"{key} holds wrong values", expected, f"{count:,} other, the first in {place}"
+        row = first - int(row_ptr[graph])
+        yield (
+            f"{key} holds wrong values",
+            expected,
+            f"{count:,} other, the first in record {shard.keys[graph]!r}, row {row:,}",
+        )
 
 
 def _blocks(shard: Shard, key: str, rows: int) -> Iterator[tuple[int, Array]]:
@@ -411,5 +447,7 @@ def _blocks(shard: Shard, key: str, rows: int) -> Iterator[tuple[int, Array]]:
         stop = min(rows, start + step)
         if view is None:
             yield start, shard.read(key, start, stop)
+        elif key == EDGE_INDEX:
+            yield start, view[:, start:stop]
         else:
-            yield start, view[:, start:stop] if key == EDGE_INDEX else view[start:stop]
+            yield start, view[start:stop]

@@ -99,8 +99,8 @@ class _Inspection:
         for link in names:
             child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
             kind = group.links.get_info(link).type
-            found = f"{_LINK_NAMES.get(kind, 'a user-defined link')} at {child[:80]!r}"
-            _require(kind == h5l.TYPE_HARD, "holds a link", found)
+            link_name = _LINK_NAMES.get(kind, "a user-defined link")
+            _require(kind == h5l.TYPE_HARD, "holds a link", f"{link_name} at {child[:80]!r}")
             target = h5o.open(group, link)
             if isinstance(target, h5g.GroupID):
                 self.group(target, child, depth + 1)
@@ -112,73 +112,76 @@ class _Inspection:
     def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
         """Check a group or dataset for a single name and for few and small attributes."""
         address = int(h5o.get_info(target).addr)
-        at = f"at {name[:80]!r}"
-        _require(address not in self.seen, "holds an object twice", f"a second hard link {at}")
+        where = f"at {name[:80]!r}"
+        _require(address not in self.seen, "holds an object twice", f"a second hard link {where}")
         self.seen.add(address)
         _require(
             len(self.seen) <= MAX_OBJECTS, "holds too many objects", f"more than {MAX_OBJECTS:,}"
         )
         count = h5a.get_num_attrs(target)
-        _require(count <= MAX_ATTRIBUTES, "has too many attributes", f"{count:,} {at}")
+        _require(count <= MAX_ATTRIBUTES, "has too many attributes", f"{count:,} {where}")
         for index in range(count):
             attribute = h5a.open(target, index=index)
             size = attribute.get_storage_size()
-            _require(size <= MAX_ATTRIBUTE_BYTES, "has a huge attribute", f"{size:,} bytes {at}")
+            _require(size <= MAX_ATTRIBUTE_BYTES, "has a huge attribute", f"{size:,} bytes {where}")
             _ = attribute.dtype  # an invalid type raises here rather than while it is read
 
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
         """Check a dataset, its layout first: the shape of a virtual one would open its sources."""
-        at = f"at {name[:80]!r}"
+        where = f"at {name[:80]!r}"
         properties = dataset.get_create_plist()
         layout = properties.get_layout()
-        _require(layout != h5d.VIRTUAL, "holds a virtual dataset", f"data of other files {at}")
+        _require(layout != h5d.VIRTUAL, "holds a virtual dataset", f"data of other files {where}")
         _require(
-            not properties.get_external_count(), "holds external data", f"data of other files {at}"
+            not properties.get_external_count(),
+            "holds external data",
+            f"data of other files {where}",
         )
         for index in range(properties.get_nfilters()):
             code = properties.get_filter(index)[0]
-            _require(code in self.allowed, "uses an unknown filter", f"filter {code} {at}")
+            _require(code in self.allowed, "uses an unknown filter", f"filter {code} {where}")
             self.needs_zstd |= code == FILTER_CODES["zstd"]
         kind = dataset.get_type()
         fixed = isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
         read = fixed or isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID)
-        _require(read, "holds data of a type that is not read", f"{type(kind).__name__} {at}")
+        _require(read, "holds data of a type that is not read", f"{type(kind).__name__} {where}")
         space = dataset.get_space()
-        _require(space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data", at)
+        _require(space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data", where)
         offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
         stored = StoredDataset(kind.dtype, space.shape, offset)
         chunk = properties.get_chunk() if layout == h5d.CHUNKED else ()
-        self.sizes(stored, layout, math.prod(chunk), dataset.get_storage_size(), at)
+        self.sizes(stored, layout, math.prod(chunk), dataset.get_storage_size(), where)
         self.datasets[name] = stored
 
-    def sizes(self, stored: StoredDataset, layout: int, chunk: int, kept: int, at: str) -> None:
-        """Check the declared size of a dataset against the bytes that are kept of it."""
+    def sizes(
+        self, stored: StoredDataset, layout: int, chunk: int, stored_bytes: int, where: str
+    ) -> None:
+        """Check the declared size of a dataset against the bytes that are stored_bytes of it."""
         what = "declares absurd sizes"
         declared = stored.nbytes
         # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is converted.
         self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
         most = f"{self.declared:,} bytes in all, of at most {self.max_declared:,}"
         _require(self.declared <= self.max_declared, what, most)
-        found = f"{declared:,} bytes declared, {kept:,} stored of a file of {self.size:,} {at}"
+        sizes = f"{declared:,} bytes declared, {stored_bytes:,} stored"
+        sizes = f"{sizes} of a file of {self.size:,} {where}"
         if layout == h5d.CONTIGUOUS and declared:
-            fine = (
-                stored.offset is not None
-                and kept == declared
-                and stored.offset + declared <= self.size
-            )
-            _require(fine, what, found)
+            inside = stored.offset is not None and stored.offset + declared <= self.size
+            _require(inside and stored_bytes == declared, what, sizes)
             return
+
+        # Compressed data may unpack to MAX_RATIO times their size; what exceeds it adds up over datasets.
         chunk *= stored.dtype.itemsize
-        _require(chunk <= MAX_CHUNK_BYTES, what, f"a chunk of {chunk:,} bytes {at}")
-        self.excess += max(0, declared - kept * MAX_RATIO)
-        _require(kept <= self.size and self.excess <= FREE_BYTES, what, found)
+        _require(chunk <= MAX_CHUNK_BYTES, what, f"a chunk of {chunk:,} bytes {where}")
+        self.excess += max(0, declared - stored_bytes * MAX_RATIO)
+        _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, what, sizes)
 
 
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
 
 _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
-_AGAIN: Final = (
+_NEXT: Final = (
     "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
 )
 # Exceptions of h5py while it reads data of a damaged file.
@@ -216,7 +219,7 @@ def open_untrusted(
             if inspection.needs_zstd:
                 enable_zstd()
         except _Refused as refused:
-            refuse(path, *refused.args, then=_AGAIN)
+            refuse(path, *refused.args, then=_NEXT)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
             _refuse_damaged(path, error)
         try:
@@ -242,8 +245,8 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
         raise ValueError(f"{type(kind).__name__} of shape {attribute.shape}")
     value = np.empty((), attribute.dtype)
     attribute.read(value)
-    found = value.item()
-    return found.decode("ascii") if isinstance(found, bytes) else int(found)
+    scalar = value.item()
+    return scalar.decode("ascii") if isinstance(scalar, bytes) else int(scalar)
 
 
 def enable_zstd() -> None:
@@ -260,16 +263,16 @@ def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
             head = file.read(16) or b""
             size = file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
-        found = getattr(error, "strerror", None) or str(error)
-        refuse(path, "cannot be opened", found, error, then=_AGAIN)
+        reason = getattr(error, "strerror", None) or str(error)
+        refuse(path, "cannot be opened", reason, error, then=_NEXT)
     if not head.startswith(_MAGIC):
-        refuse(path, "is not an HDF5 file", repr(head) if head else "an empty file", then=_AGAIN)
+        refuse(path, "is not an HDF5 file", repr(head) if head else "an empty file", then=_NEXT)
     return size
 
 
 def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
-    found = " ".join(str(error).split())[:200] or type(error).__name__
-    refuse(path, "is damaged", found, error, then=_AGAIN)
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    refuse(path, "is damaged", reason, error, then=_NEXT)
 
 
 def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> Array:
@@ -283,7 +286,9 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> Arr
         raise ValueError(f"chunks {chunks} of {shape}, which are not whole rows")
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    shuffle, gzip, zstd = (FILTER_CODES[name] for name in ("shuffle", "gzip", "zstd"))
+    shuffle = FILTER_CODES["shuffle"]
+    gzip = FILTER_CODES["gzip"]
+    zstd = FILTER_CODES["zstd"]
     if filters not in ([shuffle, gzip], [shuffle, zstd]):
         raise ValueError(
             f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)"
@@ -291,6 +296,8 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> Arr
     rows = chunks[axis]
     size = math.prod(chunks) * dataset.dtype.itemsize
     firsts = range(start // rows * rows, stop, rows)
+
+    # zstd: HDF5 reads the chunks, once every frame has announced exactly the declared size.
     if filters[1] == zstd:
         for first in firsts:
             announced = _announced_size(_stored(dataset, axis, first))
@@ -300,11 +307,12 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> Arr
                 )
         part: Array = dataset[:, start:stop] if axis else dataset[start:stop]
         return part
+
+    # gzip: inflated here, as HDF5 would inflate to whatever the stream gives.
     blocks = []
     for first in firsts:
-        block = _unshuffle(inflate(_stored(dataset, axis, first), size), dataset.dtype).reshape(
-            chunks
-        )
+        data = inflate(_stored(dataset, axis, first), size)
+        block = _unshuffle(data, dataset.dtype).reshape(chunks)
         cut = slice(max(start - first, 0), min(stop, first + rows) - first)
         blocks.append(block[:, cut] if axis else block[cut])
     return np.concatenate(blocks, axis=axis)
@@ -329,10 +337,10 @@ def inflate(stored: bytes, size: int) -> bytes:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if len(data) != size or not inflater.eof:
-        found = (
-            f"more than {size:,} bytes" if len(data) > size else f"{len(data):,} bytes or no end"
-        )
-        raise ValueError(f"a gzip chunk of {found}, expected {size:,}")
+        inflated = f"{len(data):,} bytes or no end"
+        if len(data) > size:
+            inflated = f"more than {size:,} bytes"
+        raise ValueError(f"a gzip chunk of {inflated}, expected {size:,}")
     return data
 
 

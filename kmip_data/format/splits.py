@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from kmip_data.format.safety import StoredDataset
 
 PARTS: Final[tuple[str, ...]] = ("train", "val", "test")
-
-
 TRAIN_AND_VAL: Final = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
 _OTHER_NAMES: Final = {"valid": "val", "validation": "val"}
 
@@ -96,13 +94,14 @@ def encode_split(
     part. A position out of range or repeated is ``DamagedInput``.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
-    _refuse_fault(
-        rule, f"each of {len(keys):,} records in one part at most", parts_fault(arrays, len(keys))
-    )
-    digests = {
-        name: keys_digest([keys[position] for position in part]) for name, part in arrays.items()
-    }
-    datasets = {f"split/{name}": part for name, part in arrays.items()}
+    fault = parts_fault(arrays, len(keys))
+    _refuse_fault(rule, f"each of {len(keys):,} records in one part at most", fault)
+
+    digests = {}
+    datasets = {}
+    for name, part in arrays.items():
+        digests[name] = keys_digest([keys[position] for position in part])
+        datasets[f"split/{name}"] = part
     return _encode(datasets, rule, parameters, digests), digests
 
 
@@ -126,10 +125,11 @@ def _refuse_fault(rule: str, expected: str, fault: str | None) -> None:
 
 def node_digests(code: U8) -> dict[str, str]:
     """Return the digest of each part of a split of nodes; the key of a node is its decimal number."""
-    return {
-        name: keys_digest([str(node) for node in np.flatnonzero(code == value).tolist()])
-        for name, value in NODE_PARTS.items()
-    }
+    digests = {}
+    for name, value in NODE_PARTS.items():
+        nodes = np.flatnonzero(code == value).tolist()
+        digests[name] = keys_digest(list(map(str, nodes)))
+    return digests
 
 
 def parts_fault(parts: Mapping[str, I64], records: int) -> str | None:
@@ -166,7 +166,8 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     path = Path(path)
     most = max_split_bytes(records)
     with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
-        if (size := path.stat().st_size) > most:
+        size = path.stat().st_size
+        if size > most:
             refuse(path, "is too large for a split", f"{size:,} bytes, of at most {most:,}")
     with open_untrusted(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
@@ -176,43 +177,48 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
             _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
             code = file[NODE_CODE][:]
         else:
-            for key, found in stored.items():
+            for key, dataset in stored.items():
                 folder, _, name = key.partition("/")
                 if folder != "split" or _PART.fullmatch(name) is None:
-                    refuse(
-                        path, "does not follow the format", f"{key[:80]!r}, not a part under /split"
-                    )
-                _check_dataset(path, key, found, np.dtype("<i8"))
-            names = in_order(key.removeprefix("split/") for key in stored)
-            parts = {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in names}
-    if set(digests) != set(NODE_PARTS if parts is None else parts):
-        refuse(
-            path, "does not follow the format", f"digests of {sorted(digests)}, not of its parts"
-        )
+                    fault = f"{key[:80]!r}, not a part under /split"
+                    refuse(path, "does not follow the format", fault)
+                _check_dataset(path, key, dataset, np.dtype("<i8"))
+            parts = {}
+            for name in in_order(key.removeprefix("split/") for key in stored):
+                positions = file[f"split/{name}"][:]
+                parts[name] = positions.astype(np.int64, copy=False)
+
+    expected_names = set(NODE_PARTS if parts is None else parts)
+    if set(digests) != expected_names:
+        fault = f"digests of {sorted(digests)}, not of its parts"
+        refuse(path, "does not follow the format", fault)
     return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
 
 
-def _check_dataset(path: Path, key: str, found: StoredDataset, dtype: np.dtype[Any]) -> None:
-    if found.dtype != dtype or len(found.shape) != 1:
-        what = f"{key} as {found.dtype} {found.shape}, not {dtype} (n,)"
-        refuse(path, "does not follow the format", what)
+def _check_dataset(path: Path, key: str, stored: StoredDataset, dtype: np.dtype[Any]) -> None:
+    if stored.dtype != dtype or len(stored.shape) != 1:
+        fault = f"{key} as {stored.dtype} {stored.shape}, not {dtype} (n,)"
+        refuse(path, "does not follow the format", fault)
 
 
 def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], dict[str, str]]:
     from kmip_data.format.safety import read_scalar
 
-    found = read_scalar(file, "format")
-    if found != SPLIT_FORMAT:
-        refuse(path, "is HDF5, but not a split file", f"format {found!r}"[:80])
+    format_name = read_scalar(file, "format")
+    if format_name != SPLIT_FORMAT:
+        refuse(path, "is HDF5, but not a split file", f"format {format_name!r}"[:80])
     check_version(path, read_scalar(file, "format_version"), SPLIT_VERSION)
-    rule, *texts = (read_scalar(file, name) for name in ("rule", "parameters", "digests"))
+
+    rule = read_scalar(file, "rule")
+    texts = [read_scalar(file, "parameters"), read_scalar(file, "digests")]
     try:
         parameters, digests = (json.loads(str(text)) for text in texts)
     except (ValueError, RecursionError):
-        parameters = digests = None
-    named = isinstance(digests, dict) and all(
-        isinstance(digest, str) for digest in digests.values()
-    )
+        parameters = None
+        digests = None
+    named = False
+    if isinstance(digests, dict):
+        named = all(isinstance(digest, str) for digest in digests.values())
     if not named or not isinstance(rule, str) or not isinstance(parameters, dict):
         refuse(path, "has attributes that are not valid", f"{rule} {texts}"[:80])
     return rule, parameters, digests

@@ -41,8 +41,9 @@ def parts_of(build: Build) -> dict[str, I64]:
     """
     store = open_store(build)
     name = build.card.default_split
-    split = store.read_split(build.card.splits[name]) if name else None
-    parts = dict(split.parts or {}) if split is not None else {}
+    parts: dict[str, I64] = {}
+    if name:
+        parts |= store.read_split(build.card.splits[name]).parts or {}
     rest = "unassigned" if parts else "graphs"
     while rest in parts:
         rest += "_"
@@ -64,17 +65,19 @@ class _Tables:
         self._fields = {field.attribute: field for field in fields}
         self._keys = self._store.keys()
         self._masks = {}
-        if name := build.card.default_split:
-            code = self._store.read_split(build.card.splits[name]).node_code
-            if code is not None:
-                self._masks = {f"{part}_mask": code == value for part, value in NODE_PARTS.items()}
-        types = {
-            _KEY: pa.string(),
-            _SPLIT: pa.string(),
-            **{n: self._type(n) for n in self._assembler.names},
-        }
-        types |= {"num_nodes": pa.int64()} if self._assembler.adds_num_nodes else {}
-        self.schema = pa.schema(types | dict.fromkeys(self._masks, pa.list_(pa.bool_())))
+        name = build.card.default_split
+        code = self._store.read_split(build.card.splits[name]).node_code if name else None
+        if code is not None:
+            self._masks = {f"{part}_mask": code == value for part, value in NODE_PARTS.items()}
+
+        types = {_KEY: pa.string(), _SPLIT: pa.string()}
+        for attribute in self._assembler.names:
+            types[attribute] = self._type(attribute)
+        if self._assembler.adds_num_nodes:
+            types["num_nodes"] = pa.int64()
+        for mask in self._masks:
+            types[mask] = pa.list_(pa.bool_())
+        self.schema = pa.schema(types)
 
     def _type(self, name: str) -> Any:
         pa = self._arrow
@@ -85,34 +88,37 @@ class _Tables:
             return pa.string()
         kind = pa.from_numpy_dtype(field.presented)
         for size in reversed(field.shape):
-            kind = pa.list_(
-                kind, size or -1
-            )  # pyarrow divides by a fixed size of zero, and the process dies
+            # −1: any length. pyarrow divides by a fixed size of zero, and the process dies.
+            kind = pa.list_(kind, size or -1)
         return kind if field.level == "graph" else pa.list_(kind)
 
     def groups(self, records: I64) -> Iterator[I64]:
         """Divide records into those of one row group each."""
         rows = np.zeros(3, np.int64)
         for field in self._fields.values():
-            rows[gather.LEVELS[field.level]] += field.presented.itemsize * math.prod(field.shape)
-        rows[gather.EDGE] += 16 * self._assembler.edges
+            row_bytes = field.presented.itemsize * math.prod(field.shape)
+            rows[gather.LEVELS[field.level]] += row_bytes
+        rows[gather.EDGE] += 16 * self._assembler.edges  # two int64
+
         size = np.cumsum(rows @ self._store.count[:, records])
-        yield from np.split(records, np.flatnonzero(np.diff(size // _GROUP_BYTES)) + 1)
+        group = size // _GROUP_BYTES
+        starts = np.flatnonzero(np.diff(group)) + 1
+        yield from np.split(records, starts)
 
     def table(self, part: str, records: I64) -> Any:
         """Return the rows of records of a part."""
         values, pointers = self._assembler.gather(records)
-        arrays: dict[str, Any] = {
-            name: self._column(name, values[name].numpy(), pointers) for name in values
-        }
-        if self._assembler.adds_num_nodes:
-            arrays["num_nodes"] = np.diff(pointers[gather.NODE])
-        arrays |= {name: [mask] for name, mask in self._masks.items()}
-        own = {
+        columns: dict[str, Any] = {
             _KEY: [self._keys[record] for record in records.tolist()],
             _SPLIT: [part] * len(records),
         }
-        return self._arrow.table({**own, **arrays}, schema=self.schema)
+        for name, tensor in values.items():
+            columns[name] = self._column(name, tensor.numpy(), pointers)
+        if self._assembler.adds_num_nodes:
+            columns["num_nodes"] = np.diff(pointers[gather.NODE])
+        for name, mask in self._masks.items():
+            columns[name] = [mask]
+        return self._arrow.table(columns, schema=self.schema)
 
     def _column(self, name: str, values: Array, pointers: I64) -> Any:
         pa = self._arrow
@@ -121,25 +127,28 @@ class _Tables:
             return self._edges(values, pointers)
         if field.form == "text":
             return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in values]
+
+        # Nested from the last axis of a row outwards; then the rows of each graph.
         array = pa.array(values.reshape(-1))
         for axis, size in reversed(list(enumerate(field.shape, start=1))):
-            none = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
-            array = (
-                pa.FixedSizeListArray.from_arrays(array, size) if size else self._lists(array, none)
-            )
-        return (
-            array
-            if field.level == "graph"
-            else self._lists(array, pointers[gather.LEVELS[field.level]])
-        )
+            if size:
+                array = pa.FixedSizeListArray.from_arrays(array, size)
+            else:
+                empty = np.zeros(math.prod(values.shape[:axis]) + 1, np.int64)
+                array = self._lists(array, empty)
+        if field.level == "graph":
+            return array
+        return self._lists(array, pointers[gather.LEVELS[field.level]])
 
     def _edges(self, index: Array, pointers: I64) -> Any:
         """Two lists a graph, of nodes numbered within it."""
         edges = pointers[gather.EDGE]
-        counts = np.diff(pointers[gather.EDGE])
+        counts = np.diff(edges)
         index = index - np.repeat(pointers[gather.NODE, :-1], counts)
         pairs = [index[:, start:stop].reshape(-1) for start, stop in itertools.pairwise(edges)]
-        inner = np.concatenate([[0], np.cumsum(np.repeat(counts, 2))])
+
+        lengths = np.repeat(counts, 2)
+        inner = np.concatenate([[0], np.cumsum(lengths)])
         lists = self._lists(self._arrow.array(np.concatenate(pairs)), inner)
         return self._lists(lists, np.arange(0, len(inner), 2))
 
@@ -158,15 +167,15 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
     import pyarrow as pa
     from pyarrow import parquet
 
-    found = {}
     parts = parts_of(build)
+    paths = {part: folder / f"{part}.parquet" for part in parts}
     with Progress(
         f"parquet {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
         try:
             tables = _Tables(build)
             for part, records in parts.items():
-                path = found[part] = folder / f"{part}.parquet"
+                path = paths[part]
                 with (
                     writing(path),
                     parquet.ParquetWriter(path, tables.schema, compression="zstd") as writer,
@@ -175,9 +184,11 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
                         writer.write_table(tables.table(part, group))
                         progress.update(len(group))
         except (pa.ArrowException, OverflowError) as error:
-            what = f"{build.path} cannot be written as Parquet."
-            raise UsageError(what, found=f"{type(error).__name__}: {str(error)[:300]}") from error
-    return found
+            raise UsageError(
+                f"{build.path} cannot be written as Parquet.",
+                found=f"{type(error).__name__}: {str(error)[:300]}",
+            ) from error
+    return paths
 
 
 def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping[str, Path | bytes]:
@@ -193,52 +204,56 @@ def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping
         return {}
     names = {part: f"{PARQUET}/{path.name}" for part, path in files.items()}
     croissant = readable_json(_with_records(build, files, names)).encode()
-    page = dataset_page(build.card, names)
-    return {
-        **{names[part]: files[part] for part in files},
-        CROISSANT_NAME: croissant,
-        PAGE_NAME: page,
-    }
+    view: dict[str, Path | bytes] = {names[part]: path for part, path in files.items()}
+    view[CROISSANT_NAME] = croissant
+    view[PAGE_NAME] = dataset_page(build.card, names)
+    return view
 
 
 def _with_records(
     build: Build, files: Mapping[str, Path], names: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the Croissant of a build with its Parquet files, and a record set for each."""
-    found = build_croissant(build.card)
+    croissant = build_croissant(build.card)
     schema = _Tables(build).schema
-    fields = {f.attribute: f for f in item_fields(build.card.schema_)[0]}
+    fields = {field.attribute: field for field in item_fields(build.card.schema_)[0]}
     meaning = {column.attribute: column.doc for column in build.card.schema_.columns}
-    kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-parquet"}
-    found["distribution"] += [
-        {**kind, "@id": names[part], "name": names[part], "contentUrl": names[part]}
-        | {"sha256": sha256_file(path)[0], "contentSize": f"{path.stat().st_size} B"}
-        for part, path in files.items()
-    ]
-    found["recordSet"] = [
-        {
-            "@type": "cr:RecordSet",
-            "@id": part,
-            "name": part,
-            "description": f"Graphs of {part}, one a record.",
-            "field": [
-                {
-                    "@type": "cr:Field",
-                    "@id": f"{part}/{column.name}",
-                    "name": column.name,
-                    "description": meaning.get(column.name) or column.name,
-                    "source": {
-                        "fileObject": {"@id": names[part]},
-                        "extract": {"column": column.name},
-                    },
-                    **_data_type(column, fields.get(column.name)),
-                }
-                for column in schema
-            ],
-        }
-        for part in files
-    ]
-    return found
+
+    croissant["recordSet"] = []
+    for part, path in files.items():
+        file = names[part]
+        croissant["distribution"].append(
+            {
+                "@type": "cr:FileObject",
+                "encodingFormat": "application/x-parquet",
+                "@id": file,
+                "name": file,
+                "contentUrl": file,
+                "sha256": sha256_file(path)[0],
+                "contentSize": f"{path.stat().st_size} B",
+            }
+        )
+        columns = []
+        for column in schema:
+            name = column.name
+            entry = {
+                "@type": "cr:Field",
+                "@id": f"{part}/{name}",
+                "name": name,
+                "description": meaning.get(name) or name,
+                "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
+            }
+            columns.append(entry | _data_type(column, fields.get(name)))
+        croissant["recordSet"].append(
+            {
+                "@type": "cr:RecordSet",
+                "@id": part,
+                "name": part,
+                "description": f"Graphs of {part}, one a record.",
+                "field": columns,
+            }
+        )
+    return croissant
 
 
 def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
@@ -246,14 +261,27 @@ def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
     kind = column.type
     while hasattr(kind, "value_type"):
         kind = kind.value_type
-    name = str(kind.to_pandas_dtype().__name__) if kind != "string" else "str"
-    name = f"UI{name[2:]}" if name.startswith("u") else name.capitalize()
-    known = {
-        "dataType": {"Str": "sc:Text", "Bool": "sc:Boolean"}.get(name.rstrip("_"), f"cr:{name}")
-    }
-    listed = [-1] * (field is None or field.level != "graph") * (column.type != kind)
-    shape = [2, -1] if column.name == "edge_index" else [*listed, *(field.shape if field else ())]
-    return known | ({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {})
+    if kind == "string":
+        data_type = "sc:Text"
+    else:
+        name = str(kind.to_pandas_dtype().__name__)
+        name = f"UI{name[2:]}" if name.startswith("u") else name.capitalize()
+        data_type = "sc:Boolean" if name.rstrip("_") == "Bool" else f"cr:{name}"
+    description: dict[str, Any] = {"dataType": data_type}
+
+    shape: list[int] = []
+    if column.name == "edge_index":
+        shape = [2, -1]
+    else:
+        # Node and edge columns, and masks, have any number of rows.
+        per_row = field is None or field.level != "graph"
+        if per_row and column.type != kind:
+            shape.append(-1)
+        if field is not None:
+            shape += field.shape
+    if shape:
+        description |= {"isArray": True, "arrayShape": ",".join(map(str, shape))}
+    return description
 
 
 Format = Literal["parquet", "pt", "litdata"]
@@ -283,11 +311,11 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
         for stale in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 32}.partial"):
             files.remove_scratch(stale)  # of an export that was killed
         with files.scratch(scratch):
-            found = _WRITERS[to](build, scratch, quiet=quiet)
+            written = _WRITERS[to](build, scratch, quiet=quiet)
             for path in scratch.rglob("*"):
                 files.fsync_path(path)
             files.move(scratch, folder)
-    return {part: folder / path.name for part, path in found.items()}
+    return {part: folder / path.name for part, path in written.items()}
 
 
 def _items(build: Build, records: I64, progress: Progress) -> Iterator[Data]:
@@ -314,22 +342,25 @@ def _write_litdata(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path
     try:
         from litdata.streaming.writer import BinaryWriter
     except ImportError as error:
-        what = "The format litdata needs the package litdata, which is not installed here."
         raise UsageError(
-            what, found=str(error), next="pip install litdata (see docs/sharing.md)"
+            "The format litdata needs the package litdata, which is not installed here.",
+            found=str(error),
+            next="pip install litdata (see docs/sharing.md)",
         ) from error
     for column in build.card.schema_.columns:
         if column.presented in _NOT_IN_LITDATA:
-            what = f"litData cannot store {column.attribute}, which is {column.presented}."
-            raise UsageError(what, next="--to parquet, or --to pt")
+            raise UsageError(
+                f"litData cannot store {column.attribute}, which is {column.presented}.",
+                next="--to parquet, or --to pt",
+            )
     parts = parts_of(build)
     with Progress(
         f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
         for part, records in parts.items():
             writer = BinaryWriter(str(folder / part), chunk_bytes=_CHUNK_BYTES)
-            for at, item in enumerate(_items(build, records, progress)):
-                writer.add_item(at, item)
+            for position, item in enumerate(_items(build, records, progress)):
+                writer.add_item(position, item)
             writer.done()
             writer._merge_no_wait()  # noqa: SLF001 -- merge() waits for others where WORLD_SIZE is set
     return {part: folder / part for part in parts}

@@ -132,29 +132,33 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
     names = dataset.keys if isinstance(dataset, ShardedDataset) else None
     dataset = [dataset] if isinstance(dataset, Data) else dataset
     survey = Survey()
-    kept = []
+    in_memory = []
     for number, data in enumerate(dataset):
-        graph = plain_graph(data, f"{number:08d}" if names is None else names[number])
+        name = f"{number:08d}" if names is None else names[number]
+        graph = plain_graph(data, name)
         survey.add(graph)
-        if isinstance(
-            dataset, list | tuple
-        ):  # the caller has the tensors, and these are views of them
-            kept.append(graph)
+        if isinstance(dataset, list | tuple):
+            in_memory.append(graph)  # the caller has the tensors, and these are views of them
         else:
             pickle.dump(graph, spool, pickle.HIGHEST_PROTOCOL)
     if not survey.keys:
         raise UsageError("There is nothing to save: no graph.")
     spool.seek(0)
-    return survey, iter(kept or (pickle.load(spool) for _ in survey.keys))  # noqa: S301 -- written above
+    if in_memory:
+        return survey, iter(in_memory)
+    return survey, (pickle.load(spool) for _ in survey.keys)  # noqa: S301 -- written above
 
 
 def _masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
     """Return the parts that the masks of a graph give, ``None`` unless all three exist and are disjoint."""
-    masks = {part: graph.values.get(name, np.zeros(0)) for name, part in MASKS.items()}
-    plain = all(
-        mask.dtype == np.bool_ and mask.shape == (graph.num_nodes,) for mask in masks.values()
-    )
-    return masks if plain and np.sum(list(masks.values()), axis=0).max(initial=0) <= 1 else None
+    masks = {}
+    for name, part in MASKS.items():
+        mask = graph.values.get(name)
+        if mask is None or mask.dtype != np.bool_ or mask.shape != (graph.num_nodes,):
+            return None
+        masks[part] = mask
+    parts_of_node = np.sum(list(masks.values()), axis=0)
+    return masks if parts_of_node.max(initial=0) <= 1 else None
 
 
 def _write_split(
@@ -179,12 +183,12 @@ def _positions(chosen: Positions, count: int, part: str) -> I64:
     if array.dtype == np.bool_ and array.shape == (count,):
         array = np.flatnonzero(array)
     if part not in NODE_PARTS or array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        expected = (
-            f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]"
-        )
-        found = f"{array.dtype} {list(array.shape)}: {array.reshape(-1)[:8].tolist()}"
         raise UsageError(
-            f"The part {part!r} of the split does not fit.", expected=expected, found=found
+            f"The part {part!r} of the split does not fit.",
+            expected=(
+                f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]"
+            ),
+            found=f"{array.dtype} {list(array.shape)}: {array.reshape(-1)[:8].tolist()}",
         )
     return array.astype(np.int64)
 
@@ -206,10 +210,13 @@ def _write_build(
     masks = _masks_of(first) if len(survey.keys) == 1 and split is None else None
     schema = survey.schema(without=frozenset(MASKS if masks else ()))
     content = survey.content_digest()
-    identity = {"dataset": about["dataset"], "content": content, "schema": schema.to_json()}
-    key = json_digest({**identity, "compression": compression, "format_version": FORMAT_VERSION})[
-        :12
-    ]
+    identity: dict[str, Any] = {
+        "dataset": about["dataset"],
+        "content": content,
+        "schema": schema.to_json(),
+    }
+    identity |= {"compression": compression, "format_version": FORMAT_VERSION}
+    key = json_digest(identity)[:12]
     options: dict[str, Any] = {
         "dataset": about["dataset"],
         "build_key": key,
@@ -227,6 +234,7 @@ def _write_build(
         shards.append(ShardEntry(file=file, **facts))
         waiting.clear()
 
+    # Shards of at most MAX_SHARD_BYTES, graph by graph.
     (folder / "shards").mkdir()
     for graph, (nodes, edges) in zip(chain([first], graphs), survey.sizes, strict=True):
         size = per_graph + nodes * per_node + edges * per_edge
@@ -237,15 +245,18 @@ def _write_build(
         counted.add(waiting[-1])
         used += size
     write()
+
     splits = {}
-    if chosen := masks or split:
+    chosen = masks or split
+    if chosen:
         (folder / "splits").mkdir()
-        splits[RULE] = _write_split(folder, chosen, survey.keys, np.array(survey.sizes, np.int64))
+        sizes = np.array(survey.sizes, np.int64)
+        splits[RULE] = _write_split(folder, chosen, survey.keys, sizes)
+
     about |= {"key": key, "content_digest": content, "notes": ["Written by kmip_data.save."]}
     about |= {"sample": False, "complete": None, "pipeline_version": 1, "receipts": []}
     about["parameters"] = {"k": schema.k, "limit": None, "compression": compression}
-    about["versions"] = {
-        "kmip-data": __version__,
-        **{name: metadata.version(name) for name in _LIBRARIES},
-    }
-    return finish(folder, schema, shards, splits, summarise([counted.to_json()]), {}, **about)
+    versions = {name: metadata.version(name) for name in _LIBRARIES}
+    about["versions"] = {"kmip-data": __version__} | versions
+    statistics = summarise([counted.to_json()])
+    return finish(folder, schema, shards, splits, statistics, {}, **about)

@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import RESERVED, Column, ItemForm, Schema
+from kmip_data.format.schema import RESERVED, Column, EdgeLayout, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 
 Kind = Literal["tensor", "int", "float", "bool", "str"]
@@ -43,28 +43,30 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     unfit = f"Graph {name} cannot be saved"
     kind = type(data).__name__
     if not isinstance(data, Data) or isinstance(data, Batch):
-        what = f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data)."
         raise UsageError(
-            what, next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None
+            f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data).",
+            next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None,
         )
-    if any(
-        inspect.getattr_static(type(data), n) is not Data.__dict__[n]
-        for n in ("__inc__", "__cat_dim__")
-    ):
-        raise UsageError(f"{unfit}: {kind} has rules of its own for batching, which would be lost.")
+    for rule in ("__inc__", "__cat_dim__"):
+        if inspect.getattr_static(type(data), rule) is not Data.__dict__[rule]:
+            raise UsageError(
+                f"{unfit}: {kind} has rules of its own for batching, which would be lost."
+            )
     if isinstance(data.batch, torch.Tensor) and data.batch.unique().numel() > 1:  # type: ignore[no-untyped-call]
         raise UsageError(
             f"{unfit}: it is several graphs.", next="save those it was made of, as a list"
         )
-    plain = {
-        attribute: _plain(value, attribute, name) for attribute, value in data.to_dict().items()
-    }
-    edges = plain["edge_index"][0] if "edge_index" in plain else None
+
+    values: dict[str, Array] = {}
+    kinds: dict[str, Kind] = {}
+    for attribute, value in data.to_dict().items():
+        values[attribute], kinds[attribute] = _plain(value, attribute, name)
+    edges = values.get("edge_index")
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
-        found = f"{edges.dtype} {list(edges.shape)}, not int64 [2, E]"
-        raise UsageError(f"{unfit}: its edge_index is not valid.", found=found)
-    values = {attribute: value for attribute, (value, _) in plain.items()}
-    kinds = {attribute: kind for attribute, (_, kind) in plain.items()}
+        raise UsageError(
+            f"{unfit}: its edge_index is not valid.",
+            found=f"{edges.dtype} {list(edges.shape)}, not int64 [2, E]",
+        )
     return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
 
 
@@ -79,14 +81,12 @@ def _plain(value: Any, attribute: str, name: str) -> tuple[Array, Kind]:
             array = value.detach().cpu().numpy()
             if array.dtype.kind in "biuf":
                 return array, "tensor"
-    except (
-        OverflowError,
-        TypeError,
-    ):  # a number of more than 64 bits; bfloat16, which numpy does not have
-        pass
-    of = f" ({value.dtype}, {value.layout})" if isinstance(value, torch.Tensor) else ""
+    except (OverflowError, TypeError):
+        pass  # a number of more than 64 bits; bfloat16, which numpy does not have
+    if isinstance(value, torch.Tensor):
+        kind += f" ({value.dtype}, {value.layout})"
     raise UsageError(
-        f"Attribute {attribute!r} of graph {name} cannot be saved: {kind}{of} is not a dense "
+        f"Attribute {attribute!r} of graph {name} cannot be saved: {kind} is not a dense "
         "tensor of booleans, integers or floats of up to 64 bits, a number or a text.",
         next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
     )
@@ -100,9 +100,8 @@ class _Attribute:
     kind: Kind
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  #: in the first graph
-    levels: set[str] = field(
-        default_factory=lambda: {"node", "edge", "graph"}
-    )  #: whose rows it can be
+    #: Levels whose rows it can be
+    levels: set[str] = field(default_factory=lambda: {"node", "edge", "graph"})
     low: int | None = None
     high: int | None = None
     finite: bool = True
@@ -112,16 +111,24 @@ class _Attribute:
         if self.kind == "str":
             self.longest = max(self.longest, value.size)
             return
-        counts = {"node": graph.num_nodes, "edge": graph.num_edges}
-        fits = {level for level, count in counts.items() if value.shape == (count, *self.shape[1:])}
-        fits |= {"graph"} if value.shape == self.shape else set()
+
+        # Each graph leaves fewer levels: a column of nodes has as many rows as nodes in every graph.
+        fits = set()
+        if value.shape == (graph.num_nodes, *self.shape[1:]):
+            fits.add("node")
+        if value.shape == (graph.num_edges, *self.shape[1:]):
+            fits.add("edge")
+        if value.shape == self.shape:
+            fits.add("graph")
         if value.dtype != self.dtype or not self.levels & fits:
-            rows = f"one row of {list(self.shape[1:])} for each {' or '.join(sorted(self.levels))}"
-            sizes = f"{graph.num_nodes} nodes, {graph.num_edges} edges"
+            levels = " or ".join(sorted(self.levels))
             raise UsageError(
                 f"Attribute {self.name!r} of graph {graph.name} does not go with those before it.",
-                expected=f"{self.dtype}, {rows}",
-                found=f"{value.dtype} {list(value.shape)} ({sizes})",
+                expected=f"{self.dtype}, one row of {list(self.shape[1:])} for each {levels}",
+                found=(
+                    f"{value.dtype} {list(value.shape)} "
+                    f"({graph.num_nodes} nodes, {graph.num_edges} edges)"
+                ),
                 next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
             )
         self.levels &= fits
@@ -134,18 +141,18 @@ class _Attribute:
             self.finite = bool(np.isfinite(value).all())
 
     def column(self) -> Column:
-        # Of several levels the one with the most rows; the name decides between nodes and edges.
-        order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
-        level = (
-            next(each for each in order if each in self.levels)
-            if self.kind == "tensor"
-            else "graph"
-        )
+        level = self._level()
         key = f"{level}/{self.name}"
+        if key in RESERVED:
+            key = f"{level}/column_{self.name}"
         form, shape = self._form(level)
+
+        num_classes = None
         labels = self.name == "y" and self.dtype.kind in "iu" and not shape and form == "axis"
+        if labels and self.high is not None and self.high >= 0:
+            num_classes = self.high + 1
         return Column(
-            key=f"{level}/column_{self.name}" if key in RESERVED else key,
+            key=key,
             attribute=self.name,
             stored=self.stored,
             presented=self.dtype.name,
@@ -153,11 +160,16 @@ class _Attribute:
             low=self.low,
             high=self.high,
             finite=self.finite,
-            num_classes=self.high + 1
-            if labels and self.high is not None and self.high >= 0
-            else None,
+            num_classes=num_classes,
             form=form,
         )
+
+    def _level(self) -> str:
+        """Of several levels the one with the most rows; the name decides between nodes and edges."""
+        if self.kind != "tensor":
+            return "graph"
+        order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
+        return next(level for level in order if level in self.levels)
 
     def _form(self, level: str) -> tuple[ItemForm, tuple[int, ...]]:
         if self.kind == "str":
@@ -175,10 +187,11 @@ class _Attribute:
             return "uint8"
         if self.low is None or self.high is None:
             return self.dtype.name
-        fits = (np.iinfo(name) for name in _INTEGERS)
-        return next(
-            info.dtype.name for info in fits if info.min <= self.low and self.high <= info.max
-        )
+        for name in _INTEGERS:
+            limits = np.iinfo(name)
+            if limits.min <= self.low and self.high <= limits.max:
+                return name
+        return self.dtype.name
 
 
 class Survey:
@@ -199,8 +212,10 @@ class Survey:
                     name, graph.kinds[name], value.dtype, value.shape
                 )
         for name in self._attributes.keys() ^ graph.values.keys():
-            what = f"Graph {graph.name} has other attributes than those before it."
-            raise UsageError(what, next=f"give every graph the attribute {name!r}, or none")
+            raise UsageError(
+                f"Graph {graph.name} has other attributes than those before it.",
+                next=f"give every graph the attribute {name!r}, or none",
+            )
         self.keys.append(graph.name)
         self.sizes.append((graph.num_nodes, graph.num_edges or 0))
         self._digest.update(f"{graph.name} {graph.num_nodes}\n".encode())
@@ -208,8 +223,10 @@ class Survey:
             attribute = self._attributes[name]
             kind = graph.kinds[name]
             if kind != attribute.kind:
-                what = f"Attribute {name!r} of graph {graph.name} has another type than before"
-                raise UsageError(f"{what}: {kind}, not {attribute.kind}.")
+                raise UsageError(
+                    f"Attribute {name!r} of graph {graph.name} has another type than before: "
+                    f"{kind}, not {attribute.kind}."
+                )
             if name == "edge_index":
                 self._degrees.add(_fixed_degree(value, graph.num_nodes))
             else:
@@ -223,15 +240,25 @@ class Survey:
 
     def schema(self, without: frozenset[str] = frozenset()) -> Schema:
         """Return the schema to store the graphs with, leaving out some attributes."""
-        columns = [
-            a.column() for a in self._attributes.values() if a.name not in {"edge_index", *without}
-        ]
-        k = next(iter(self._degrees)) if len(self._degrees) == 1 else None
+        columns = []
+        for name, attribute in self._attributes.items():
+            if name != "edge_index" and name not in without:
+                columns.append(attribute.column())
+
+        # A neighbour table where all nodes of all graphs have the same number of sources.
+        edges: EdgeLayout = "index" if self._degrees else "none"
+        k = None
+        if len(self._degrees) == 1:
+            k = next(iter(self._degrees))
+        if k is not None:
+            edges = "neighbor"
+
+        largest = max(nodes for nodes, _ in self.sizes)
         return Schema(
             columns=tuple(columns),
-            edges="none" if not self._degrees else "index" if k is None else "neighbor",
+            edges=edges,
             k=k,
-            max_nodes=65_536 if max(nodes for nodes, _ in self.sizes) <= 65_536 else 2**32,
+            max_nodes=65_536 if largest <= 65_536 else 2**32,
             key_length=max(8, *map(len, self.keys)),
         )
 
@@ -242,21 +269,28 @@ def _fixed_degree(edge_index: I64, nodes: int) -> int | None:
     if not nodes or not edges or edges % nodes:
         return None
     k = edges // nodes
-    return k if (edge_index[1].reshape(nodes, k) == np.arange(nodes)[:, None]).all() else None
+    targets = edge_index[1].reshape(nodes, k)
+    in_order = (targets == np.arange(nodes)[:, None]).all()
+    return k if in_order else None
 
 
 def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
     """Return ``graph`` with the stored dtypes."""
+    columns = {}
+    for column in schema.columns:
+        columns[column.key] = _stored(graph.values[column.attribute], column)
+
     edges = graph.values.get("edge_index")
-    table = edges is not None and schema.edges == "neighbor"
+    neighbor = None
+    if edges is not None and schema.edges == "neighbor":
+        neighbor = edges[0].reshape(graph.num_nodes, -1)
+        edges = None
     return GraphRecord(
         key=graph.name,
         num_nodes=graph.num_nodes,
-        columns={
-            column.key: _stored(graph.values[column.attribute], column) for column in schema.columns
-        },
-        neighbor=edges[0].reshape(graph.num_nodes, -1) if edges is not None and table else None,
-        edge_index=None if table else edges,
+        columns=columns,
+        neighbor=neighbor,
+        edge_index=edges,
     )
 
 
