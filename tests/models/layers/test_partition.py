@@ -111,10 +111,18 @@ def _learned(name: str, graph: Data, processes: int) -> dict[str, torch.Tensor]:
     return found | {"logits": model.eval()(graph).detach()}
 
 
-@pytest.mark.parametrize("processes", [2, 4])
-def test_processes_learn_what_one_does(processes: int) -> None:
+@pytest.fixture(scope="module")
+def wanted() -> dict[str, dict[str, torch.Tensor]]:
+    """What one process learns."""
     graph = _graph()
-    wanted = {name: _learned(name, graph, 1) for name in NETWORKS}
+    return {name: _learned(name, graph, 1) for name in NETWORKS}
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes_learn_what_one_does(
+    processes: int, wanted: dict[str, dict[str, torch.Tensor]]
+) -> None:
+    graph = _graph()
 
     def compare(rank: int) -> None:
         distributed.init_process_group("gloo")
