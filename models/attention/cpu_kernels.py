@@ -44,9 +44,15 @@ def forward(
 
 
 def backward(
-    grad: Array, queries: Array, keys: Array, values: Array, indices: Array, weights: Array, keep: Array,
+    grad: Array,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    indices: Array,
+    weights: Array,
+    keep: Array,
     scale: float,
-) -> tuple[Array, Array, Array]:  # fmt: skip
+) -> tuple[Array, Array, Array]:
     """Gradients of queries, keys and values from that of the output, (H, N, v).
 
     Queries take theirs row by row. Keys and values are written by the thread that owns them: each
@@ -83,9 +89,16 @@ def backward(
 
 @_compiled
 def _forward(
-    values: Array, scores: Array, indices: Array, keep: Array, scale: Any, start: int, stop: int,
-    weights: Array, out: Array,
-) -> None:  # fmt: skip
+    values: Array,
+    scores: Array,
+    indices: Array,
+    keep: Array,
+    scale: Any,
+    start: int,
+    stop: int,
+    weights: Array,
+    out: Array,
+) -> None:
     _, rows, k = indices.shape
     nothing = scale * 0
     for flat in range(start, stop):
@@ -117,9 +130,18 @@ def _forward(
 
 @_compiled
 def _backward_queries(
-    grad: Array, keys: Array, values: Array, indices: Array, weights: Array, keep: Array, scale: Any,
-    start: int, stop: int, grad_scores: Array, grad_queries: Array,
-) -> None:  # fmt: skip
+    grad: Array,
+    keys: Array,
+    values: Array,
+    indices: Array,
+    weights: Array,
+    keep: Array,
+    scale: Any,
+    start: int,
+    stop: int,
+    grad_scores: Array,
+    grad_queries: Array,
+) -> None:
     _, rows, k = indices.shape
     nothing = scale * 0
     for flat in range(start, stop):
@@ -148,12 +170,21 @@ def _backward_queries(
 
 @_compiled
 def _backward_keys(
-    grad: Array, queries: Array, indices: Array, weights: Array, keep: Array, start: int, stop: int,
-    grad_scores: Array, grad_keys: Array, grad_values: Array,
-) -> None:  # fmt: skip
+    grad: Array,
+    queries: Array,
+    indices: Array,
+    weights: Array,
+    keep: Array,
+    start: int,
+    stop: int,
+    grad_scores: Array,
+    grad_keys: Array,
+    grad_values: Array,
+) -> None:
     _, rows, k = indices.shape
     many = grad_keys.shape[1]
     for head in range(start // many, (stop - 1) // many + 1):
+        # This thread owns the keys from first to last: it walks all pairs and adds those that chose one.
         first = max(start - head * many, 0)
         last = min(stop - head * many, many)
         for row in range(rows):

@@ -122,40 +122,52 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         get_backend(backend)  # the operator takes no other type than text
     if not isinstance(k, int):
         raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
-    given = queries.detach(), keys.detach(), k
-    ptrs = _tensor("query_ptr", query_ptr, queries), _tensor("key_ptr", key_ptr, keys)
+    operands = (
+        queries.detach(),
+        keys.detach(),
+        k,
+        _tensor("query_ptr", query_ptr, queries),
+        _tensor("key_ptr", key_ptr, keys),
+    )
 
-    def found() -> tuple[Tensor, Tensor]:
+    # 1. Search: the operator, or, for a recorded step, a search whose memory outlives the call.
+    def run_search() -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling() or context.keep is None:
-            return search(*given, *ptrs, backend, hint, trusted)  # type: ignore[no-any-return]
+            return search(*operands, backend, hint, trusted)  # type: ignore[no-any-return]
         narrow = keys.shape[1] < 2**31
-        return ranked(
-            problem.check_problem(
-                *given, *ptrs, hint, narrow=narrow, trusted=trusted, keep=context.keep
-            ),
-            backend,
+        checked = problem.check_problem(
+            *operands, hint, narrow=narrow, trusted=trusted, keep=context.keep
         )
+        return ranked(checked, backend)
 
-    scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
+    if torch.compiler.is_compiling():
+        scores, indices = run_search()
+    else:
+        scores, indices = context.searched(run_search)
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
+
+    # 2. Dropout draws for all queries of a graph, so that each process has its part of the same draw.
     keep = None
-    if dropout > 0:
-        drawn = scores if among is None else scores.new_empty(len(scores), among.total, k)
-        drawn = torch.rand_like(drawn)
-        keep = (drawn if among is None else drawn.index_select(1, among.rows)) >= dropout
+    if dropout > 0 and among is None:
+        keep = torch.rand_like(scores) >= dropout
+    elif dropout > 0 and among is not None:
+        drawn = torch.rand_like(scores.new_empty(len(scores), among.total, k))
+        keep = drawn.index_select(1, among.rows) >= dropout
+
+    # 3. Attend to the chosen pairs, in torch operations where torch.func differentiates.
     scale = 1 / math.sqrt(queries.shape[2])
-    kept_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
+    survivor_scale = 1 / (1 - dropout) if dropout < 1 else 0.0
     if is_transformed(queries, keys, values):
         out, weights = differentiable(queries, keys, values, indices, keep, scale)
-        out = out * kept_scale
+        out = out * survivor_scale
     else:
-        out, weights = attend(queries, keys, values, scores, indices, scale, keep, kept_scale)
+        out, weights = attend(queries, keys, values, scores, indices, scale, keep, survivor_scale)
     return Attended(out, weights, indices)
 
 
 def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values with their lazy signs applied; the search checks the first two further."""
+    """Return the operands with their lazy signs applied; the search checks the first two further."""
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)
     values = problem.strided("values", values, meta=True)
@@ -164,8 +176,10 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
     )
     if not fits or not queries.device == keys.device == values.device:
         heads, rows = keys.shape[:2]
-        found = f"{values.dtype} of shape {tuple(values.shape)} on {values.device}"
-        raise UsageError(f"values are {found}, not floats ({heads}, {rows}, v) on {queries.device}")
+        raise UsageError(
+            f"values are {values.dtype} of shape {tuple(values.shape)} on {values.device},"
+            f" not floats ({heads}, {rows}, v) on {queries.device}"
+        )
     return queries, keys, values
 
 
@@ -179,9 +193,8 @@ def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Fill missing slots with the graph's first key and its score."""
-    missing = (
-        indices < 0
-    )  # the graph has fewer than k keys, so all are there: the first is the lowest index
+    # Where a slot is missing the graph has fewer than k keys, all of them chosen: the first is the lowest.
+    missing = indices < 0
     lowest = indices.masked_fill(missing, torch.iinfo(indices.dtype).max).amin(-1, keepdim=True)
     score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
     lowest = lowest.masked_fill(missing.all(-1, keepdim=True), -1)
@@ -313,30 +326,33 @@ class KMIPAttention(nn.Module):
             if part is None:  # one graph alone is the longest
                 rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
             options["repeat_first_key"] = True
-        if (
-            self.warm_start
-            and last is not None
-            and last.shape[1] == len(x)
-            and last.device == x.device
-        ):
+        same_rows = last is not None and last.shape[1] == len(x) and last.device == x.device
+        if self.warm_start and same_rows:
             options["hint"] = context.kept(last)
-        options |= {"dropout": self.dropout if self.training else 0.0, "context": context}
-        k = self.k if self.training_k is None or not self.training else self.training_k
+        options["dropout"] = self.dropout if self.training else 0.0
+        options["context"] = context
+        k = self.k
+        if self.training and self.training_k is not None:
+            k = self.training_k
+
         queries, keys, values = self.project(x, rows)
         if part is not None:
-            (keys, values), options["among"] = _of_all_nodes(keys, values, part), part.nodes
+            keys, values = _of_all_nodes(keys, values, part)
+            options["among"] = part.nodes
         attended = attend_to_best(queries, keys, values, k, backend=self.backend, **options)
         if self.warm_start:
             self._remember(attended.indices)
         return self.output(attended.out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
 
     def _padded(self, x: Tensor, mask: Any) -> Tensor:
-        mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        if mask is None:
+            mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         expected = f"bool {tuple(x.shape[:2])}, one for each row of x"
         mask = problem.strided("mask", mask, expected, meta=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}")
-        rows: Tensor = self(x[mask], nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu())
+        starts = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu()
+        rows: Tensor = self(x[mask], starts)
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 
     def _remember(self, indices: Tensor) -> None:
@@ -344,9 +360,8 @@ class KMIPAttention(nn.Module):
         last = self._last
         if last is not None and last.shape == indices.shape and last.device == indices.device:
             last.copy_(indices)
-        elif (
-            self.training or last is None
-        ):  # an evaluation with another k leaves a recorded step its memory
+        elif self.training or last is None:
+            # An evaluation with another k leaves a recorded step its memory.
             with torch.inference_mode(False):  # training may write to it
                 self._last = indices.clone()
 
@@ -354,13 +369,15 @@ class KMIPAttention(nn.Module):
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
         maps = (self.query, self.key, self.value)
         if rows is None or rows is x:
-            projected = mapped(x, maps)
+            queries, keys, values = mapped(x, maps)
         else:
-            projected = [of(each) for of, each in zip(maps, (x, rows, rows), strict=True)]
-        queries, keys, values = (
-            each.unflatten(1, (self.heads, -1)).transpose(0, 1) for each in projected
+            queries, keys, values = self.query(x), self.key(rows), self.value(rows)
+        by_head = (self.heads, -1)
+        return (
+            queries.unflatten(1, by_head).transpose(0, 1),
+            keys.unflatten(1, by_head).transpose(0, 1),
+            values.unflatten(1, by_head).transpose(0, 1),
         )
-        return queries, keys, values
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
@@ -381,8 +398,9 @@ def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
 
 def _of_all_nodes(keys: Tensor, values: Tensor, part: Partition) -> tuple[Tensor, Tensor]:
     """Keys and values of every process by one exchange: (H, n, d) → (H, N, d) each."""
-    found = part.gathered(torch.cat([keys, values], 2).transpose(0, 1)).transpose(0, 1)
-    keys, values = torch.split(found, [keys.shape[2], values.shape[2]], 2)
+    local = torch.cat([keys, values], 2).transpose(0, 1)
+    gathered = part.gathered(local).transpose(0, 1)
+    keys, values = torch.split(gathered, [keys.shape[2], values.shape[2]], 2)
     return keys.contiguous(), values.contiguous()
 
 
@@ -392,7 +410,8 @@ def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
         return [linear(x) for linear in maps]
     weight = torch.cat([linear.weight for linear in maps])
     bias = torch.cat([linear.bias for linear in maps])
-    return torch.split(nn.functional.linear(x, weight, bias), [of.out_features for of in maps], 1)
+    joined = nn.functional.linear(x, weight, bias)
+    return torch.split(joined, [linear.out_features for linear in maps], 1)
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:

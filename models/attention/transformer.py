@@ -14,17 +14,16 @@ from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.layers.linear import Linear, linear
 from kmip_data.models.search.problem import check_heads, check_nodes
 
-KEPT = 8  #: orders that are remembered: all layers ask for the same one, recorded steps for that of a batch
-WEIGHTS = (
-    2**23
-)  #: attention weights of one call, where dropout needs them all, unless one graph has more
+KEPT = 8  #: cached orders: all layers ask for the same one, recorded steps for that of a batch
+#: Attention weights of one call, where dropout needs them all, unless one graph has more.
+WEIGHTS = 2**23
 
 
 class EqualSizes(NamedTuple):
     """Rows in an order in which graphs with as many nodes follow one another."""
 
-    order: Tensor | None  #: (N,) row at each place; None: as they are
-    inverse: Tensor | None  #: (N,) place of each row
+    order: Tensor | None  #: (N,) row at each position; None: as they are
+    inverse: Tensor | None  #: (N,) position of each row
     groups: tuple[tuple[int, int], ...]  #: (graphs, nodes of each), one group after another
 
 
@@ -33,15 +32,13 @@ class EqualSizes(NamedTuple):
 def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     """Put together graphs of one size; graphs without nodes are left out."""
     sizes = np.diff(ptr)
-    found, counts = np.unique(sizes[sizes > 0], return_counts=True)
-    groups = tuple(zip(counts.tolist(), found.tolist(), strict=True))
+    nodes, counts = np.unique(sizes[sizes > 0], return_counts=True)
+    groups = tuple(zip(counts.tolist(), nodes.tolist(), strict=True))
     by_size = np.argsort(sizes, kind="stable")
     if (by_size[1:] > by_size[:-1]).all():
         return EqualSizes(None, None, groups)
-    starts = np.asarray(ptr)[by_size]
-    rows = [
-        np.arange(start, start + size) for start, size in zip(starts, sizes[by_size], strict=True)
-    ]
+    starts = np.asarray(ptr)
+    rows = [np.arange(starts[graph], starts[graph + 1]) for graph in by_size]
     order = torch.from_numpy(np.concatenate(rows))
     return EqualSizes(order.to(device), order.argsort().to(device), groups)
 
@@ -95,17 +92,20 @@ class TransformerAttention(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
-        plan = context_of(ptr).kept(
-            equal_sizes(pointers(ptr, projected.shape[0]), projected.device)
-        )
+        starts = pointers(ptr, projected.shape[0])
+        plan = context_of(ptr).kept(equal_sizes(starts, projected.device))
         dropout = self.dropout if self.training else 0.0
         start = 0
         done = [projected[:0, : projected.shape[1] // 3]]
-        projected = projected if plan.order is None else projected.index_select(0, plan.order)
+        if plan.order is not None:
+            projected = projected.index_select(0, plan.order)
         for graphs, nodes in plan.groups:
-            rows = projected[start : start + graphs * nodes].view(graphs, nodes, 3, self.heads, -1)
-            start += graphs * nodes
-            at_once = max(1, WEIGHTS // (self.heads * nodes**2)) if dropout else graphs
+            stop = start + graphs * nodes
+            rows = projected[start:stop].view(graphs, nodes, 3, self.heads, -1)
+            start = stop
+            at_once = graphs
+            if dropout:
+                at_once = max(1, WEIGHTS // (self.heads * nodes**2))
             for part in torch.split(rows, at_once):
                 queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
                 attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)

@@ -63,9 +63,9 @@ class Measurement:
     @property
     def totals(self) -> list[float]:
         """Forward and backward together, run by run."""
-        return list(
-            map(sum, zip(self.forward, self.backward or [0.0] * len(self.forward), strict=True))
-        )
+        backward = self.backward or (0.0,) * len(self.forward)
+        passes = zip(self.forward, backward, strict=True)
+        return [forward + back for forward, back in passes]
 
     @property
     def seconds(self) -> float | None:
@@ -74,18 +74,16 @@ class Measurement:
 
     def as_dict(self) -> dict[str, Any]:
         """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
-        parts = {"forward": self.forward, "backward": self.backward}
         return {
-            **{
-                name: getattr(self, name)
-                for name in ("method", "setting", "n", "status", "seconds")
-            },
+            "method": self.method,
+            "setting": self.setting,
+            "n": self.n,
+            "status": self.status,
+            "seconds": self.seconds,
             "least": min(self.totals, default=None),
             "most": max(self.totals, default=None),
-            **{
-                name: statistics.median(values) if values else None
-                for name, values in parts.items()
-            },
+            "forward": statistics.median(self.forward) if self.forward else None,
+            "backward": statistics.median(self.backward) if self.backward else None,
             "runs": len(self.forward),
             "peak_bytes": self.peak_bytes,
             "note": self.note,
@@ -93,17 +91,21 @@ class Measurement:
 
     def stage_rows(self) -> list[dict[str, Any]]:
         """Return one row a stage for JSON and CSV; a method that was not measured has one without a stage."""
-        shared = {name: getattr(self, name) for name in ("method", "setting", "n", "status")}
         rows = []
         for stage, seconds in (self.stages or {"": ()}).items():
-            statistic = {
+            row = {
+                "method": self.method,
+                "setting": self.setting,
+                "n": self.n,
+                "status": self.status,
+                "stage": stage,
                 "seconds": statistics.median(seconds) if seconds else None,
                 "least": min(seconds, default=None),
                 "most": max(seconds, default=None),
+                "runs": len(seconds),
+                "note": self.note,
             }
-            rows.append(
-                {**shared, "stage": stage, **statistic, "runs": len(seconds), "note": self.note}
-            )
+            rows.append(row)
         return rows
 
 
@@ -116,11 +118,16 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     2.0
     """
     ordered = sorted(points)
-    # ⌊10^(i/2)⌋ is a little less than a decade.
-    logs = [(math.log10(n), math.log10(t)) for n, t in ordered if n >= ordered[-1][0] / 10 * 0.99]
-    if len(logs) < 2:
+    log_sizes = []
+    log_seconds = []
+    for n, seconds in ordered:
+        # ⌊10^(i/2)⌋ is a little less than a decade.
+        if n >= ordered[-1][0] / 10 * 0.99:
+            log_sizes.append(math.log10(n))
+            log_seconds.append(math.log10(seconds))
+    if len(log_sizes) < 2:
         return None
-    return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)
+    return round(statistics.linear_regression(log_sizes, log_seconds).slope, 6)
 
 
 @styled
@@ -173,9 +180,8 @@ def draw_sweep(
 
 T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
-LONG = (
-    5.0  #: seconds of a run from which memory is measured in a counted run, not in one of its own
-)
+#: Seconds of a run from which memory is measured in a counted run, not in one of its own.
+LONG = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,9 +193,8 @@ class Protocol:
     repeats: int = 5
     time_limit: float = 60.0  #: seconds; long cells are repeated as often as fits, at least once
     memory_limit: int | None = None  #: bytes
-    stages: bool = (
-        False  #: True if each stage is timed, with the projections; memory is not measured
-    )
+    #: True if each stage is timed, with the projections; memory is not measured
+    stages: bool = False
 
 
 class Measurer:
@@ -205,17 +210,22 @@ class Measurer:
         protocol = self.protocol
         training = setting == "training"
         peak = Peak(self.device)
-        first = sum(
-            self._run(method, n, 0, training=training)
-        )  # compiles, fills caches; not counted
-        repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, first))))
+        # The first run compiles and fills caches; it is not counted.
+        first = sum(self._run(method, n, 0, training=training))
+        fitting = int(protocol.time_limit / max(1e-9, first))
+        repeats = max(1, min(protocol.repeats, fitting))
         last = repeats + (first < LONG)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
         forward, backward = zip(*runs[:repeats], strict=True)
-        measured = partial(Measurement, method=method.name, setting=setting, n=n, status="ok")
-        return measured(
-            forward=forward, backward=backward if training else (), peak_bytes=peak.bytes
+        return Measurement(
+            method=method.name,
+            setting=setting,
+            n=n,
+            status="ok",
+            forward=forward,
+            backward=backward if training else (),
+            peak_bytes=peak.bytes,
         )
 
     def stages(self, method: Method, setting: Setting, n: int) -> Measurement:
@@ -304,13 +314,11 @@ class Peak:
             return
         gc.collect()
         if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-            trim(
-                0
-            )  # free memory goes back to the system, so that allocating it again raises the peak
+            # Free memory goes back to the system, so that allocating it again raises the peak.
+            trim(0)
         try:
-            Path("/proc/self/clear_refs").write_text(
-                "5", "ascii"
-            )  # Linux: the peak is now the resident set
+            # Linux: the peak is now the resident set.
+            Path("/proc/self/clear_refs").write_text("5", "ascii")
         except OSError:
             return
         self._base = psutil.Process().memory_info().rss - sum(tensor.nbytes for tensor in inputs)
@@ -390,12 +398,10 @@ class _Worker:
             self.close(patience=0)
             return too_long
         except (EOFError, OSError):
-            code = self.close(
-                patience=START
-            )  # it may still be about to exit, with a code of its own
-            return cell(
-                status="oom" if code in MEMORY else "failed", note=f"ended with exit code {code}"
-            )
+            # It may still be about to exit, with an exit code that says why.
+            code = self.close(patience=START)
+            status: Status = "oom" if code in MEMORY else "failed"
+            return cell(status=status, note=f"ended with exit code {code}")
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:

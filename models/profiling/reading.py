@@ -23,7 +23,9 @@ from kmip_data.saving.save import save
 if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
-NODES, K, BATCH = 4096, 32, 8  #: of S3DIS
+NODES = 4096  #: nodes of a graph of S3DIS
+K = 32  #: its edges a node
+BATCH = 8
 REPEATS = 7
 
 
@@ -45,7 +47,7 @@ def compare_reading(graphs: int, repeats: int = REPEATS) -> list[Compared]:
     with tempfile.TemporaryDirectory() as folder:
         items = itertools.islice(generated(), graphs)
         dataset = ShardedDataset(save(items, Path(folder) / "build", name="generated"))
-        found = [random_access(dataset, Path(folder), repeats)]
+        rows = [random_access(dataset, Path(folder), repeats)]
         memory = in_memory(list(dataset))
         for compact in (False, True):
             # Nothing is made ahead: this thread alone reads on both sides.
@@ -53,8 +55,8 @@ def compare_reading(graphs: int, repeats: int = REPEATS) -> list[Compared]:
                 dataset, BATCH, shuffle=True, compact=compact, num_threads=1, prefetch=0
             )
             what = f"shuffled batch of {BATCH}{', compact' * compact}"
-            found.append(batches(loader, memory, what, repeats))
-    return found
+            rows.append(batches(loader, memory, what, repeats))
+    return rows
 
 
 def generated() -> Iterator[Data]:
@@ -89,13 +91,10 @@ class _OnDisk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyp
 
 def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compared:
     """Read every graph in a random order, one by one; theirs is a dataset on disk."""
-    schema = {
-        name: {
-            "dtype": value.dtype,
-            "size": (2, -1) if name == "edge_index" else (-1, *value.shape[1:]),
-        }
-        for name, value in dataset[0].items()
-    }
+    schema = {}
+    for name, value in dataset[0].items():
+        size = (2, -1) if name == "edge_index" else (-1, *value.shape[1:])
+        schema[name] = {"dtype": value.dtype, "size": size}
     stored = _OnDisk(str(folder / "sqlite"), backend="sqlite", schema=schema)
     stored.extend(list(dataset), batch_size=32)
     order = np.random.Generator(np.random.PCG64(1)).permutation(len(dataset)).tolist()
@@ -104,34 +103,54 @@ def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compar
         for index in order:
             source[index]
 
-    sides = partial(read, dataset), partial(read, stored)
-    found = compared("one graph at random", *sides, len(order), repeats)
+    ours = partial(read, dataset)
+    theirs = partial(read, stored)
+    row = compared("one graph at random", ours, theirs, len(order), repeats)
     stored.close()
-    return found
+    return row
 
 
 def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: int) -> Compared:
     """Read all batches; theirs is a loader of a dataset in memory, the faster of 0 and 2 workers."""
-    found = []
+    rows = []
     for workers in (0, 2):
         options = {"num_workers": workers, "persistent_workers": workers > 0}
         other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
-        ours, theirs = (lambda side=side: deque(side, 0) for side in (loader, other))
-        found.append(compared(what, ours, theirs, len(loader), repeats))
-    return min(found, key=lambda side: side.theirs)
+        ours: Callable[[], object] = partial(deque, loader, 0)
+        theirs: Callable[[], object] = partial(deque, other, 0)
+        rows.append(compared(what, ours, theirs, len(loader), repeats))
+    return min(rows, key=lambda row: row.theirs)
 
 
 def compared(
-    what: str, ours: Callable[[], object], theirs: Callable[[], object], items: int, repeats: int
+    what: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    items: int,
+    repeats: int,
 ) -> Compared:
     """Time both in turn (A B A B …), after two runs each that do not count."""
-    found: list[list[float]] = [[], []]
-    for _ in range(repeats + 2):
-        for side, run in zip(found, (ours, theirs), strict=True):
-            begun = time.perf_counter()
-            run()
-            side.append((time.perf_counter() - begun) / items)
-    own, other = (side[2:] for side in found)
-    ratios = [y / x for x, y in zip(own, other, strict=True)]
-    middle = statistics.median
-    return Compared(what, middle(own), middle(other), middle(ratios), min(ratios), max(ratios))
+
+    def seconds(run: Callable[[], object]) -> float:
+        begun = time.perf_counter()
+        run()
+        return (time.perf_counter() - begun) / items
+
+    our_seconds = []
+    their_seconds = []
+    for number in range(repeats + 2):
+        our_time = seconds(ours)
+        their_time = seconds(theirs)
+        if number >= 2:
+            our_seconds.append(our_time)
+            their_seconds.append(their_time)
+
+    ratios = [other / our for our, other in zip(our_seconds, their_seconds, strict=True)]
+    return Compared(
+        what,
+        statistics.median(our_seconds),
+        statistics.median(their_seconds),
+        statistics.median(ratios),
+        min(ratios),
+        max(ratios),
+    )

@@ -21,12 +21,8 @@ class NotFinite(UsageError):
     """Queries or keys hold NaN or infinity."""
 
 
-FLOATS = (
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-)  #: dtypes of queries, keys and values
+#: Dtypes of queries, keys and values.
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +87,17 @@ class SearchProblem:
         shape = (*self.queries.shape[:2], self.k)
         whole = torch.int32 if narrow else torch.int64
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
-            kinds = np.dtype(f"f{self.dtype.itemsize}"), np.dtype(f"i{whole.itemsize}")
-            scores, indices = (torch.from_numpy(memory.empty(shape, kind)) for kind in kinds)
+            real_kind = np.dtype(f"f{self.dtype.itemsize}")
+            whole_kind = np.dtype(f"i{whole.itemsize}")
+            scores = torch.from_numpy(memory.empty(shape, real_kind))
+            indices = torch.from_numpy(memory.empty(shape, whole_kind))
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
             indices = torch.empty(shape, dtype=whole, device=self.device)
         sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
         if self.starts is not None or sizes.min(initial=self.k) < self.k:
-            scores.fill_(-torch.inf), indices.fill_(-1)
+            scores.fill_(-torch.inf)
+            indices.fill_(-1)
         return scores, indices
 
 
@@ -127,11 +126,15 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     """
     queries = check_rows("queries", queries)
     keys = check_rows("keys", keys)
-    kinds = [(each.dtype, each.device, each.shape[0], each.shape[2]) for each in (queries, keys)]
-    if kinds[0] != kinds[1]:
-        found = " and ".join(map(_kind, (queries, keys)))
-        raise UsageError(f"queries and keys differ in dtype, device, heads or row length: {found}")
+    same_type = queries.dtype == keys.dtype and queries.device == keys.device
+    same_shape = queries.shape[0] == keys.shape[0] and queries.shape[2] == keys.shape[2]
+    if not same_type or not same_shape:
+        raise UsageError(
+            "queries and keys differ in dtype, device, heads or row length:"
+            f" {_kind(queries)} and {_kind(keys)}"
+        )
     check_k(k)
+
     rows = queries.shape[1]
     key_rows = keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
@@ -145,14 +148,18 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     shared = key_ptr is query_ptr and rows == key_rows
     key_starts = starts if shared else check_ptr("key_ptr", key_ptr, key_rows)
     if len(starts) != len(key_starts):
-        found = f"they have length {len(starts)} and length {len(key_starts)}"
-        raise UsageError(f"query_ptr and key_ptr split into different numbers of graphs: {found}")
+        raise UsageError(
+            "query_ptr and key_ptr split into different numbers of graphs:"
+            f" they have length {len(starts)} and length {len(key_starts)}"
+        )
+
     if queries.device.type != "cuda":  # there the host would wait: see ``topk.ranked``
         check_finite(queries, keys)
     if hint is not None:
         hint = _check_hint(hint, queries)
     dtype = torch.promote_types(queries.dtype, torch.float32)
-    queries, keys = (each.detach().to(dtype).contiguous() for each in (queries, keys))
+    queries = queries.detach().to(dtype).contiguous()
+    keys = keys.detach().to(dtype).contiguous()
     return SearchProblem(queries, keys, k, starts, key_starts, hint, unread, keep, narrow)
 
 
@@ -162,15 +169,16 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
         return (0, rows)
     starts = _as_array(name, ptr)
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
-        found = f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries"
+        ends = f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries"
         raise UsageError(
-            f"{name} does not cover the rows: {found}, not first entry 0, last entry {rows}"
+            f"{name} does not cover the rows: {ends}, not first entry 0, last entry {rows}"
         )
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if len(falls):
-        at = int(falls[0])
+        graph = int(falls[0])
         raise UsageError(
-            f"{name} falls: {name}[{at}] = {starts[at]}, {name}[{at + 1}] = {starts[at + 1]}"
+            f"{name} falls: {name}[{graph}] = {starts[graph]},"
+            f" {name}[{graph + 1}] = {starts[graph + 1]}"
         )
     return tuple(starts.tolist())
 
@@ -198,23 +206,26 @@ def strided(
     :class:`UsageError`.
     """
     if not isinstance(value, Tensor):
-        found = type(value).__name__
-    elif value.is_nested or value.is_quantized or value.layout != torch.strided:
-        found = (
-            "a nested tensor" if value.is_nested else f"{value.dtype} in the layout {value.layout}"
-        )
+        kind = type(value).__name__
+    elif value.is_nested:
+        kind = "a nested tensor"
+    elif value.is_quantized or value.layout != torch.strided:
+        kind = f"{value.dtype} in the layout {value.layout}"
     elif value.device.type == "meta" and not meta:
-        found = "a tensor on the device meta, which has no values"
+        kind = "a tensor on the device meta, which has no values"
+    elif torch.compiler.is_compiling():
+        return value
     else:
-        return value if torch.compiler.is_compiling() else value.resolve_conj().resolve_neg()
-    raise UsageError(f"{name} is not a dense tensor, {expected}, but {found}")
+        return value.resolve_conj().resolve_neg()
+    raise UsageError(f"{name} is not a dense tensor, {expected}, but {kind}")
 
 
 def _as_array(name: str, ptr: Tensor | Sequence[int]) -> NDArray[Any]:
     expected = "a one-dimensional integer tensor, or a list, of G + 1 row numbers"
     if isinstance(ptr, Tensor):
         ptr = strided(name, ptr, expected).detach().cpu()
-        ptr = ptr.float() if ptr.is_floating_point() else ptr  # NumPy has no bfloat16
+        if ptr.is_floating_point():
+            ptr = ptr.float()  # NumPy has no bfloat16
     try:
         starts = np.asarray(ptr)
     except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
@@ -225,7 +236,8 @@ def _as_array(name: str, ptr: Tensor | Sequence[int]) -> NDArray[Any]:
 
 
 def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
-    (heads, rows, _), device = queries.shape, queries.device
+    heads, rows, _ = queries.shape
+    device = queries.device
     expected = f"(heads, rows, h) = ({heads}, {rows}, h) int64 row numbers on {device}"
     hint = strided("hint", hint, expected)
     fits = hint.ndim == 3 and hint.shape[:2] == (heads, rows)
@@ -270,15 +282,19 @@ def check_heads(dim: int, heads: int) -> None:
 
 def check_finite(queries: Tensor, keys: Tensor) -> None:
     """Refuse NaN and infinity; waits for the device."""
-    for name, rows in (("queries", queries), *([] if keys is queries else [("keys", keys)])):
+    operands = {"queries": queries}
+    if keys is not queries:
+        operands["keys"] = keys
+    for name, rows in operands.items():
         # One pass: NaN and infinity stay in a sum. (A sum that overflows says nothing.)
-        if math.isfinite(rows.detach().sum(dtype=torch.promote_types(rows.dtype, torch.float32))):
+        precise = torch.promote_types(rows.dtype, torch.float32)
+        if math.isfinite(rows.detach().sum(dtype=precise)):
             continue
         wrong = (~torch.isfinite(rows)).nonzero()
         if len(wrong):
-            place = wrong[0].tolist()
+            position = wrong[0].tolist()
             raise NotFinite(
-                f"{name} are not all finite and cannot be ranked: {float(rows[*place])} at {place} and"
+                f"{name} are not all finite and cannot be ranked: {float(rows[*position])} at {position} and"
                 f" {len(wrong) - 1} more",
                 next="look for a diverged training step (lower the learning rate, clip gradients) or damaged"
                 " input",

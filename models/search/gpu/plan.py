@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +13,8 @@ from torch import Tensor
 
 from kmip_data.models.search.problem import SearchProblem
 
-MOST_DIM, MOST_K = 256, 120  #: what the kernels take
+MOST_DIM = 256  #: longest row that the kernels take
+MOST_K = 120  #: largest k that they take
 Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads of a block
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
@@ -70,9 +70,8 @@ class Plan:
     tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
     #: (2, G) int64 on the device: where queries and keys of each graph begin; None where a search says it
     starts: Tensor | None
-    members: NDArray[
-        np.int64
-    ]  #: of ``struct Search``; of scratch arrays their first byte in that memory
+    #: members of ``struct Search``; of scratch arrays their first byte in that memory
+    members: NDArray[np.int64]
     scratch_bytes: int
     laid_out: bool = False  #: True once the tables hold for all searches to come
 
@@ -98,6 +97,7 @@ def plan_for(
     as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph more, without rows,
     has what is left over.
     """
+    # 1. Sizes, and whether an order of keys and queries pays.
     heads, queries, keys, dim = shape
     edges = np.array([(*ptrs[0], queries), (*ptrs[1], keys)])
     query_counts, key_counts = np.diff(edges)
@@ -105,67 +105,99 @@ def plan_for(
     most_keys = int(key_counts.max())
     rows = heads * queries
     buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
-    ordered = most_keys >= _ORDERED_KEYS or (most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS)
-    ordered = ordered and buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
-    # Places for candidates: a quarter of them, less 8, hold the results.
-    size = 128 if k <= 24 else 256 if k <= 56 else 512
-    program = Program(
-        dim, size, 1 if k <= 24 else 8, *_tiles(dim, rows, most_keys, ordered=ordered)
-    )
+    half_pays = most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS
+    few_buckets = buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
+    ordered = few_buckets and (most_keys >= _ORDERED_KEYS or half_pays)
 
-    sample_size = 16 * (min(program.tiles, 2) if program.split > 1 else program.tiles)
+    # 2. The program: of the slots for candidates a quarter, less 8, hold the results.
+    if k <= 24:
+        slots = 128
+    elif k <= 56:
+        slots = 256
+    else:
+        slots = 512
+    split = 1 if k <= 24 else 8
+    tiles_a_warp, staged = _tiles(dim, rows, most_keys, ordered=ordered)
+    program = Program(dim, slots, split, tiles_a_warp, staged)
+
+    # 3. Numbers of tiles and batches, and of blocks that stay on the device's processors.
+    sample_tiles_a_warp = min(program.tiles, 2) if program.split > 1 else program.tiles
+    sample_size = 16 * sample_tiles_a_warp
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
     unit = _CHUNK if ordered else _BATCH  # keys that a graph is padded to
 
     def parts(counts: NDArray[np.int64], size: int) -> int:
         """Number of tiles or units: each graph may end in one that is not full."""
-        return _up(int(counts.sum()), size) + graphs if unread else int((-(-counts // size)).sum())
+        if unread:
+            return _up(int(counts.sum()), size) + graphs
+        return int((-(-counts // size)).sum())
 
-    tiles, sample_tiles = (parts(query_counts, size) for size in (tile_size, sample_size))
+    tiles = parts(query_counts, tile_size)
+    sample_tiles = parts(query_counts, sample_size)
     batches = parts(key_counts, unit) * (unit // _BATCH)
     groups = tiles if program.staged else _up(tiles, _WARPS)
     words = 2 * _up(dim, 8)
-    blocks = min(groups * heads, processors * (2 if words > 8 else 4))
+    blocks_a_processor = 2 if words > 8 else 4
+    blocks = min(groups * heads, processors * blocks_a_processor)
     numbers = {
-        "heads": heads, "graph_count": graphs, "query_count": queries, "key_count": keys, "batches": batches,
-        "sample_tile_count": sample_tiles, "tile_count": tiles, "hinted": hinted, "k": k,
-        "sample": _sample(dim, k, most_keys, hinted, ordered=ordered) // _BATCH, "ordered": int(ordered),
+        "heads": heads,
+        "graph_count": graphs,
+        "query_count": queries,
+        "key_count": keys,
+        "batches": batches,
+        "sample_tile_count": sample_tiles,
+        "tile_count": tiles,
+        "hinted": hinted,
+        "k": k,
+        "sample": _sample(dim, k, most_keys, hinted, ordered=ordered) // _BATCH,
+        "ordered": int(ordered),
         "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
-    }  # fmt: skip
-    of_tables = {"graphs": 5 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
-    tables, table_bytes = _placed(of_tables)
-    there = torch.empty(table_bytes, dtype=torch.uint8, device=device)
+    }
+
+    # 4. Memory: tables of the plan, and offsets into the scratch memory that each search allocates.
+    sizes = {"graphs": 5 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
+    offsets, table_bytes = _placed(sizes)
+    tables = torch.empty(table_bytes, dtype=torch.uint8, device=device)
     scratch, scratch_bytes = _placed(_scratch(program, numbers, blocks))
-    places = {name: there.data_ptr() + place for name, place in tables.items()} | scratch | numbers
-    members = np.array([places.get(name, 0) for name in (*POINTERS, *NUMBERS)])
-    starts = None if unread else _on(device, edges)
-    return Plan(program, _launches(program, numbers, blocks), there, starts, members, scratch_bytes)
+    values = scratch | numbers
+    for name, offset in offsets.items():
+        values[name] = tables.data_ptr() + offset
+    members = np.array([values.get(name, 0) for name in (*POINTERS, *NUMBERS)])
+    return Plan(
+        program,
+        _launches(program, numbers, blocks),
+        tables,
+        starts=None if unread else _on(device, edges),
+        members=members,
+        scratch_bytes=scratch_bytes,
+    )
 
 
 def plan_of(problem: SearchProblem, processors: int) -> Plan:
     """Return the plan of a problem on a device."""
-    hinted = (
-        0 if problem.hint is None or problem.hint.shape[2] < problem.k else problem.hint.shape[2]
-    )
-    shape = (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim)
-    ptrs = (problem.query_ptr, problem.key_ptr)
-    stream = (
-        torch.cuda.current_stream(problem.device).cuda_stream
-        if problem.device.type == "cuda"
-        else 0
-    )
-    unread = problem.starts is not None
+    hinted = 0
+    if problem.hint is not None and problem.hint.shape[2] >= problem.k:
+        hinted = problem.hint.shape[2]
+    stream = 0
+    if problem.device.type == "cuda":
+        stream = torch.cuda.current_stream(problem.device).cuda_stream
     return plan_for(
-        shape, problem.k, hinted, ptrs, problem.device, processors, stream, unread=unread
+        (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim),
+        problem.k,
+        hinted,
+        (problem.query_ptr, problem.key_ptr),
+        problem.device,
+        processors,
+        stream,
+        unread=problem.starts is not None,
     )
 
 
 def _on(device: torch.device, numbers: NDArray[np.int64]) -> Tensor:
     if device.type != "cuda":
         return torch.from_numpy(numbers)
-    if (
-        torch.cuda.is_current_stream_capturing()
-    ):  # it would be remembered, and nothing is copied yet
+    # The plan would be cached, although a recorded copy has not been made yet.
+    if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a search of these sizes has no plan yet")
     # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been made.
     return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
@@ -176,66 +208,90 @@ def _up(count: int, size: int) -> int:
 
 
 def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, int]:
-    """Tiles of 16 queries that a warp takes, and whether warps share keys (``TILES`` and ``STAGED``)."""
+    """Return the tiles of 16 queries of a warp, and 1 if warps share keys (``TILES`` and ``STAGED``)."""
     # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the GPU.
     lone = most_keys >= 50_000 and rows < 200_000
     if ordered and rows >= _MANY_ROWS and not lone and dim <= 24:
         return 4, 1
-    tiles = 1 if rows < _SOME_ROWS else 4 if rows >= _MANY_ROWS and not ordered else 2
-    return min(tiles, max(1, 16 // _up(dim, 8))), 0  # what registers hold
+    if rows < _SOME_ROWS:
+        tiles = 1
+    elif rows >= _MANY_ROWS and not ordered:
+        tiles = 4
+    else:
+        tiles = 2
+    most = max(1, 16 // _up(dim, 8))  # that registers hold
+    return min(tiles, most), 0
 
 
 def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> int:
-    """Keys that first thresholds come from."""
+    """Return the number of keys that first thresholds come from."""
     if not ordered:
-        few = max(4096, most_keys // 2)
+        count = max(4096, most_keys // 2)
     else:
-        most = 32_768 if dim > 16 else 16_384
-        steps = ((_ORDERED_KEYS, 1024), (50_000, 4096), (300_000, 8192), (math.inf, most))
-        few = next(size for below, size in steps if most_keys < below)
-        few = few if k <= 24 else max(4 * few, 32_768)
-    return few // 4 if hinted else few
+        if most_keys < _ORDERED_KEYS:
+            count = 1024
+        elif most_keys < 50_000:
+            count = 4096
+        elif most_keys < 300_000:
+            count = 8192
+        else:
+            count = 32_768 if dim > 16 else 16_384
+        if k > 24:
+            count = max(4 * count, 32_768)
+    return count // 4 if hinted else count
 
 
 def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Where arrays of so many 4-byte numbers begin behind each other, and where the last ends; in bytes."""
-    places = {}
+    """Return the offsets of arrays of so many 4-byte numbers in one memory, and its size; in bytes."""
+    offsets = {}
     end = 0
     for name, count in sizes.items():
-        places[name] = end
+        offsets[name] = end
         end += _up(4 * count, _ALIGNED) * _ALIGNED
-    return places, end
+    return offsets, end
 
 
 def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str, int]:
-    """Numbers of 4 bytes in each array of the scratch memory."""
+    """Return the number of 4-byte numbers in each array of the scratch memory."""
     heads = numbers["heads"]
-    segments = numbers["heads"] * numbers["graph_count"]
-    queries, keys, batches = (
-        heads * numbers[name] for name in ("query_count", "key_count", "batches")
-    )
+    segments = heads * numbers["graph_count"]
+    queries = heads * numbers["query_count"]
+    keys = heads * numbers["key_count"]
+    batches = heads * numbers["batches"]
     sizes = {
-        "centre": segments * program.dim, "longest": segments, "first_prefix": segments, "norm": keys,
-        "packed": batches * 64 * _up(program.dim, 8), "packed_rows": batches * _BATCH, "threshold": queries,
-        "list": blocks * _WARPS * 16 * program.tiles * program.list, "ticket": 1,
-    }  # fmt: skip
+        "centre": segments * program.dim,
+        "longest": segments,
+        "first_prefix": segments,
+        "norm": keys,
+        "packed": batches * 64 * _up(program.dim, 8),
+        "packed_rows": batches * _BATCH,
+        "threshold": queries,
+        "list": blocks * _WARPS * 16 * program.tiles * program.list,
+        "ticket": 1,
+    }
     if numbers["ordered"]:
         sizes |= {
-            "key_counts": segments * _KEY_BUCKETS, "key_order": keys, "edge": _up(batches * _BATCH, _CHUNK),
-            "need": queries, "query_counts": segments * _QUERY_BUCKETS, "query_order": queries,
-        }  # fmt: skip
+            "key_counts": segments * _KEY_BUCKETS,
+            "key_order": keys,
+            "edge": _up(batches * _BATCH, _CHUNK),
+            "need": queries,
+            "query_counts": segments * _QUERY_BUCKETS,
+            "query_order": queries,
+        }
     return sizes
 
 
 def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[Launch, ...]:
-    heads, graphs, queries, keys, ordered = (
-        numbers[name] for name in ("heads", "graph_count", "query_count", "key_count", "ordered")
-    )
-    split = program.split
-    tiles = numbers["sample_tile_count"]
-    sample = (
-        (tiles, split) if split > 1 else (_up(tiles, _WARPS), _WARPS)
-    )  # blocks, and warps of each
+    heads = numbers["heads"]
+    graphs = numbers["graph_count"]
+    queries = numbers["query_count"]
+    keys = numbers["key_count"]
+    ordered = numbers["ordered"]
+    sample_blocks = _up(numbers["sample_tile_count"], _WARPS)
+    sample_warps = _WARPS
+    if program.split > 1:  # a block a tile, whose warps divide the sample
+        sample_blocks = numbers["sample_tile_count"]
+        sample_warps = program.split
     launches = (
         (True, "lay_out", _up(graphs, 8), 1, 256),
         (numbers["hinted"], "hints", _up(queries, 8), heads, 256),
@@ -244,7 +300,7 @@ def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[L
         (ordered, "scan_keys", graphs, heads, 1024),
         (ordered, "place_keys", _up(keys, _ROWS_A_BLOCK), heads, 256),
         (True, "pack", _up(numbers["batches"], 8), heads, 256),
-        (True, "thresholds", sample[0], heads, 32 * sample[1]),
+        (True, "thresholds", sample_blocks, heads, 32 * sample_warps),
         (ordered, "count_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
         (ordered, "scan_queries", graphs, heads, 1024),
         (ordered, "place_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
