@@ -63,7 +63,7 @@ def _head(card: Card) -> str:
         None: "",
     }
     size = ", ".join(f"{card.counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
-    shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
+    shards = "1 shard" if len(card.shards) == 1 else f"{len(card.shards)} shards"
     extent = f"{size} in {shards}{extents[card.complete]}."
     key = f"Dataset {_code(card.dataset)}, build key {_code(card.key)}."
     notes = "\n".join(f"- {_text(note)}" for note in card.notes)
@@ -86,7 +86,8 @@ def _line(value: object) -> str:
 
 def code_block(kind: str, text: str) -> str:
     """Return text as a code block, with a fence that does not occur in it."""
-    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return f"{fence}{kind}\n{without_controls(text)}\n{fence}"
 
 
@@ -99,12 +100,18 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _columns(schema: Schema) -> str:
     rows: list[tuple[str, str, str, str]] = []
     for column in schema.columns:
-        kind = column.stored + (f" {list(column.shape)}" if column.shape else "")
+        kind = column.stored
+        if column.shape:
+            kind += f" {list(column.shape)}"
         if column.presented != column.stored:
             kind += f", presented as {column.presented}"
-        meaning = column.doc + (f" [{column.unit}]" if column.unit else "")
+
+        meaning = column.doc
+        if column.unit:
+            meaning += f" [{column.unit}]"
         if column.fields:
-            meaning += ": " * bool(meaning) + ", ".join(column.fields)
+            fields = ", ".join(column.fields)
+            meaning = f"{meaning}: {fields}" if meaning else fields
         rows.append((_code(column.key), _code(column.attribute), kind, _text(meaning)))
     for view in schema.views:
         text = f"columns {view.start} to {view.stop - 1}"
@@ -124,18 +131,23 @@ def _splits(card: Card) -> str:
     parts = []
     for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
         split = card.splits[name]
-        default = " (default)" if name == card.default_split else ""
-        note = f"\n\n{_text(split.note)}" if split.note else ""
-        given = {key: value for key, value in split.parameters.items() if value is not None}
-        parameters = ", ".join(f"{key} = {value}" for key, value in sorted(given.items()))
+        parameters = []
+        for key, value in sorted(split.parameters.items()):
+            if value is not None:
+                parameters.append(f"{key} = {value}")
+        head = f"**{_text(name)}**"
+        if name == card.default_split:
+            head += " (default)"
+        head += f": {_text(', '.join(parameters) or split.rule)}"
+        if split.note:
+            head += f"\n\n{_text(split.note)}"
+
         rows = []
         for part, entry in split.in_order():
             counts = (f"{count:,}" for count in (entry.graphs, entry.nodes, entry.edges))
             rows.append((_text(part), *counts, _code(f"{entry.digest[:16]}…")))
         table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)
-        parts.append(
-            f"**{_text(name)}**{default}: {_text(parameters or split.rule)}{note}\n\n{table}"
-        )
+        parts.append(f"{head}\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -144,63 +156,73 @@ def _classes(card: Card) -> str:
     total = counts.get("total", [])
     if not total:
         return ""
-    names = (
-        card.class_names
-        if len(card.class_names) == len(total)
-        else list(map(str, range(len(total))))
-    )
+    names = card.class_names
+    if len(names) != len(total):
+        names = list(map(str, range(len(total))))
     parts = counts.get("splits", {}).get(card.default_split, {})
     order = in_order(parts)
-    every = sum(total) or 1
+    labels = sum(total) or 1
     rows = []
     for i, name in enumerate(names):
+        share = f"{total[i] / labels:.2%}"
         counts_by_part = (f"{parts[part][i]:,}" for part in order)
-        rows.append(
-            (str(i), _text(name), f"{total[i]:,}", f"{total[i] / every:.2%}", *counts_by_part)
-        )
+        rows.append((str(i), _text(name), f"{total[i]:,}", share, *counts_by_part))
     return _table(("", "class", "all", "share", *map(_text, order)), rows)
 
 
 def _statistics(statistics: Mapping[str, Any]) -> str:
     blocks = []
     for key, title in SPREADS.items():
-        if found := statistics.get(key):
-            text = f"{title.capitalize()}: {found['min']:,} to {found['max']:,}, mean {found['mean']:,.2f}"
-            bars = _bars(found["histogram"]) if found["min"] != found["max"] else ""
-            blocks.append(f"{text}\n\n{code_block('text', bars)}" if bars else text)
+        spread = statistics.get(key)
+        if not spread:
+            continue
+        low = spread["min"]
+        high = spread["max"]
+        blocks.append(f"{title.capitalize()}: {low:,} to {high:,}, mean {spread['mean']:,.2f}")
+        if low != high:
+            bars = _bars(spread["histogram"])
+            blocks.append(code_block("text", bars))
     return "\n\n".join(blocks)
 
 
 def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
     bins = list(zip(histogram["low"], histogram["high"], histogram["count"], strict=True))
     step = -(-len(bins) // _ROWS)
-    groups = (bins[i : i + step] for i in range(0, len(bins), step))
-    merged = [(group[0][0], group[-1][1], sum(count for _, _, count in group)) for group in groups]
-    largest = max(count for _, _, count in merged)
-    labels = [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high, _ in merged]
+    labels = []
+    counts = []
+    for start in range(0, len(bins), step):
+        merged = bins[start : start + step]
+        low = merged[0][0]
+        high = merged[-1][1]
+        labels.append(f"{low:,}" if low == high else f"{low:,}–{high:,}")
+        counts.append(sum(count for _, _, count in merged))
+
+    largest = max(counts)
     width = max(map(len, labels))
-    return "\n".join(
-        f"{label:>{width}}  {'█' * max(1, round(_BAR * count / largest)):<{_BAR}}  {count:,}"
-        for label, (_, _, count) in zip(labels, merged, strict=True)
-    )
+    rows = []
+    for label, count in zip(labels, counts, strict=True):
+        bar = "█" * max(1, round(_BAR * count / largest))
+        rows.append(f"{label:>{width}}  {bar:<{_BAR}}  {count:,}")
+    return "\n".join(rows)
 
 
 def _origin(card: Card) -> str:
     values = [(_text(key), _code(value)) for key, value in sorted(card.parameters.items())]
-    files = [
-        (_text(r.name), _text(r.origin), f"{r.bytes:,}", _code(r.sha256)) for r in card.receipts
-    ]
-    tables = [_table(("parameter", "value"), values)]
+    blocks = [_table(("parameter", "value"), values)]
+
+    files = []
+    for receipt in card.receipts:
+        origin = _text(receipt.origin)
+        files.append((_text(receipt.name), origin, f"{receipt.bytes:,}", _code(receipt.sha256)))
     if files:
-        tables.append(_table(("source", "from", "bytes", "SHA-256"), files))
-    versions = _text(
-        ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+        blocks.append(_table(("source", "from", "bytes", "SHA-256"), files))
+
+    libraries = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+    blocks.append(
+        f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}; "
+        f"{_text(libraries)}. Content of the raw files: {_code(card.content_digest)}."
     )
-    version = (
-        f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}"
-    )
-    content = f"Content of the raw files: {_code(card.content_digest)}."
-    return "\n\n".join([*tables, f"{version}; {versions}. {content}"])
+    return "\n\n".join(blocks)
 
 
 def _reading(card: Card) -> str:

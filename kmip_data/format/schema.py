@@ -35,9 +35,8 @@ EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
 _Size = Annotated[int, Field(ge=0, le=2**31)]
 _Bound = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
-_STRICT = ConfigDict(
-    strict=True, extra="forbid", allow_inf_nan=False
-)  # a stranger may have written a schema
+# A stranger may have written a schema.
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +75,8 @@ class Column:
         """Upper bound of the values: ``high``, or the last class; ``None``: unbounded."""
         if self.num_classes is None or self.stored.startswith("float"):
             return self.high
-        return self.num_classes - 1 if self.high is None else min(self.high, self.num_classes - 1)
+        last_class = self.num_classes - 1
+        return last_class if self.high is None else min(self.high, last_class)
 
     @property
     def level(self) -> str:
@@ -131,21 +131,18 @@ class Schema:
     @property
     def links(self) -> Column | None:
         """The column of links to predict, if there is one: bit j in the row of node i is the pair (i, j)."""
-        bits = (
-            c
-            for c in self.columns
-            if c.attribute == LINKS and c.level == "node" and len(c.shape) == 1
-        )
-        return next(
-            (column for column in bits if column.stored == column.presented == "uint8"), None
-        )
+        for column in self.columns:
+            is_row_of_node = column.level == "node" and len(column.shape) == 1
+            is_bits = column.stored == column.presented == "uint8"
+            if column.attribute == LINKS and is_row_of_node and is_bits:
+                return column
+        return None
 
     @property
     def family(self) -> Literal["city"] | None:
         """Family of datasets with special pictures, counts and model inputs, if the dataset is in one."""
-        return (
-            "city" if {COORDINATES, "node/x"} <= {column.key for column in self.columns} else None
-        )
+        keys = {column.key for column in self.columns}
+        return "city" if {COORDINATES, "node/x"} <= keys else None
 
     def to_json(self) -> str:
         """Return canonical JSON, with sorted keys and no spaces: equal schemas give equal bytes."""
@@ -213,22 +210,24 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     _check(schema)
     pointer = np.dtype("<i8")
     index = np.dtype(schema.index_dtype).newbyteorder("<")
-    columns = [
-        Expected(column.key, np.dtype(column.stored).newbyteorder("<"), column.level, column.shape)
-        for column in schema.columns
-    ]
-    found = [Expected(NODE_PTR, pointer, "pointer")]
+    columns: dict[str, list[Expected]] = {"graph": [], "node": [], "edge": []}
+    for column in schema.columns:
+        dtype = np.dtype(column.stored).newbyteorder("<")
+        columns[column.level].append(Expected(column.key, dtype, column.level, column.shape))
+
+    # The order in which they are written, so it decides the bytes of every shard.
+    entries = [Expected(NODE_PTR, pointer, "pointer")]
     if schema.edges == "index":
-        found.append(Expected(EDGE_PTR, pointer, "pointer"))
-    found.append(Expected(KEY, np.dtype(f"S{schema.key_length}"), "graph"))
-    found += [entry for entry in columns if entry.per == "graph"]
-    found += [entry for entry in columns if entry.per == "node"]
+        entries.append(Expected(EDGE_PTR, pointer, "pointer"))
+    entries.append(Expected(KEY, np.dtype(f"S{schema.key_length}"), "graph"))
+    entries += columns["graph"]
+    entries += columns["node"]
     if schema.edges == "neighbor":
-        found.append(Expected(NEIGHBOR, index, "node", (schema.k or 0,)))
+        entries.append(Expected(NEIGHBOR, index, "node", (schema.k or 0,)))
     if schema.edges == "index":
-        found.append(Expected(EDGE_INDEX, index, "edge", (2,)))
-    found += [entry for entry in columns if entry.per == "edge"]
-    return schema, {entry.key: entry for entry in found}
+        entries.append(Expected(EDGE_INDEX, index, "edge", (2,)))
+    entries += columns["edge"]
+    return schema, {entry.key: entry for entry in entries}
 
 
 def member_file(file: str, number: int) -> str:
@@ -254,26 +253,25 @@ def _check(schema: Schema) -> None:
         "k, the number of neighbours, is missing",
     )
     for column in schema.columns:
-        what = f"column {column.key!r}"
-        _require(column.key not in RESERVED, f"{what} has a name that the format uses itself")
+        subject = f"column {column.key!r}"
+        attribute = column.attribute
+        _require(column.key not in RESERVED, f"{subject} has a name that the format uses itself")
+        _require(attribute.isidentifier(), f"attribute {attribute!r} is not an identifier")
         _require(
-            column.attribute.isidentifier(), f"attribute {column.attribute!r} is not an identifier"
+            column.stored in STORED_DTYPES, f"{subject} has the stored dtype {column.stored!r}"
         )
-        _require(column.stored in STORED_DTYPES, f"{what} has the stored dtype {column.stored!r}")
         presented = column.presented in {*STORED_DTYPES, "bool"}
-        _require(presented, f"{what} has the presented dtype {column.presented!r}")
+        _require(presented, f"{subject} has the presented dtype {column.presented!r}")
         row_bytes = np.dtype(column.stored).itemsize * math.prod(column.shape)
         _require(
-            row_bytes <= 2**31, f"{what} has the shape {column.shape}: rows of more than 2 GiB"
+            row_bytes <= 2**31, f"{subject} has the shape {column.shape}: rows of more than 2 GiB"
         )
-        _require(
-            schema.edges != "none" or column.level != "edge",
-            f"{what} needs edges, and none are stored",
-        )
+        has_edges = schema.edges != "none" or column.level != "edge"
+        _require(has_edges, f"{subject} needs edges, and none are stored")
+
     keys = [column.key for column in schema.columns]
-    attributes = [column.attribute for column in schema.columns] + [
-        view.attribute for view in schema.views
-    ]
+    attributes = [column.attribute for column in schema.columns]
+    attributes += [view.attribute for view in schema.views]
     for names in (keys, attributes):
         _require(len(set(names)) == len(names), f"one name stands twice in {names}")
     widths = {column.key: column.shape[0] for column in schema.columns if column.shape}

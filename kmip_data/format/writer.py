@@ -117,21 +117,18 @@ class ComputedRows:
 
 MAX_SHARD_BYTES: Final = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
-_OPEN: Final = (
-    20  #: byte of the superblock where four say that a file is open; an image has zeros there
-)
-STREAMED_BYTES: Final = (
-    2**28
-)  #: an uncompressed shard above this is written in pieces, not made in memory
+#: Offset of the four bytes of the superblock that say that a file is open; an image has zeros there.
+_OPEN: Final = 20
+#: Size above which an uncompressed shard is written in pieces, not made in memory.
+STREAMED_BYTES: Final = 2**28
 PIECE_BYTES: Final = 2**22  #: of a shard that is written in pieces
 #: A shard whose data exceed this is cut into files of this size, to be sent and verified one by one. Servers
 #: and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that members map in a row.
 MEMBER_BYTES: Final = 2**32
 COUNTED: Final = ("graphs", "nodes", "edges")  #: facts of a shard
 
-Compression = (
-    Literal["gzip", "zstd"] | None
-)  #: of node and edge data; None: contiguous, to be mapped
+#: Compression of node and edge data; None: contiguous, to be mapped.
+Compression = Literal["gzip", "zstd"] | None
 
 
 def write_shard(
@@ -161,6 +158,8 @@ def write_shard(
     parts = Parts.of(records, schema, dataset, build_key, compression)
     size = int(np.dot(names.bytes_per(schema), parts.totals))
     stream = _pieces(parts)
+
+    # 1. Made in memory where it fits, or where only HDF5 can compress it.
     if parts.compression is not None or size <= STREAMED_BYTES:
         data = encode(parts)
         size = len(data)
@@ -168,19 +167,23 @@ def write_shard(
         if size <= MEMBER_BYTES:
             write_file(path, data, root=root)
             return parts.facts(hashlib.sha256(data).hexdigest(), size)
+
+    # 2. One file, written in pieces.
     if size <= MEMBER_BYTES:
         file = _write_pieces(path, stream, root)
         return parts.facts(file["sha256"], file["bytes"])
-    whole = hashlib.sha256()
+
+    # 3. Several files, with their digests and that of all bytes.
+    total = hashlib.sha256()
     members = []
-    for number, pieces in groupby(_cut(stream), itemgetter(0)):
+    for number, numbered in groupby(_cut(stream), itemgetter(0)):
         member = path.with_name(names.member_file(path.name, number))
-        members.append(_write_pieces(member, (piece for _, piece in pieces), root, whole))
-    remove_file(
-        path, root=root
-    )  # of a build from before shards were cut: readers would open it instead
+        pieces = map(itemgetter(1), numbered)
+        members.append(_write_pieces(member, pieces, root, total))
+    # A file from before shards were cut: readers would open it instead.
+    remove_file(path, root=root)
     size = sum(member["bytes"] for member in members)
-    return {**parts.facts(whole.hexdigest(), size), "members": members}
+    return {**parts.facts(total.hexdigest(), size), "members": members}
 
 
 def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
@@ -232,7 +235,8 @@ def _lay_out(file: h5py.File, parts: Parts, *, left_out: dict[int, Expected] | N
     for entry in parts.layout.values():
         shape = entry.shape(*parts.totals)
         if left_out is None or entry.per not in {"node", "edge"} or 0 in shape:
-            _put(file, entry, _assemble(entry, parts), parts.compression)
+            array = _assemble(entry, parts)
+            _put(file, entry, array, parts.compression)
             continue
         dataset = file.create_dataset(entry.key, shape, entry.dtype, track_times=False)
         dataset[(0,) * len(shape)] = 0  # a contiguous dataset is allocated at its first write
@@ -259,19 +263,22 @@ def _pieces(parts: Parts) -> Iterator[bytes]:
         for offset, entry in sorted(left_out.items(), key=itemgetter(0)):
             yield sparse.read(offset - done)
             yield from _data(entry, parts)
-            done = sparse.seek(offset + entry.row_bytes * entry.shape(*parts.totals)[entry.axis])
+            rows = entry.shape(*parts.totals)[entry.axis]
+            done = sparse.seek(offset + entry.row_bytes * rows)
         yield sparse.read()
 
 
 def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
     """Yield the bytes of node or edge data: rows of all records; of ``edge/index`` sources, then targets."""
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
-    for row in range(2) if entry.axis else (slice(None),):
+    for row in range(2 if entry.axis else 1):
         for record in parts.records:
             rows = parts.rows(record, entry.key)
-            rows = rows[row] if entry.axis else rows
+            if entry.axis:
+                rows = rows[row]
             for start in range(0, rows.shape[0], step):
-                yield np.ascontiguousarray(rows[start : start + step], entry.dtype).tobytes()
+                piece = rows[start : start + step]
+                yield np.ascontiguousarray(piece, entry.dtype).tobytes()
 
 
 class Parts(NamedTuple):
@@ -302,6 +309,7 @@ class Parts(NamedTuple):
         graphs = list(records)
         for record in graphs:
             _check_record(record, schema, layout)
+
         pointers = {
             "graph": np.arange(len(graphs) + 1),
             "node": _pointers([record.num_nodes for record in graphs]),
@@ -341,9 +349,8 @@ def _assemble(entry: Expected, parts: Parts) -> Array:
     if entry.key == names.KEY:
         joined[:] = [record.key.encode("ascii") for record in parts.records]
         return joined
-    for record, (start, stop) in zip(
-        parts.records, pairwise(parts.pointers[entry.per]), strict=True
-    ):
+    bounds = pairwise(parts.pointers[entry.per])
+    for record, (start, stop) in zip(parts.records, bounds, strict=True):
         rows = joined[:, start:stop] if entry.axis else joined[start:stop]
         rows[...] = parts.rows(record, entry.key)
     return joined
@@ -369,25 +376,26 @@ def _put(file: h5py.File, entry: Expected, array: Array, compression: Compressio
 def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:
     """Raise DamagedInput, with the key of the record, unless it follows the schema."""
 
-    def require(fine: object, what: str, expected: object, found: object) -> None:
+    def require(fine: object, subject: str, expected: object, value: object) -> None:
         if not fine:
-            what = f"Record {key!r} does not follow the schema: {what} is wrong."
-            again = "report it with the key of the record; its raw file may be damaged"
-            raise DamagedInput(what, expected=str(expected), found=str(found), next=again)
+            raise DamagedInput(
+                f"Record {key!r} does not follow the schema: {subject} is wrong.",
+                expected=str(expected),
+                found=str(value),
+                next="report it with the key of the record; its raw file may be damaged",
+            )
 
+    # 1. Key and size.
     key = record.key
     nodes = record.num_nodes
-    require(
-        key and key.isascii() and key.isprintable(),
-        "its key",
-        "printable ASCII, not empty",
-        repr(key),
-    )
-    require(
-        len(key) <= schema.key_length, "its key", f"at most {schema.key_length} bytes", len(key)
-    )
+    readable = key and key.isascii() and key.isprintable()
+    require(readable, "its key", "printable ASCII, not empty", repr(key))
+    longest = schema.key_length
+    require(len(key) <= longest, "its key", f"at most {longest} bytes", len(key))
     allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
     require(0 <= nodes <= schema.max_nodes, "its number of nodes", allowed, f"{nodes:,}")
+
+    # 2. Edges, in the layout of the schema and inside the graph.
     columns = {column.key for column in schema.columns}
     require(record.columns.keys() == columns, "its columns", columns, list(record.columns))
     layouts = (
@@ -401,21 +409,24 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
         indices = np.asarray(array)
         require(indices.dtype.kind in "iu", name, "an array of integers", indices.dtype)
         wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
-        require(
-            indices.ndim == 2 and indices.shape == wanted, name, f"shape {wanted}", indices.shape
-        )
-        low, high = (indices.min(), indices.max()) if indices.size else (0, -1)
-        require(
-            low >= 0 and high < nodes, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}"
-        )
+        fits = indices.ndim == 2 and indices.shape == wanted
+        require(fits, name, f"shape {wanted}", indices.shape)
+        if indices.size:
+            low = indices.min()
+            high = indices.max()
+            inside = low >= 0 and high < nodes
+            require(inside, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
+
+    # 3. Columns, with the stored dtype and one row for each node or edge.
+    counts: dict[str, tuple[int, ...]] = {
+        "graph": (),
+        "node": (nodes,),
+        "edge": (record.num_edges,),
+    }
     for column in schema.columns:
         array = record.columns[column.key]
         dtype = getattr(array, "dtype", type(array).__name__)
-        shape = getattr(array, "shape", ())
-        count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (record.num_edges,)}[
-            column.level
-        ]
         require(dtype == layout[column.key].dtype, column.key, f"dtype {column.stored}", dtype)
-        require(
-            shape == (*count, *column.shape), column.key, f"shape {(*count, *column.shape)}", shape
-        )
+        shape = (*counts[column.level], *column.shape)
+        actual = getattr(array, "shape", ())
+        require(actual == shape, column.key, f"shape {shape}", actual)
