@@ -85,7 +85,7 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         run = find_run(f"{model}/{name}", home)
         share = read_result(run).metrics["test"]["accuracy"]
         seconds = time.monotonic() - begun
-        click.echo(f"{model}: {100 * share:.1f} % of the nodes of test, {seconds:.0f} s")
+        click.echo(f"{model}: {100 * share:.1f} % of the test nodes, {seconds:.0f} s")
         bands = by_distance(run, home=home)
         assert bands is not None, "its data have distances"
         by_model[model] = bands
@@ -115,8 +115,8 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     ]
     text = f"""\
 {table(["network", "test [%]", *(f"{band} edge{'s' * (band != '1')}" for band in SHOWN)], lines)}
-A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message passing see
-two edges far. By distance: {picture}
+A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message
+passing reach two edges. By distance: {picture}
 
 {table(["nodes", "k-MIP [s]", "full [s]", "ratio"], rows)}
 Full attention learns this task as well; use k-MIP where full attention takes too long.

@@ -166,7 +166,7 @@ def named_build(
     step = words.replace(dataset, again, 1) + otherwise
     if others:  # often meant, and building the one that was named may be a download of gigabytes
         step = f"the same command with {' or '.join(others[:3])} instead of the name; or {step}"
-    raise UsageError(what, found=f"others: {found_there}" if others else "none", next=step)
+    raise UsageError(what, found=f"other builds: {found_there}" if others else "none", next=step)
 
 
 def own_command(builds: Sequence[Build], dataset: str) -> str:

@@ -326,7 +326,7 @@ def origin(config: RunConfig) -> str:
     if config.variant in preset.ours:
         how = f", variant {config.variant}, ours and not the paper's"
     elif config.variant == preset.default and preset.default != "code":
-        how = f", variant {config.variant}, which the published figure is of"
+        how = f", variant {config.variant}, which produced the published figure"
     keys = counted(len(preset.text), "key")
     shown = f"kmip-data info {preset.dataset} --model {preset.model}"
     differs = {"code": "its text differs", "text": "its code differs"}

@@ -724,6 +724,7 @@ def test_every_case(base: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     rows, failed, planted = [], [], 0
+    width = max(map(len, CASES))
     for number, (name, make) in enumerate(CASES.items()):
         root = tmp_path / str(number)
         root.mkdir()
@@ -744,7 +745,9 @@ def test_every_case(base: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             wrong.append(f"does not say {chosen.says!r}: {text[:300]!r}")
         wrong += [f"{path.name} is there" for path in chosen.gone if os.path.lexists(path)]
         wrong += [f"{path.name} is gone" for path in chosen.there if not os.path.lexists(path)]
-        rows.append(f"{name:<75} exit {code}  {kept}/{len(before)} stay  {'; '.join(wrong)[:300]}")
+        stay = f"{kept}/{len(before)} stay" if before else "none planted"
+        row = f"{name:<{width}} exit {code}  {stay}  {'; '.join(wrong)[:300]}"
+        rows.append(row.rstrip())
         failed += [f"{name}: {'; '.join(wrong)}"] if wrong else []
     print(*rows, f"{len(rows)} cases, {planted} files, {len(failed)} fail", sep="\n")  # noqa: T201
     assert not failed, "\n".join(failed)
