@@ -168,9 +168,10 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
 
 
 def default_output(path: Path) -> Path:
-    """Return the default path of a picture; raise UsageError if its folder may not be written to."""
-    from kmip_data.files.changes import refuse_links
+    """Return the default path of a picture or page; raise UsageError if another file or a link is there."""
+    from kmip_data.files.changes import refuse_links, refuse_others
 
     refuse_links(path.parent)  # a path that the user named may be a link, this one may not
+    refuse_others(path.parent, {path.name: ()})
     check_prefix(path, "--output")
     return path

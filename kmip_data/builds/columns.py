@@ -23,6 +23,7 @@ from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import Strict, unknown_name
 
 _HDF5: Final = b"\x89HDF\r\n\x1a\n"  #: first bytes of a file
+_ROOT: Final = 2**17  #: bytes in which the attributes of the root lie, of at most 64 kB each
 
 
 class ColumnsCard(Strict):
@@ -120,7 +121,7 @@ def proven(folder: Path, card: Card | ColumnsCard, *, damaged: bool = False) -> 
     """Names of the files on a card, itself last, that are proven to be ours; none if its seal is broken.
 
     They have the size on the card: files of shards are large. With ``damaged`` also what a disk leaves of one:
-    nothing, or a file that begins like HDF5.
+    nothing, or the beginning of an HDF5 file with our format.
     """
     if not is_ours(folder / CARD_NAME, card.to_json().encode()):
         return []
@@ -136,9 +137,10 @@ def proven(folder: Path, card: Card | ColumnsCard, *, damaged: bool = False) -> 
 
 
 def _is_remnant(path: Path) -> bool:
-    """True if a file is missing, empty, or begins like HDF5."""
+    """True if a file is missing, empty, or begins like HDF5 whose root names a format of ours."""
     with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
-        return file.read(len(_HDF5)) in {_HDF5, b""}
+        start = file.read(_ROOT)
+        return not start or (start.startswith(_HDF5) and b"kmip-data" in start)
     return not os.path.lexists(path)
 
 

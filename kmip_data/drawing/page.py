@@ -16,7 +16,7 @@ import numpy as np
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Graph, Packer
 from kmip_data.drawing.style import STYLES, Style
-from kmip_data.files.changes import write_output
+from kmip_data.files.changes import sealed, write_output
 
 PAGE: Final = "explore.html"  #: in the folder of a build or run
 DECADES: Final = (
@@ -104,7 +104,7 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
-    write_output(path, filled("page.html", fields).encode())
+    write_output(path, sealed(filled("page.html", fields).encode()))
 
 
 def filled(template: str, fields: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, ParamSpec
 import numpy as np
 
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import write_output
+from kmip_data.files.changes import sealed, write_output
 
 #: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened where they
 #: were paler, and differ for colour-blind eyes too.
@@ -146,7 +146,8 @@ def save(figure: Any, path: Path, *, named: bool = True, **options: Any) -> None
     kind = check_kind(path)
     picture = io.BytesIO()
     figure.savefig(picture, format=kind[1:], metadata=KINDS[kind], **options)
-    write_output(path, picture.getvalue(), named=named)
+    data = picture.getvalue()
+    write_output(path, sealed(data) if kind == ".png" else data, named=named)
 
 
 def check_kind(path: Path) -> str:

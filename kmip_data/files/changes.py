@@ -1,8 +1,9 @@
 """Write, replace, remove and lock files: completely, never through a link. No other module does.
 
 **Proof is bytes, not names.** An existing file is replaced or removed only if it has the bytes that this package
-wrote (a digest on a sealed card, in ``push.json`` or a receipt, a text that can be made again), or if the journal
-of an unfinished build lists it. Every other file is in the way: named, left alone, ``UsageError``.
+wrote (a digest on a sealed card, in a result, in ``push.json`` or a receipt, a text that can be made again, a
+picture or page that carries its own digest), or if the journal of an unfinished build lists it. Every other file
+is in the way: named, left alone, ``UsageError``.
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
@@ -28,7 +29,9 @@ import secrets
 import shutil
 import socket
 import stat
+import struct
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -53,17 +56,42 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 Proof = bytes | str  #: text of a file, or its SHA-256 (hex)
+#: SHA-256 of all other bytes, as a comment that ends a page, or as a text chunk before the last of a PNG.
+_SEAL = re.compile(
+    rb"(?:<!-- kmip-data .{64} -->\n|\0\0\0.tEXtkmip-data\0.{68}(?P<end>.{12}))\Z", re.DOTALL
+)
 
 
 def is_ours(path: Path, *proofs: Proof) -> bool:
-    """True if nothing lies at ``path``, or a regular file that has the bytes of one of the ``proofs``."""
+    """True if nothing lies at ``path``, or a regular file that is sealed or has the bytes of a proof."""
     if not os.path.lexists(path):
         return True
     if path.is_symlink() or not path.is_file():
         return False
     texts = [proof for proof in proofs if isinstance(proof, bytes)]
     digests = {hashlib.sha256(text).hexdigest() for text in texts}
-    return sha256_file(path)[0] in digests.union(proofs)
+    return sha256_file(path)[0] in digests.union(proofs) or _is_sealed(path)
+
+
+def sealed(data: bytes) -> bytes:
+    """Return a PNG or an HTML page with the digest of its bytes: later, it alone proves that they are ours."""
+    digest = hashlib.sha256(data).hexdigest().encode()
+    if not data.startswith(b"\x89PNG"):
+        return data + b"<!-- kmip-data " + digest + b" -->\n"
+    text = b"tEXtkmip-data\0" + digest
+    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+    return data[:-12] + chunk + data[-12:]
+
+
+def _is_sealed(path: Path) -> bool:
+    """True if a file is a picture or page as :func:`sealed` returned it."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 128))  # longer than a seal
+        if _SEAL.search(file.read()) is None:
+            return False
+    data = path.read_bytes()
+    seal = _SEAL.search(data, len(data) - 128)
+    return seal is not None and sealed(data[: seal.start()] + (seal["end"] or b"")) == data
 
 
 def has_size(path: Path, size: int) -> bool:

@@ -5,6 +5,7 @@ Files of a push are untrusted: they are copied block by block, each one verified
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -29,7 +30,7 @@ from kmip_data.files.changes import (
     PARTIAL,
     build_lock,
     continued_file,
-    is_ours,
+    has_size,
     refuse_link,
     remove_file,
     write_all,
@@ -168,12 +169,12 @@ def _card_there(folder: Path, card: Card) -> Card | None:
 def _end(folder: Path, card: Card) -> bool:
     """Write page, Croissant and card where they are missing; return True if one was.
 
-    The folder is proven to be a copy, so that a damaged card is replaced; an edited text stays.
+    An empty card is replaced; one that was changed is in the way, and an edited text stays.
     """
     texts = card_files(card)
     for name in texts:
         refuse_link(folder / name)
-    if not is_ours(folder / CARD_NAME, texts[CARD_NAME]):
+    if has_size(folder / CARD_NAME, 0):
         remove_file(folder / CARD_NAME)
     missing = [name for name in texts if not os.path.lexists(folder / name)]
     write_card(folder, card)
@@ -251,15 +252,20 @@ class Received:
         """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
         A file of the same name with other bytes is replaced if it is among ``ours``, files of a copy of this
-        push; else it is a ``UsageError``. What was verified stays on disk as ``.SHA-256.partial``, and the next
-        call resumes from it; no name in a push begins with a dot.
+        push, and damaged rather than edited; else it is a ``UsageError``. What was verified stays on disk as
+        ``.SHA-256.partial``, and the next call resumes from it; no name in a push begins with a dot.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)
         missing = [entry for entry in files if not is_whole(folder / entry.file, entry)]
-        others = (entry.file for entry in missing if entry.file not in ours)
-        if found := [name for name in others if os.path.lexists(folder / name)]:
-            raise occupied(folder, UNFINISHED, ", ".join(found[:5]), "--to")
+        others = []
+        for entry in missing:
+            with contextlib.suppress(FileNotFoundError):
+                size = (folder / entry.file).lstat().st_size
+                if entry.file not in ours or not entry.is_damaged(size):
+                    others.append(entry.file)
+        if others:
+            raise occupied(folder, UNFINISHED, ", ".join(others[:5]), "--to")
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"What is missing of {self.remote.address}")
         with Progress(f"pull {self.share.name}", total, unit="B", quiet=quiet) as progress:

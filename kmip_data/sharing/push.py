@@ -99,7 +99,8 @@ def push(
     """Put the files of a build or run and, last, the manifest at an address.
 
     1. ``push.json`` with ``key``, names and digests comes first. A file is replaced if it has the digest in the
-       list of the same key, or if it is damaged among others that are whole; any other is in the way.
+       list of the same key, or if it is data (HDF5, weights, Parquet) of the right size, or empty, among others
+       that are whole; any other is in the way. Files that change are written before their new digests.
     2. Files that are missing, or whose bytes have another digest, are written; the rest is left as it is.
        While any is written there is no ``share.json``, so that nobody pulls half of it.
     3. ``blocks.sha256`` and ``share.json`` end it.
@@ -120,16 +121,19 @@ def push(
     ):
         listed = _listed(remote, share, key)
         names = listed | {entry.file: entry.sha256 for entry in share.files}
-        page = {name: text for name, text in content.items() if name == PAGE_NAME}
-        for text in page.values():
-            names[PAGE_NAME] = hashlib.sha256(b"".join(blocks_of(text))).hexdigest()
+        if PAGE_NAME in content:
+            page = b"".join(blocks_of(content[PAGE_NAME]))
+            names[PAGE_NAME] = hashlib.sha256(page).hexdigest()
+        changed = {
+            name: data
+            for name, data in content.items()
+            if listed.get(name) not in {None, names[name]}
+        }
         pushed = readable_json(
             PushList(kind=kind, key=key, files=names).model_dump(mode="json")
         ).encode()
         ordered = {
-            **(
-                page if listed else {}
-            ),  # before its new digest, by which a killed push would know it
+            **changed,  # before their new digests: a killed push leaves bytes that its list has
             PUSH_NAME: pushed,
             **content,
             BLOCKS_NAME: blocks,
@@ -181,8 +185,12 @@ def _put(
         say(f"{remote.address}/{PAGE_NAME} was edited: it stays as it is.")
         new.remove(PAGE_NAME)
         others.remove(PAGE_NAME)
-    if others != [PUSH_NAME] and others and not whole:
-        raise _in_the_way(remote, share, ", ".join(sorted(others)[:5]))
+    entries = {entry.file: entry for entry in share.files}
+    edited = [
+        name for name in others if name in entries and not entries[name].is_damaged(there[name])
+    ]
+    if edited or (others != [PUSH_NAME] and others and not whole):
+        raise _in_the_way(remote, share, ", ".join(sorted(edited or others)[:5]))
     if not new:
         return
     total = sum(wanted[name][1] for name in new)

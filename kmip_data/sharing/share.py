@@ -22,6 +22,7 @@ MAX_FILES: Final = 100_000  #: of one push
 #: text that people edit, so that no share lists it any more.
 RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
 RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: of which no two runs have the same bytes
+DATA: Final = (".h5", ".safetensors", ".parquet")  #: endings of files that nobody edits
 BLOCK: Final = 2**20  #: bytes of a file that are hashed together
 _DIGEST: Final = hashlib.sha256().digest_size
 _MOST: Final = 2**43  #: bytes in all, so that the digests of a hostile push fit into memory
@@ -33,6 +34,13 @@ class SharedFile(Strict):
     file: RelativePath
     sha256: Digest
     bytes: Count
+
+    def is_damaged(self, size: int) -> bool:
+        """True if a file of other bytes and this size is a damaged one: empty, or data of the right size.
+
+        A text of other bytes was edited.
+        """
+        return size == 0 or (size == self.bytes and self.file.endswith(DATA))
 
     @property
     def blocks(self) -> int:

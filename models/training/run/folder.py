@@ -21,9 +21,9 @@ from pydantic import Field, model_validator
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError, located, writing
+from kmip_data.errors import DamagedInput, UsageError, located, writing
 from kmip_data.files.changes import build_lock, is_ours, refuse_links_below, written_name
-from kmip_data.files.reading import read_model, read_small
+from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.card import remark
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Strict
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-#: Files that kmip-data writes, or wrote, into a run folder.
+_PAGE = "explore.html"  #: it carries its own digest
+_LAST = "checkpoints/last.ckpt"
+#: Files that a training writes into its folder.
 _OWN = re.compile(
-    r"(config\.toml|metrics\.csv|result\.json|steps\.csv|curves\.png|trace\.json|profile\.txt"
-    r"|(initial|model)\.safetensors|map\.(png|html)|explore\.html"
+    r"(config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors"
     r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -107,10 +108,26 @@ def _refuse_taken(folder: Path, first: Mapping[str, bytes]) -> None:
 
 
 def files_of_run(folder: Path) -> list[str]:
-    """Names, below its folder, of a run's own files; ``config.toml``, which makes it a run, is last."""
+    """Names, below its folder, of the files that are proven to be of a run; what proves them is last.
+
+    A result lists the digests of a run's files. Without one (an earlier version's, an unfinished run, one that
+    was resumed since) names are all there is to go by.
+    """
     found = [path for place in (folder, folder / "checkpoints") for path in place.glob("*")]
-    names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
-    return sorted(filter(_OWN.fullmatch, names), key=lambda name: name == CONFIG_NAME)
+    below = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
+    names = [name for name in sorted(below) if _OWN.fullmatch(name)]
+    names.sort(key=lambda name: (name == RESULT_NAME, name == CONFIG_NAME))
+    if (folder / _PAGE).is_file() and is_ours(folder / _PAGE):
+        names = [_PAGE, *names]
+    result = None
+    with contextlib.suppress(DamagedInput, UsageError):
+        result = read_result(folder)
+    if result is None or not is_ours(folder / _LAST, result.files.get(_LAST, "")):
+        return names
+    proofs: dict[str, bytes | str] = {**result.files, RESULT_NAME: result.to_json().encode()}
+    if result.files:
+        names = [name for name in names if is_ours(folder / name, proofs.get(name, ""))]
+    return names if names[-1:] == [RESULT_NAME] else []
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
@@ -248,6 +265,14 @@ class RunResult(Strict):
     metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
     seconds: Seconds
     memory: Memory
+    files: dict[str, str] = Field(
+        default={}, description="SHA-256 of the files of the run; none in those of earlier versions"
+    )
+    digest: str = Field(default="", description="SHA-256 of all other fields, as on a card")
+
+    def to_json(self) -> str:
+        """Stable, readable JSON; ``digest`` is made anew."""
+        return sealed_json(self.model_dump(mode="json"))
 
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:

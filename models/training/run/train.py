@@ -19,6 +19,7 @@ import torch
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import build_lock, refuse_links, write_file
+from kmip_data.files.reading import sha256_file
 from kmip_data.models.context import float32_products
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
@@ -332,8 +333,11 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
     )
     if folder is not None and is_main_process():
         checkpoint.write_weights(folder / WEIGHTS, best)
-        text = json.dumps(result.model_dump(), indent=1, sort_keys=True, allow_nan=False)
-        write_file(folder / RESULT_NAME, f"{text}\n".encode())
+        json.dumps(result.metrics, allow_nan=False)  # raises for a NaN, which JSON lacks
+        names = [name for name in run_folder.files_of_run(folder) if name != RESULT_NAME]
+        digests = {name: sha256_file(folder / name)[0] for name in names}
+        result = result.model_copy(update={"files": digests})
+        write_file(folder / RESULT_NAME, result.to_json().encode())
     return result
 
 

@@ -6,6 +6,7 @@ byte, with modes. ``python -m pytest -s`` prints the table of all cases.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -299,10 +300,96 @@ for _name in ("README.md", "croissant.json"):
         return Case(command, mine, code=0, says=name)
 
 
-def _edited(folder: Path) -> list[Path]:
-    page = folder / "README.md"
-    page.write_bytes(page.read_bytes() + b"\nMy notes.\n")
-    return [page]
+def _edited(folder: Path, name: str = "README.md") -> list[Path]:
+    """Edit a file so that JSON and TOML stay what they are."""
+    path = folder / name
+    note = b"\nMy notes.\n" if name.endswith(".md") else b"\n"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes() + note)
+    return [path]
+
+
+for _name in ("card.json", "columns/rwse4/card.json"):
+
+    @case(f"{_name} edited at an address, pushed again")
+    def _(w: World, name: str = _name) -> Case:
+        to = w.copy(w.pushed, w.root / "to")
+        return Case(("push", w.build, to, "-q"), _edited(to, name), says=name)
+
+    @case(f"{_name} edited in a copy, pulled again")
+    def _(w: World, name: str = _name) -> Case:
+        to = w.root / "copy"
+        assert kmip("pull", w.pushed, "--to", to, "-q").code == 0
+        return Case(("pull", w.pushed, "--to", to, "-q"), _edited(to, name), says="card.json")
+
+
+for _name in ("config.toml", "metrics.csv", "result.json"):
+
+    @case(f"{_name} edited at the address of a run, pushed again")
+    def _(w: World, name: str = _name) -> Case:
+        to = w.copy(w.pushed_run, w.root / "to")
+        return Case(("push", w.run, to, "-q"), _edited(to, name), says=name)
+
+    @case(f"{_name} edited in a pulled run, pulled again")
+    def _(w: World, name: str = _name) -> Case:
+        to = w.root / "copy"
+        assert kmip("pull", w.pushed_run, "--to", to, "-q").code == 0
+        return Case(("pull", w.pushed_run, "--to", to, "-q"), _edited(to, name), says=name)
+
+
+for _size in ("the right size", "no bytes"):
+
+    @case(f"damaged data of {_size} at an address, pushed again; in a copy, pulled again")
+    def _(w: World, size: str = _size) -> Case:
+        to, copy = w.copy(w.pushed, w.root / "to"), w.root / "copy"
+        run, run_copy = w.copy(w.pushed_run, w.root / "run"), w.root / "run-copy"
+
+        def work() -> None:
+            for source, address, folder, name in (
+                (w.build, to, copy, "shards/00000.h5"),
+                (w.run, run, run_copy, "model.safetensors"),
+            ):
+                whole = (address / name).read_bytes()
+                damaged = b"" if size == "no bytes" else whole[:-1] + bytes([whole[-1] ^ 1])
+                w.plant(address, name, data=damaged)
+                assert kmip("push", source, address, "-q").code == 0
+                assert kmip("pull", address, "--to", folder, "-q").code == 0
+                w.plant(folder, name, data=damaged)
+                assert kmip("pull", address, "--to", folder, "-q").code == 0
+                assert whole == (folder / name).read_bytes() == (address / name).read_bytes()
+
+        return Case(work, [], code=0)
+
+
+@case("a push of a changed build, killed after each file, resumes")
+def _(w: World) -> Case:
+    from kmip_data.sharing.remote import Remote
+
+    changed = w.copy(w.build, w.built)
+    command = (*BUILD, "--split-rule", "stratified", "--split-seed", "3")
+    assert kmip(*command, "--home", w.home).code == 0
+    put = Remote.put
+
+    def work() -> None:
+        for number in range(8):
+            to = w.copy(w.pushed, w.root / f"to-{number}")
+            left = number
+
+            def dying(at: Remote, name: str, content: Path | bytes) -> None:
+                nonlocal left
+                if not left:
+                    raise KeyboardInterrupt
+                left -= 1
+                put(at, name, content)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Remote, "put", dying)
+                with contextlib.suppress(KeyboardInterrupt):
+                    push_build(Build(changed, read_card(changed)), str(to), quiet=True)
+            push_build(Build(changed, read_card(changed)), str(to), quiet=True)
+            assert (to / "card.json").read_bytes() == (changed / "card.json").read_bytes()
+
+    return Case(work, [], code=0)
 
 
 # A card or a push.json alone.
@@ -384,6 +471,29 @@ def _(w: World) -> Case:
     data[len(data) // 2] ^= 1
     w.plant(folder, "shards/00000.h5", data=bytes(data))
     return Case(("verify", folder, "--repair", "-q"), [], code=0)
+
+
+@case("verify --repair of a cut shard, and of an empty split")
+def _(w: World) -> Case:
+    folder = w.copy(w.build, w.root / "folder")
+    shard = folder / "shards/00000.h5"
+    w.plant(folder, "shards/00000.h5", data=shard.read_bytes()[:9000])
+    w.plant(folder, "splits/upstream.h5", data=b"")
+    return Case(("verify", folder, "--repair", "-q"), [], code=0)
+
+
+for _name in ("shards/00000.h5", "splits/upstream.h5", "columns/rwse4/00000.h5"):
+
+    @case(f"verify --repair over own HDF5 {_name} under a sealed card")
+    def _(w: World, name: str = _name) -> Case:
+        import h5py
+
+        buffer = io.BytesIO()
+        with h5py.File(buffer, "w") as file:
+            file["thesis"] = [1, 2, 3]
+        folder = w.copy(w.build, w.root / "folder")
+        mine = w.plant(folder, name, data=buffer.getvalue())
+        return Case(("verify", folder, "--repair", "-q"), mine, says=name)
 
 
 # Raw files.
@@ -565,6 +675,39 @@ for _command, *_rest in (
         return Case((name, target, "--output", mine, *rest[1:], *home), [mine], says="read-only")
 
 
+for _command, _file in (("preview", "preview.png"), ("explore", "explore.html")):
+
+    @case(f"{_command} over own {_file} in the build folder")
+    def _(w: World, command: str = _command, file: str = _file) -> Case:
+        build = w.copy(w.build, w.built)
+        rest = ["--no-open"] if command == "explore" else []
+        return Case((command, build, *rest), w.plant(build, file), says=file)
+
+    @case(f"{_command} over an edited {_file} in the build folder")
+    def _(w: World, command: str = _command, file: str = _file) -> Case:
+        build = w.copy(w.build, w.built)
+        rest = ["--no-open"] if command == "explore" else []
+        assert kmip(command, build, *rest).code == 0
+        data = (build / file).read_bytes()
+        edited = data[:200] + bytes([data[200] ^ 1]) + data[201:]
+        return Case((command, build, *rest), w.plant(build, file, data=edited), says=file)
+
+    @case(f"{_command} over its own {_file} of another record")
+    def _(w: World, command: str = _command, file: str = _file) -> Case:
+        build = w.copy(w.build, w.built)
+        rest = ["--no-open", "--record", "1"] if command == "explore" else ["--records", "1"]
+        assert kmip(command, build, *rest[:-1], "0").code == 0
+        return Case((command, build, *rest), [], code=0, there=[build / file])
+
+    @case(f"{_command} through a link {_file} in the build folder")
+    def _(w: World, command: str = _command, file: str = _file) -> Case:
+        build = w.copy(w.build, w.built)
+        (mine,) = w.plant(w.root / "elsewhere", "thesis.tex")
+        (build / file).symlink_to(mine)
+        rest = ["--no-open"] if command == "explore" else []
+        return Case((command, build, *rest), [mine], says="link")
+
+
 @case("pull onto a hard-linked copy")
 def _(w: World) -> Case:
     original, copy = w.root / "original", w.root / "copy"
@@ -598,6 +741,32 @@ def _(w: World) -> Case:
         says="00000.h5",
         patch=("os.unlink", refusing),
     )
+
+
+for _name in ("metrics.csv", "config.toml", "notes.txt", "README.md", "map.png", "explore.html"):
+
+    @case(f"remove of a run with own {_name}")
+    def _(w: World, name: str = _name) -> Case:
+        run = w.copy(w.run, w.home / "runs/x/gcn/one")
+        mine = w.plant(run, name)
+        gone = [run / "model.safetensors", run / "result.json", run / "checkpoints"]
+        return Case(("remove", "gcn/one", "--yes"), mine, code=0, says=name, gone=gone)
+
+
+@case("remove of a run with an edited result")
+def _(w: World) -> Case:
+    run = w.copy(w.run, w.home / "runs/x/gcn/one")
+    mine = [*_edited(run, "result.json"), run / "metrics.csv"]
+    return Case(("remove", "gcn/one", "--yes"), mine, says="proves")
+
+
+@case("remove of a run with its page, and of a pulled run")
+def _(w: World) -> Case:
+    run, copy = w.copy(w.run, w.home / "runs/x/gcn/one"), w.home / "runs/x/gcn/two"
+    home = ("--home", w.home)
+    assert kmip("explore", run, "--no-open", *home).code == 0
+    assert kmip("pull", w.pushed_run, "--to", copy, "-q", *home).code == 0
+    return Case(("remove", "gcn/one", "gcn/two", "--yes"), [], code=0, gone=[run, copy])
 
 
 @case("a killed remove leaves an empty splits/")

@@ -177,7 +177,13 @@ def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path) -> None:
                     for each, content in whole.items():  # as the case before has left them
                         (folder / each).write_bytes(content)
                     damage(folder / name, whole[name], way)
-                    edited = name == "README.md" and way != "missing"
-                    after = contents(folder) if edited else whole
-                    push(str(folder))
+                    data = name.endswith((".h5", ".safetensors"))
+                    of_push = name in {"push.json", "share.json", "blocks.sha256"}
+                    mended = of_push or way == "missing" or (data and way == "flipped")
+                    after = whole if mended else contents(folder)
+                    if mended or name == "README.md":
+                        push(str(folder))
+                    else:
+                        with pytest.raises(UsageError, match=name):
+                            push(str(folder))
                     assert contents(folder) == after
