@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32, I64
-from kmip_data.models.layers.adjacency import Bags, EdgeList
+from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 GRAIN = 256  #: nodes that are worth handing to a thread
@@ -29,19 +29,24 @@ class _Propagated(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, edges: EdgeList, scale: Tensor, loop: Tensor) -> Tensor:
         ctx.edges = edges
         ctx.save_for_backward(scale, loop)
-        return _pass(edges.incoming, x, scale, loop)
+        incoming = edges.incoming
+        out: Tensor = _pass(incoming.node, incoming.start, x, scale, loop)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # The matrix is transposed, so its gradient is the same pass over the edges of each source.
-        return _pass(ctx.edges.outgoing, grad, *ctx.saved_tensors), None, None, None
+        outgoing = ctx.edges.outgoing
+        return _pass(outgoing.node, outgoing.start, grad, *ctx.saved_tensors), None, None, None
 
 
-def _pass(bags: Bags, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
-    x = x.detach().contiguous()
+@torch.library.custom_op("kmip_data::propagate", mutates_args=())
+def _pass(node: Tensor, start: Tensor, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
+    """One pass over the neighbours ``node[start[i]:start[i + 1]]`` of each i, an operator that recordings see."""
+    x = x.detach().contiguous()  # threads of their own do not know that no gradient is wanted
     out = torch.empty_like(x)
-    lists = bags.node.long().numpy(), bags.start.long().numpy()
+    lists = node.long().numpy(), start.long().numpy()
     factors = scale.reshape(-1).numpy(), loop.reshape(-1).numpy()
     for_ranges(
         lambda a, b: _sum(a, b, *lists, *factors, x.numpy(), out.numpy()), len(x), grain=GRAIN
