@@ -20,7 +20,7 @@ START, REPRODUCE, OWN = (
 )
 CITY, MANY, LAYER = re.findall(r"^```python\n(.*?)^```", START, re.MULTILINE | re.DOTALL)
 (SWEEP,) = re.findall(r"^```python\n(.*?)^```", REPRODUCE, re.MULTILINE | re.DOTALL)
-LIST, _, _, CONV = re.findall(r"^```python\n(.*?)^```", OWN, re.MULTILINE | re.DOTALL)
+LIST, *_, CONV = re.findall(r"^```python\n(.*?)^```", OWN, re.MULTILINE | re.DOTALL)
 PRINTED = {
     "one city": (CITY, r"test accuracy [2-9]\d\.\d+%"),  # ten classes
     "many graphs": (MANY, ""),

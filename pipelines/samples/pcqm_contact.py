@@ -6,7 +6,6 @@ conformer, chance decides which pairs of atoms at least five bonds apart touch; 
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import pickle
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.pipelines.pcqm_contact import EVERY, LISTS, TABLE
-from kmip_data.pipelines.samples.writers import deal, write_archive
+from kmip_data.pipelines.samples.writers import deal, gzipped, write_archive
 
 DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}
@@ -36,7 +35,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         if contacts:
             sizes.append(atoms)
     text = "\n".join(lines) + "\n"
-    (folder / TABLE).write_bytes(gzip.compress(text.encode(), mtime=0))
+    (folder / TABLE).write_bytes(gzipped(text.encode()))
 
     by_size = np.argsort(sizes, kind="stable")
     held = max(1, count // 20) if count > 2 else 0  # molecules of val, and of test: a twentieth

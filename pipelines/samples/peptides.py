@@ -7,7 +7,6 @@ noise, so that they can be learned.
 
 from __future__ import annotations
 
-import gzip
 import pickle
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.files.reading import csv_bytes
-from kmip_data.pipelines.samples.writers import deal, part_sizes
+from kmip_data.pipelines.samples.writers import deal, gzipped, part_sizes
 
 DEFAULT_PEPTIDES = 64
 PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}
@@ -60,7 +59,7 @@ def write_sample(
         targets = _targets(composition, len(columns), rng).tolist()
         more += [list(map(repr, row)) for row in targets]
     rows = [[i, smiles(chain, rng), chain, *more[i]] for i, chain in enumerate(chains)]
-    (folder / table).write_bytes(gzip.compress(csv_bytes(header, rows), mtime=0))
+    (folder / table).write_bytes(gzipped(csv_bytes(header, rows)))
 
     dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
     listed = {part: np.sort(rows) for part, rows in dealt.items()}

@@ -1,4 +1,4 @@
-"""Sizes of the parts of a sample, and writers of torch's files without torch.
+"""Sizes of the parts of a sample, gzip files, and writers of torch's files without torch.
 
 Lists of tuples of tensors are written as ``pickle.dump`` does: by Python's own pickler with protocol 4, but
 without frames, which only help reading.
@@ -10,6 +10,7 @@ import itertools
 import pickle
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +42,14 @@ def deal(rows: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray
 STORAGE_NAMES: Final = {
     np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()
 }
+
+
+def gzipped(data: bytes) -> bytes:
+    """Return ``data`` as a gzip file without a time, with the header that zlib writes itself.
+
+    ``gzip.compress`` names another system in the header from Python 3.13 on.
+    """
+    return zlib.compress(data, level=9, wbits=31)
 
 
 def write_torch_file(path: Path, value: Any) -> None:
