@@ -355,7 +355,10 @@ def test_accelerate_makes_the_same_batches(dataset):
     for options in ({"compact": True}, {"follow_batch": ["x"], "exclude_keys": ["pos"]}):
         loader = GraphLoader(dataset, 4, shuffle=True, **options)
         prepared = accelerate.Accelerator(cpu=True).prepare(loader)
-        assert_batches(prepared, GraphLoader(dataset, 4, shuffle=True, **options))
+        wanted = GraphLoader(dataset, 4, shuffle=True, **options)
+        for batch, other in zip(prepared, wanted, strict=True):
+            # PyTorch Geometric's keys of one item are a set, whose order the hash seed changes.
+            assert_same(batch, other, ordered=False)
 
 
 def test_fabric_divides_by_its_sampler(numbers):

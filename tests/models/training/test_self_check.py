@@ -82,7 +82,7 @@ def test_what_is_compiled_is_counted() -> None:
     folder = Path(self_check.__file__).parents[1]
     launched = set()
     for file in [*folder.glob("attention/gpu/*.py"), *folder.glob("layers/gpu/*.py")]:
-        launched |= set(re.findall(r"\b(\w+)\[(?:\(|programs)", file.read_text("utf-8")))
+        launched |= set(re.findall(r"\b(\w+)\[(?:\(|programs|grid)", file.read_text("utf-8")))
     shapes = [((4, 1500, 1500, 5), k, (0, 0, 3, 750)) for k in (10, 30, 100)]
     shapes += [((1, 9000, 9000, 5), 10, (0,)), ((4, 25_000, 25_000, 5), 10, (0,))]
     plans = [
@@ -171,6 +171,12 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     # Recorded steps: plain ones.
     training = SimpleNamespace(precision="32", neighbors=None, k_schedule=None)
     system = SimpleNamespace(capture="auto", compile=False)
-    config = SimpleNamespace(training=training, system=system, model=ModelConfig(), processes=1)
+    config = SimpleNamespace(
+        training=training,
+        system=system,
+        optimiser=SimpleNamespace(name="adamw"),
+        model=ModelConfig(),
+        processes=1,
+    )
     data = SimpleNamespace(ragged=False, unit="graphs")
     assert why_plain(config, data, GPU, recompute=False) == "the self-check of this GPU failed"

@@ -115,7 +115,7 @@ def test_the_loop_is_upstreams(tmp_path, monkeypatch, per):
         norms = []
         for number, batch in enumerate(loader):
             moment = epoch * units + (number // 3 if per == "step" else 0)
-            rate = cosine_with_warmup(moment, warmup=units, epochs=3 * units)
+            rate = cosine_with_warmup(moment, warmup=units, length=3 * units)
             optimiser.param_groups[0]["lr"] = 5e-3 * rate
             (weighted_cross_entropy(model(batch), batch.y) / 3).backward()
             if (number + 1) % 3 == 0 or number + 1 == len(loader):

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home
 from kmip_data.models.config import models
-from kmip_data.models.training import metrics
+from kmip_data.models.training import accumulators
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import SentAhead
 from kmip_data.models.training.run import loop as loop_file
@@ -79,7 +79,7 @@ def test_no_model_has_the_host_wait(model, tmp_path, streams, monkeypatch):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
-    monkeypatch.setattr(metrics, "links_alone", metrics.all_pairs)
+    monkeypatch.setattr(accumulators, "links_alone", accumulators.all_pairs)
     # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose dropout
     # draws its seed on the host.
     steps = _steps(TASKS[task](tmp_path / "build"), tmp_path, monkeypatch, model={"dropout": 0.0})
