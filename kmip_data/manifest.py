@@ -1,4 +1,4 @@
-"""Typed model of ``manifests/datasets/*.toml``: identity, sources and content of a dataset."""
+"""Typed model of ``manifests/datasets/*/dataset.toml``: identity, sources and content of a dataset."""
 
 from __future__ import annotations
 
@@ -127,8 +127,10 @@ class Manifest(Strict):
     name: str
     title: str
     summary: str
-    file: str = ""  #: stem of the TOML file; set when it is read, never in it
-    pipeline: str  #: module under ``kmip_data.pipelines``
+    file: str = ""  #: name of its folder; set when it is read, never in it
+    pipeline: (
+        str  #: its last word is the family's folder in ``pipelines/datasets``; stands on cards
+    )
     task: str
     homepage: str
     #: day of publication, as far as it is known; empty for a recipe
@@ -212,18 +214,24 @@ def with_added(group: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def dataset_names() -> list[str]:
     """Return the names of all datasets, shipped and of loaded plugins, sorted."""
-    return sorted([*shipped_names("datasets"), *ADDED["datasets"]])
+    return sorted([*shipped_datasets(), *ADDED["datasets"]])
+
+
+def shipped_datasets() -> list[str]:
+    """Return the names of the shipped datasets, sorted: the folders in ``manifests/datasets``."""
+    folders = (resources.files("kmip_data.manifests") / "datasets").iterdir()
+    return sorted(folder.name for folder in folders if (folder / "dataset.toml").is_file())
 
 
 def shipped_names(folder: str) -> list[str]:
     """Return the names of the files in ``manifests/<folder>``, without ``.toml``, sorted."""
-    files = resources.files(f"kmip_data.manifests.{folder}").iterdir()
+    files = (resources.files("kmip_data.manifests") / folder).iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def read_shipped(folder: str, name: str) -> dict[str, Any]:
     """Read ``manifests/<folder>/<name>.toml``."""
-    file = resources.files(f"kmip_data.manifests.{folder}") / f"{name}.toml"
+    file = resources.files("kmip_data.manifests") / folder / f"{name}.toml"
     return tomllib.loads(file.read_text("utf-8"))
 
 
@@ -240,9 +248,10 @@ def load_manifest(name: str) -> Manifest:
     if name not in (names := dataset_names()):
         raise unknown_name("dataset", name, names)
     try:
-        values = read_shipped("datasets", name)
+        values = read_shipped(f"datasets/{name}", "dataset")
         while "base" in values:
-            values = read_shipped("datasets", values.pop("base")) | values
+            base = values.pop("base")
+            values = read_shipped(f"datasets/{base}", "dataset") | values
         return Manifest.model_validate(values | {"file": name})
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error

@@ -27,7 +27,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, located
 from kmip_data.files.reading import first_fault, json_digest, read_small
-from kmip_data.manifest import ADDED, Manifest, Plugin, shipped_names, unknown_name
+from kmip_data.manifest import (
+    ADDED,
+    Manifest,
+    Plugin,
+    shipped_datasets,
+    shipped_names,
+    unknown_name,
+)
 from kmip_data.runtime.signals import Ended
 
 ENVIRONMENT = "KMIP_DATA_PLUGINS"
@@ -241,7 +248,8 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
     what = f"{name!r} in {group} of the plugin {plugin.name}"
     if _NAME.fullmatch(str(name)) is None:
         raise UsageError(f"{what} is no name.", expected="letters, digits, '-', '_' and '.'")
-    if group in {"datasets", "models"} and name in shipped_names(group):
+    shipped = {"datasets": shipped_datasets(), "models": shipped_names("models")}
+    if name in shipped.get(group, ()):
         raise UsageError(f"{what} is a name that kmip-data has itself.", next="another name")
     if name in ADDED[group]:
         raise UsageError(f"{what} is a name of the plugin {ADDED[group][name][1].name}, too.")

@@ -193,14 +193,13 @@ class Pipeline(ABC, Generic[P, S]):
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data in the exact upstream layout into ``folder``.
 
-        By the module of :mod:`kmip_data.pipelines.samples` that has the name of the pipeline's own.
+        By ``write_sample`` of the module ``sample`` in the family's folder.
         """
         if self.manifest.file in ADDED["datasets"]:
             raise UsageError(
                 f"{self.manifest.name} has no sample: its class has no method `sample`."
             )
-        name = self.manifest.pipeline.rpartition(".")[2]
-        generator = importlib.import_module(f"kmip_data.pipelines.samples.{name}")
+        generator = importlib.import_module(f"{_module(self.manifest)}.sample")
         generator.write_sample(
             folder,
             limit=limit,
@@ -301,12 +300,18 @@ class Pipeline(ABC, Generic[P, S]):
 AnyPipeline = Pipeline[Any, Any]  #: of any parameters
 
 
+def _module(manifest: Manifest) -> str:
+    """Return the package of the family: cards keep the value ``cities.graphland`` of an older layout."""
+    family = manifest.pipeline.rpartition(".")[2]
+    return f"kmip_data.pipelines.datasets.{family}"
+
+
 def load_pipeline(manifest: Manifest) -> AnyPipeline:
     """Return the pipeline that ``manifest`` names: ``PIPELINE`` of its module, or of a loaded plugin."""
     if manifest.file in ADDED["datasets"]:
         added: AnyPipeline = type(ADDED["datasets"][manifest.file][0])(manifest)
         return added
-    module = importlib.import_module(f"kmip_data.pipelines.{manifest.pipeline}")
+    module = importlib.import_module(_module(manifest))
     pipeline: AnyPipeline = module.PIPELINE(manifest)
     return pipeline
 

@@ -42,7 +42,7 @@ assert operators.kernels_for(torch.ones(1)) is gathered
 assert not [name for name in sys.modules if "attention.gpu" in name]
 import kmip_data.reading.loader
 assert "lightning" not in sys.modules
-import kmip_data.cli.main, kmip_data.models.training.run.train, kmip_data.pipelines.s3dis
+import kmip_data.cli.main, kmip_data.models.training.run.train, kmip_data.pipelines.datasets.s3dis
 assert not {"osmnx", "osmium", "shapely"} & set(sys.modules)
 """
     run(code)

@@ -166,7 +166,8 @@ def test_sdist_holds_what_building_and_testing_need(built):
         links = {info.name: info.linkname for info in sdist.getmembers() if info.issym()}
     inside = {name.split("/", 1)[1] for name in names if "/" in name}
     wanted = "setup.py pyproject.toml constraints.txt README.md LICENSE"
-    wanted += " manifests/datasets/s3dis.toml tests/test_x.py CITATION.cff .zenodo.json SECURITY.md Dockerfile"
+    wanted += " manifests/datasets/s3dis/dataset.toml tests/test_x.py"
+    wanted += " CITATION.cff .zenodo.json SECURITY.md Dockerfile"
     wanted += " .github/workflows/release.yml conda/recipe.yaml"
     assert set(wanted.split()) <= inside
     assert not [name for name in inside if name.startswith(("build/", ".venv"))]

@@ -1,1 +1,1 @@
-"""One TOML file a dataset."""
+"""One folder a dataset: ``dataset.toml``, digests of its builds and a preset ``MODEL.toml`` each."""

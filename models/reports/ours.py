@@ -93,7 +93,7 @@ class Ours(Strict):
 @functools.cache
 def our_rows() -> dict[str, Ours]:
     """Return every row by ``FILE/NAME``; what the rows of a file share stands in its table ``common``."""
-    files = {name: read_shipped("results.ours", name) for name in shipped_names("results.ours")}
+    files = {name: read_shipped("results/ours", name) for name in shipped_names("results/ours")}
     return {
         f"{name}/{row['name']}": Ours.model_validate(values["common"] | row)
         for name, values in files.items()
@@ -254,7 +254,7 @@ class Entry(NamedTuple):
 @functools.cache
 def leaderboards() -> list[Leaderboard]:
     """Return every shipped leaderboard."""
-    folder = "results.leaderboards"
+    folder = "results/leaderboards"
     return [
         Leaderboard.model_validate(read_shipped(folder, name)) for name in shipped_names(folder)
     ]

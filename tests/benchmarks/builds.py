@@ -90,7 +90,7 @@ def peptides_as_pyg(raw: Path, file: Path) -> None:
     from ogb.utils import smiles2graph
     from torch_geometric.data import Data, InMemoryDataset
 
-    from kmip_data.pipelines.peptides import PeptidesFuncPipeline
+    from kmip_data.pipelines.datasets.peptides import PeptidesFuncPipeline
 
     graphs = []
     with gzip.open(raw / PeptidesFuncPipeline.table, "rt") as table:
@@ -169,9 +169,9 @@ def write_pickles(raw: Path, graphs: int) -> None:
     """Write pictures of published size as upstream's pickles."""
     import numpy as np
 
-    from kmip_data.pipelines.samples.superpixel_graphs import make_picture
-    from kmip_data.pipelines.samples.writers import write_pickled_list
-    from kmip_data.pipelines.superpixel_graphs import COCO_IDS
+    from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
+    from kmip_data.pipelines.datasets.superpixel_graphs.sample import make_picture
+    from kmip_data.pipelines.shared.sample_files import write_pickled_list
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
     made = [make_picture(n, len(ids), random, side=(21, 23)) for n in range(min(PICTURES, graphs))]

@@ -198,8 +198,8 @@ def _within(stage: str, function: Callable[..., Any], after: str | None) -> Call
 
 def prepare(*given: Any) -> Any:
     """Prepare a build as a worker does, with a log of the stages."""
+    from kmip_data.pipelines.datasets.openstreetmap import reading
     from kmip_data.pipelines.engine import pool
-    from kmip_data.pipelines.openstreetmap import reading
 
     for name in ("land_uses", "city_tensors"):
         setattr(reading, name, _within("features", getattr(reading, name), "features"))

@@ -25,7 +25,7 @@ UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is ext
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure one build from the extract, in this process, against OSMnx and upstream's code."""
-    from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
+    from kmip_data.pipelines.datasets.openstreetmap.parameters import OpenStreetMapParams
 
     pipeline = load_pipeline(load_manifest("helsinki"))
     with tempfile.TemporaryDirectory() as name:

@@ -18,7 +18,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     """Measure on sample rooms (many coincident points) and on uniform points."""
     import h5py
 
-    from kmip_data.pipelines.samples.s3dis import write_sample
+    from kmip_data.pipelines.datasets.s3dis.sample import write_sample
     from kmip_data.runtime.threads import set_num_threads
 
     count, repeats = (2, 3) if quick else (8, 15)

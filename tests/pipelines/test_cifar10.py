@@ -18,7 +18,7 @@ from kmip_data import CIFAR10Superpixels
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.cifar10 import FILE, PARTS
+from kmip_data.pipelines.datasets.cifar10 import FILE, PARTS
 
 
 def pyg_cifar10(root: Path, file: Path, part: str) -> GNNBenchmarkDataset:

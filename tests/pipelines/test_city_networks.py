@@ -20,8 +20,8 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.city_networks import check_published, read_city_archive
-from kmip_data.pipelines.samples.city_networks import write_sample
+from kmip_data.pipelines.datasets.city_networks import check_published, read_city_archive
+from kmip_data.pipelines.datasets.city_networks.sample import write_sample
 
 NODES = 350
 

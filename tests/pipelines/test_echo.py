@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.echo import TASKS
+from kmip_data.pipelines.datasets.echo import TASKS
 from kmip_data.pipelines.formats.tensors import stream_graphs
 
 PARTS = ("train", "val", "test")

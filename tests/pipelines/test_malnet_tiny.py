@@ -21,8 +21,8 @@ from kmip_data import MalNetTiny
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.datasets.malnet_tiny import drop_isolated, read_graph
 from kmip_data.pipelines.formats.text import MAX_ID
-from kmip_data.pipelines.malnet_tiny import drop_isolated, read_graph
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise
 

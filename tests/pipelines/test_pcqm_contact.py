@@ -20,9 +20,9 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.pcqm_contact import LISTS, TABLE, read_record
-from kmip_data.pipelines.samples.writers import write_archive
+from kmip_data.pipelines.datasets.pcqm_contact import LISTS, TABLE, read_record
 from kmip_data.pipelines.shared.molecules import RefusedSmilesError
+from kmip_data.pipelines.shared.sample_files import write_archive
 
 
 @pytest.fixture(scope="module")

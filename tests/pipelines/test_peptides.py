@@ -26,7 +26,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.peptides import TARGETS
+from kmip_data.pipelines.datasets.peptides import TARGETS
 
 POSITIVES = [1378, 545, 995, 969, 9745, 3077, 1662, 2866, 299, 4044]  # datasets.md 3.9
 FUNC_LISTS = "splits_random_stratified_peptide.pickle"

@@ -18,8 +18,8 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.clouds.files import read_points
-from kmip_data.pipelines.clouds.graphs import block_rows, normalised, windows
+from kmip_data.pipelines.datasets.points.files import read_points
+from kmip_data.pipelines.shared.clouds import block_rows, normalised, windows
 
 ROW = np.dtype(
     [

@@ -22,7 +22,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
-from kmip_data.pipelines.shapenet_part import CATEGORIES, read_split_lists
+from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, read_split_lists
 
 MANIFEST = load_manifest("shapenet-part")
 PIPELINE = load_pipeline(MANIFEST)

@@ -24,7 +24,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.superpixel_graphs import COCO_IDS, label_table
+from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS, label_table
 
 CLASSES = {"pascalvoc-sp": PascalVOCSP, "coco-sp": COCOSP}
 

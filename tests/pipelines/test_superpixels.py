@@ -18,8 +18,8 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.images import graph as ours
-from kmip_data.pipelines.images.graph import superpixels
+from kmip_data.pipelines.datasets.superpixels import graph as ours
+from kmip_data.pipelines.datasets.superpixels.graph import superpixels
 
 SMALL = {"superpixels": 40, "classes": 3}
 

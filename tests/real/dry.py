@@ -37,10 +37,11 @@ def served(
                 values["expected"] = {}
             changed[name] = values
 
-        def read(kind: str, name: str) -> dict[str, Any]:
-            if kind == "datasets" and name in changed:
-                return dict(changed[name])
-            return shipped(kind, name)
+        def read(folder: str, name: str) -> dict[str, Any]:
+            dataset = folder.removeprefix("datasets/")
+            if name == "dataset" and dataset in changed:
+                return dict(changed[dataset])
+            return shipped(folder, name)
 
         manifests.read_shipped = read
         load_manifest.cache_clear()

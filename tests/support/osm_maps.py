@@ -17,8 +17,8 @@ import numpy as np
 import osmium
 import pytest
 
-from kmip_data.pipelines.openstreetmap.network import StreetGraph
-from kmip_data.pipelines.openstreetmap.streets import is_street
+from kmip_data.pipelines.datasets.openstreetmap.network import StreetGraph
+from kmip_data.pipelines.datasets.openstreetmap.streets import is_street
 
 Node = tuple[int, float, float]
 Way = tuple[int, Sequence[int], dict[str, str]]

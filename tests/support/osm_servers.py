@@ -17,7 +17,7 @@ import shapely
 from support.http_server import Handler, Server, running
 from support.osm_maps import Elements, elements_of
 
-from kmip_data.pipelines.openstreetmap.streets import is_street
+from kmip_data.pipelines.datasets.openstreetmap.streets import is_street
 
 STATUS = (
     "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"

@@ -1,4 +1,4 @@
-"""Write our published data: ``manifests/digests``, ``manifests/results/ours``, tables of the docs.
+"""Write our published data: ``digests.toml`` of datasets, ``manifests/results/ours``, tables of the docs.
 
 ``python tests/support/published.py digests HOME`` writes the digests of every build of a home;
 ``… results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean checkout
@@ -47,7 +47,7 @@ def write_digests(home: Home) -> None:
 
     for build in list_builds(home):
         card = build.card
-        file = MANIFESTS / "digests" / f"{card.manifest}.toml"
+        file = MANIFESTS / "datasets" / card.manifest / "digests.toml"
         tables = tomllib.loads(file.read_text()) if file.exists() else {}
         parameters = ", ".join(
             f"{name}={value}" for name, value in card.parameters.items() if value is not None

@@ -14,7 +14,14 @@ from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import DamagedInput, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.graphs.city_columns import family
-from kmip_data.manifest import Strict, dataset_names, read_shipped, shipped_names, unknown_name
+from kmip_data.manifest import (
+    Strict,
+    dataset_names,
+    read_shipped,
+    shipped_datasets,
+    shipped_names,
+    unknown_name,
+)
 from kmip_data.models.config import kinds_of, merged, models, positional
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
@@ -23,6 +30,7 @@ from kmip_data.wording import counted
 
 USUAL = "gps-kmip"  #: the model whose settings others take where upstream has none
 _PARTS = ("name", "attention", "local")
+_NO_PRESETS = {"dataset", "digests"}  #: the other files in a dataset's folder
 
 
 class Difference(Strict):
@@ -42,7 +50,7 @@ class Note(Strict):
 
 
 class Preset(Strict):
-    """One file of ``manifests/experiments``, ``DATASET.MODEL.toml``, with what it takes from its base."""
+    """Preset of a model in a dataset's folder, ``manifests/datasets/NAME/MODEL.toml``, with its base."""
 
     dataset: str
     model: str
@@ -104,7 +112,7 @@ class Preset(Strict):
         The default variant is never taken over.
         """
         dataset, model = name.split("/")
-        own = read_shipped("experiments", f"{dataset}.{model}")
+        own = read_shipped(f"datasets/{dataset}", model)
         base = cls.read(own["base"].replace(".", "/")) if "base" in own else None
         code = own.get("code", {})
         text = own.get("text", {})
@@ -170,7 +178,11 @@ class Preset(Strict):
 
 def preset_names() -> list[str]:
     """``dataset/model`` of every preset, sorted."""
-    return [name.replace(".", "/") for name in shipped_names("experiments")]
+    names = []
+    for dataset in shipped_datasets():
+        preset_models = set(shipped_names(f"datasets/{dataset}")) - _NO_PRESETS
+        names += [f"{dataset}/{model}" for model in preset_models]
+    return sorted(names)
 
 
 def presets_of(dataset: str) -> list[str]:

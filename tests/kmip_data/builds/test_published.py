@@ -1,4 +1,4 @@
-"""Digests of ``manifests/digests``: every sample and what is built offline have them here, too."""
+"""Published digests of datasets: every sample and what is built offline have them here, too."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_json, read_small
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.folder import RESULT_NAME, read_result
+from kmip_data.pipelines.datasets.openstreetmap.tensors import read_vocabulary
 from kmip_data.pipelines.engine.journal import MAX_JOURNAL_BYTES, Journal
-from kmip_data.pipelines.openstreetmap.tensors import read_vocabulary
 
 
 def large(path, size=MAX_BYTES + 1):

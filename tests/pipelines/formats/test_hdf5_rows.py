@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.s3dis import read_rows
+from kmip_data.pipelines.datasets.s3dis import read_rows
 
 
 @settings(max_examples=60, deadline=None)

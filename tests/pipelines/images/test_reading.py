@@ -12,7 +12,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.images import graph
+from kmip_data.pipelines.datasets.superpixels import graph
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(stolen) (w) file closefile\n%%EOF\n"
 

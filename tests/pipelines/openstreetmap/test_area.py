@@ -14,10 +14,10 @@ from support.osm_servers import osm_servers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network import count_streets
-from kmip_data.pipelines.openstreetmap.parameters import POLYGON, OpenStreetMapParams
-from kmip_data.pipelines.openstreetmap.reading import (
+from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
+from kmip_data.pipelines.datasets.openstreetmap.network import count_streets
+from kmip_data.pipelines.datasets.openstreetmap.parameters import POLYGON, OpenStreetMapParams
+from kmip_data.pipelines.datasets.openstreetmap.reading import (
     _from_extract,
     parse_bbox,
     read_city,

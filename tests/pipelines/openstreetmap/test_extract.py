@@ -14,8 +14,8 @@ from support.osm_maps import convert, helsinki, write_map
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.openstreetmap.extract import Extract, file_format, read_extract
-from kmip_data.pipelines.samples.openstreetmap import write_sample
+from kmip_data.pipelines.datasets.openstreetmap.extract import Extract, file_format, read_extract
+from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
 
 STREET = {"highway": "residential"}
 

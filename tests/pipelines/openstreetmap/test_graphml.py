@@ -12,9 +12,9 @@ from support.osm_maps import edges_of, edges_of_osmnx, write_streets
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.graphml import read_graphml
-from kmip_data.pipelines.openstreetmap.network import largest_component, simplify
+from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
+from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
+from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify
 
 
 def test_trocadero_is_what_osmnx_loads():

@@ -15,9 +15,9 @@ from support.country import GENERATOR, INTERSECTIONS, write_country
 from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki, write_map, write_streets
 from support.shared import shared_data
 
-from kmip_data.pipelines.openstreetmap import network
-from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network import (
+from kmip_data.pipelines.datasets.openstreetmap import network
+from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
+from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
     count_streets,
     largest_component,

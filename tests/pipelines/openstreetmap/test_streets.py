@@ -11,7 +11,7 @@ from osmnx import _overpass
 from support.cases import check_each
 from support.osm_maps import write_map
 
-from kmip_data.pipelines.openstreetmap.streets import LEFT_OUT, direction, is_street
+from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
 
 
 def test_each_network_type_leaves_out_what_osmnx_does():

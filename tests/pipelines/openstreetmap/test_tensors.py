@@ -19,17 +19,17 @@ from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
-from kmip_data.pipelines.openstreetmap import reading
-from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network import largest_component, simplify
-from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
-from kmip_data.pipelines.openstreetmap.streets import IMPLICIT, read_speed
-from kmip_data.pipelines.openstreetmap.tensors import (
+from kmip_data.pipelines.datasets.openstreetmap import reading
+from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
+from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify
+from kmip_data.pipelines.datasets.openstreetmap.parameters import OpenStreetMapParams
+from kmip_data.pipelines.datasets.openstreetmap.streets import IMPLICIT, read_speed
+from kmip_data.pipelines.datasets.openstreetmap.tensors import (
     Vocabulary,
     city_tensors,
     land_uses,
 )
+from kmip_data.pipelines.shared.cities import FEATURES, CityTensors
 from kmip_data.runtime import memory
 
 

@@ -1,1 +1,0 @@
-"""Digests of shards and splits, by build key; `kmip-data verify --published` compares."""

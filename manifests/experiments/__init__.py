@@ -1,1 +1,0 @@
-"""One TOML file a preset of the paper."""

@@ -1,1 +1,0 @@
-"""Base of the city pipelines: the record of a city, its splits and its tensors."""

@@ -1,1 +1,0 @@
-"""Point clouds: files, blocks of rooms, and graphs made from them."""

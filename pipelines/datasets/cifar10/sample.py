@@ -1,0 +1,84 @@
+"""Sample superpixel graphs in the layout of CIFAR10_v2.pt: generated, never the real data.
+
+A picture is a coloured shape before a coloured background, cut into cells around jittered grid points;
+graphs are made of the cells as upstream makes them of superpixels: similarities of centres, and eight
+edges from each cell to similar ones. The class decides colour and shape, with some noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+from kmip_data.arrays import Array
+from kmip_data.pipelines.datasets.cifar10 import FILE, NUM_CLASSES
+from kmip_data.pipelines.shared.sample_files import part_sizes, write_torch_file
+
+DEFAULT_PICTURES = 120
+PUBLISHED = {"train": 45_000, "val": 5_000, "test": 10_000}
+DEGREE = 8
+
+
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write ``CIFAR10_v2.pt``."""
+    count = limit or DEFAULT_PICTURES
+    rng = Generator(PCG64(seed))
+    # Classes in turn, so that every part has several.
+    graphs = (_graph(i % NUM_CLASSES, rng) for i in range(count))
+    sizes = part_sizes(count, PUBLISHED)
+    parts = [list(itertools.islice(graphs, size)) for size in sizes.values()]
+    write_torch_file(folder / FILE, parts)
+
+
+def _graph(label: int, rng: Generator) -> dict[str, Array]:
+    # Cells: nine of ten points of a jittered grid, in no order.
+    side = int(rng.integers(10, 13))
+    steps = np.arange(side)
+    grid = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    middle = (grid + 0.5) / side
+    pos = np.clip(middle + rng.normal(0, 0.15 / side, middle.shape), 0, 1)
+    pos = rng.permutation(pos[rng.random(len(pos)) < 0.9])
+
+    # A square or a disc, by the class, in a colour before its complement.
+    centre = 0.5 + rng.normal(0, 0.06, 2)
+    size = 0.28 + 0.02 * (label % 5)
+    offset = np.abs(pos - centre)
+    distance = offset.max(axis=1) if label % 2 else np.hypot(*offset.T)
+    inside = distance < size
+    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / NUM_CLASSES
+    front = 0.5 + 0.35 * np.cos(hue + np.array([0.0, 2.1, 4.2]))
+    noise = rng.normal(0, 0.06, (len(pos), 3))
+    colour = np.where(inside[:, None], front, 1 - front) + noise
+
+    # The eight most similar but for one of the nine, as upstream's; each cell to others.
+    similar = _similarity(pos)
+    order = np.argsort(-similar, axis=1, kind="stable")[:, : DEGREE + 1]
+    chosen = np.sort(np.delete(order, int(rng.integers(DEGREE + 1)), axis=1), axis=1)
+    source = np.repeat(np.arange(len(pos)), DEGREE)
+    target = chosen.reshape(-1)
+    return {
+        "x": _half(np.clip(colour, 0, 1)),
+        "edge_index": np.stack([source, target]).astype(np.int64),
+        "edge_attr": _half(similar[source, target]),
+        "y": np.array([label], np.int64),
+        "pos": _half(pos),
+    }
+
+
+def _half(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round to half precision, kept in float32, as upstream's features are."""
+    return values.astype(np.float16).astype(np.float32)
+
+
+def _similarity(pos: NDArray[np.float64]) -> NDArray[np.float64]:
+    """exp(−(distance / width)²), width the mean distance of the eight nearest, made symmetric."""
+    distance = np.linalg.norm(pos[:, None] - pos[None], axis=-1)
+    width = np.sort(distance, axis=1)[:, 1 : DEGREE + 1].mean(axis=1, keepdims=True)
+    one_way = np.exp(-((distance / width) ** 2))
+    both: NDArray[np.float64] = (one_way + one_way.T) / 2
+    np.fill_diagonal(both, 0)
+    return both

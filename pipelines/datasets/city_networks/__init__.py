@@ -1,0 +1,141 @@
+"""City-Networks: Paris, Shanghai, Los Angeles and London from the authors' tensors.
+
+Raw layout of ``NAME.tar.gz``: one folder with ``node_features_augmented.pt`` float32 [N, 37],
+``edge_indices.pt`` int64 [2, E], ``edge_features.pt`` float32 [E, 25] (its first columns are length and
+speed), ``10-chunk_16-hop_node_labels.pt`` int64 [N], ``16-hop_eccentricities.pt`` float32 [N] and
+``{train,valid,test}_mask.pt`` bool [N]. Facts and deviations: ``docs/datasets/city-networks.md``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import Prepared, RawFolder
+from kmip_data.pipelines.formats.tensors import read_tensor
+from kmip_data.pipelines.shared.cities import (
+    FEATURES,
+    NODE_FEATURES,
+    CityParams,
+    CityPipeline,
+    CityTensors,
+    check_tensors,
+    store_city,
+    symmetrise,
+)
+
+LABELS: Final = "10-chunk_16-hop_node_labels.pt"
+DIRECTED_LABELS: Final = (
+    "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
+)
+ECCENTRICITIES: Final = "16-hop_eccentricities.pt"
+CLASSES: Final = 10
+DIRECTED_WARNING: Final = (
+    "The archive is of the time when the graphs were directed: made undirected by the authors' rule and "
+    "split by theirs. Its eccentricities and labels are of the directed graph."
+)
+
+
+class CityNetworksPipeline(CityPipeline[CityParams]):
+    """The pipeline of ``manifests/datasets/{paris,shanghai,la,london}/dataset.toml``."""
+
+    def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
+        """Read the tensors and check them against what is published."""
+        tensors = read_city_archive(raw.path)
+        if not raw.sample:
+            check_published(tensors, self.manifest)
+        return store_city(tensors, workdir)
+
+
+PIPELINE = CityNetworksPipeline
+
+
+def read_city_archive(folder: Path) -> CityTensors:
+    """Read the tensors of one city, from today's layout or from that of the directed graphs.
+
+    A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken where they
+    are there; masks are not read, since the default split is the authors' rule. Its ``facts`` are ``layout``
+    (``undirected``, or ``directed`` as found), ``edges_found`` and ``self_loops``. Raises ``DamagedInput``
+    where a file is missing, cannot be read, or does not fit the others.
+    """
+    for name in ("node_features_augmented.pt", "edge_indices.pt", "edge_features.pt"):
+        if not (folder / name).is_file():
+            raise DamagedInput(f"{name} is missing.")
+    features = read_tensor(folder / "node_features_augmented.pt", "float32", (None, len(FEATURES)))
+    n = len(features)
+    index = read_tensor(folder / "edge_indices.pt", "int64", (2, None))
+    shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
+    edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
+    if index.size and not 0 <= index.min() <= index.max() < n:
+        ends = f"{index.min()} to {index.max()}"
+        raise DamagedInput(f"edge_indices.pt: an edge leads nowhere: {ends}, of {n} intersections.")
+    both, street = symmetrise(index, edge_features[:, :2], n)
+    undirected = np.array_equal(both, index)
+    eccentricity, labels = _published_labels(folder, n)
+    tensors = CityTensors(
+        features=features,
+        edge_index=both,
+        edge_length=street[:, 0],
+        edge_speed=street[:, 1],
+        eccentricity=eccentricity,
+        labels=labels,
+        facts={
+            "layout": "undirected" if undirected else "directed",
+            "edges_found": int(index.shape[1]),
+            "self_loops": int((index[0] == index[1]).sum()),
+        },
+        warnings=() if undirected else (DIRECTED_WARNING,),
+    )
+    check_tensors(tensors, folder.name)
+    return tensors
+
+
+def check_published(tensors: CityTensors, manifest: Manifest) -> None:
+    """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
+    n = len(tensors.features)
+    expected = manifest.expected
+    labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels
+    chunk = n // CLASSES + 1
+    counts = {
+        "intersections": (n, expected.avg_nodes),
+        "edges": (tensors.edge_index.shape[1], expected.avg_edges),
+    }
+    for c, count in enumerate(np.bincount(labels, minlength=CLASSES)):
+        counts[f"class {c}"] = (int(count), min(chunk, n - c * chunk))
+    wrong = []
+    for name, (count, published) in counts.items():
+        if count != published:
+            wrong.append(f"{name} {count:,}, not {published:,.0f}")
+    if wrong:
+        raise DamagedInput(
+            f"These are not the published tensors of {manifest.title}: {', '.join(wrong)}; the edges are "
+            f"{tensors.facts['layout']} (the authors changed their files on 2025-03-05).",
+            next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
+            "--archive PATH, which takes the tensors as they are",
+        )
+
+
+def _published_labels(
+    folder: Path, n: int
+) -> tuple[NDArray[np.float32] | None, NDArray[np.int64] | None]:
+    """Return eccentricities and labels where the archive has both."""
+    names = [name for name in (LABELS, DIRECTED_LABELS) if (folder / name).is_file()]
+    if not names or not (folder / ECCENTRICITIES).is_file():
+        return None, None
+    eccentricity = read_tensor(folder / ECCENTRICITIES, "float32", (n,))
+    labels = read_tensor(folder / names[0], "int64", (n,))
+    order = np.lexsort((eccentricity, labels))
+    in_order = (np.diff(eccentricity[order]) >= 0).all()  # False where one is not a number, too
+    low = labels.min(initial=0)
+    high = labels.max(initial=0)
+    if low < 0 or high >= CLASSES or not in_order:
+        fault = f"labels {low} to {high}"
+        if not in_order:
+            fault += ", in another order"
+        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {fault}.")
+    return eccentricity, labels

@@ -1,0 +1,121 @@
+"""A generated city in the layout of City-Networks: never real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+from kmip_data.arrays import Array
+from kmip_data.graphs.eccentricity import local_eccentricity
+from kmip_data.pipelines.shared.cities import chunk_labels, mean_over_streets, symmetrise
+from kmip_data.pipelines.shared.city_splits import TEST, TRAIN, VAL, split_codes
+from kmip_data.pipelines.shared.sample_files import write_torch_file
+
+DEFAULT_NODES: Final = 2_000
+WEST: Final = 10.0  #: corner of the city, degrees
+SOUTH: Final = 50.0
+STEP: Final = 0.001  #: between crossings, degrees
+KEPT: Final = 0.67  #: share of the sides of the grid that are streets
+#: Metres of a degree of longitude and latitude there.
+DEGREE: Final = np.array([71_500.0, 111_200.0])
+CATEGORIES: Final = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
+
+
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write the tensors of a road-like graph into ``folder``: a bent grid with a third of its sides missing.
+
+    Streets are longer in the east, so that labels can be learned from the place. ``limit`` is the number of
+    intersections, at least 30 and by default 2,000.
+    """
+    n = max(30, DEFAULT_NODES if limit is None else limit)
+    rng = Generator(PCG64(seed))
+    lon_lat, streets = bent_grid(n, rng)
+    difference = lon_lat[streets[0]] - lon_lat[streets[1]]
+    length = np.linalg.norm(difference * DEGREE, axis=1)
+    columns = [
+        length * rng.uniform(1.0, 1.4, len(length)),
+        rng.choice([20.0, 30.0, 50.0], len(length)),
+    ]
+    columns += [_one_hot(rng, len(length), count) for count in CATEGORIES]
+    street_features = np.column_stack(columns).astype(np.float32)
+    edge_index, edge_features = symmetrise(streets, street_features, n)
+
+    street_count = np.bincount(edge_index[0], minlength=n)
+    land_use = _one_hot(rng, n, 9)
+    node_features = np.column_stack([lon_lat, street_count, land_use]).astype(np.float32)
+    around = mean_over_streets(edge_index, edge_features, n)
+    eccentricity = local_eccentricity(
+        edge_index,
+        edge_features[:, 0],
+        n,
+        quiet=True,
+    )
+    codes = split_codes(n)
+    files: dict[str, Array] = {
+        "node_features": node_features,
+        "node_features_augmented": np.column_stack([node_features, around]),
+        "edge_indices": edge_index,
+        "edge_features": edge_features,
+        "10-chunk_16-hop_node_labels": chunk_labels(eccentricity, 10).astype(np.int64),
+        "16-hop_eccentricities": eccentricity,
+        "train_mask": codes == TRAIN,
+        "valid_mask": codes == VAL,
+        "test_mask": codes == TEST,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in files.items():
+        write_torch_file(folder / f"{name}.pt", array)
+
+
+def bent_grid(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return places (n, 2) and streets (2, S) of a connected part of the grid, numbered at random."""
+    side = int(np.ceil(np.sqrt(1.7 * n))) + 3
+    number = np.arange(side * side).reshape(side, side)
+    to_the_right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
+    downwards = np.stack([number[:-1].ravel(), number[1:].ravel()])
+    sides = np.concatenate([to_the_right, downwards], axis=1)
+    sides = sides[:, rng.random(sides.shape[1]) < KEPT]
+
+    chosen = np.array(_connected_part(sides, side, n))
+    new = np.full(side * side, -1)
+    new[chosen] = rng.permutation(len(chosen))
+    streets = new[sides]
+
+    column, row = np.divmod(chosen, side)
+    east = column + 0.02 * column**2  # streets get longer
+    shift = rng.uniform(-0.2, 0.2, (len(chosen), 2))
+    places = np.column_stack([east, row]) + shift
+    lon_lat = np.empty((len(chosen), 2))
+    lon_lat[new[chosen]] = np.array([WEST, SOUTH]) + STEP * places
+    return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
+
+
+def _connected_part(sides: NDArray[np.int64], side: int, n: int) -> list[int]:
+    """Return ``n`` crossings that are connected: breadth first, until a start has a part that is large enough."""
+    near: list[list[int]] = [[] for _ in range(side * side)]
+    for a, b in sides.T.tolist():
+        near[a].append(b)
+        near[b].append(a)
+
+    queue: list[int] = []
+    for start in range(side * side // 2, side * side):
+        met = {start}
+        queue = [start]
+        for u in queue:
+            for v in near[u]:
+                if v not in met and len(met) < n:
+                    met.add(v)
+                    queue.append(v)
+        if len(met) == n:
+            break
+    return queue
+
+
+def _one_hot(rng: Generator, rows: int, categories: int) -> NDArray[np.float64]:
+    weights = 0.5 ** np.arange(categories)
+    chosen = rng.choice(categories, rows, p=weights / weights.sum())
+    return np.eye(categories)[chosen]

@@ -1,0 +1,232 @@
+"""ECHO (ICLR 2026): three tasks on 10,080 generated graphs, two on molecules, all of 17 to 40 edges across.
+
+Raw layout of each task: ``train_data.pt``, ``val_data.pt`` and ``test_data.pt``, each a list of PyTorch
+Geometric's ``Data`` by ``torch.save``. ``sssp``, ``ecc`` and ``diam`` have the same graphs: ``x`` [N, 2] and
+``y`` [N, 3], whose columns are eccentricity, diameter and distance from the source. Molecules have ``x``
+[N, 2], ``edge_attr`` [E, 2] and, in column 0 of ``y``, each atom's charge or the logarithm of the energy.
+Facts and deviations: ``docs/datasets/echo.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import LOG10, Column, Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Unit,
+)
+from kmip_data.pipelines.formats.tensors import stream_graphs
+from kmip_data.pipelines.shared.records import feature_column, units_of_parts
+
+RECORDS_PER_UNIT: Final = 10_000
+WIDTH: Final = 2  #: columns of x, and of edge_attr
+
+
+class Task(NamedTuple):
+    """Place and meaning of a task's target in the raw files."""
+
+    column: int  #: of y
+    columns: int  #: least number of columns of y
+    unit: str
+    doc: str
+    of_graph: bool = False
+    molecules: bool = False
+
+
+TASKS: Final = {
+    "ecc": Task(0, 3, "edges", "largest distance from the node"),
+    "diam": Task(
+        1,
+        3,
+        "edges",
+        "largest distance in the graph",
+        of_graph=True,
+    ),
+    "sssp": Task(2, 3, "edges", "distance from the source"),
+    "charge": Task(
+        0,
+        1,
+        "e",
+        "partial charge of the atom by density functional theory",
+        molecules=True,
+    ),
+    "energy": Task(
+        0,
+        1,
+        LOG10,
+        "logarithm of the energy by density functional theory",
+        of_graph=True,
+        molecules=True,
+    ),
+}
+GRAPH_FIELDS: Final = ("source", "random number [0-1]")
+ATOM_FIELDS: Final = ("atomic number", "distance to the centroid")
+BOND_FIELDS: Final = ("bond type", "bond length")
+
+
+class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
+    """The pipeline of ``manifests/datasets/echo-*/dataset.toml``."""
+
+    version = 1
+    split_note = "the published files, in their order"
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        name = manifest.file.removeprefix("echo-")
+        self.task = TASKS[name]
+        self.sample_arguments = {"task": name}
+
+    def schema(self, params: Params) -> Schema:
+        """Features, those of bonds where there are molecules, and the target."""
+        task = self.task
+        fields = ATOM_FIELDS if task.molecules else GRAPH_FIELDS
+        columns = [feature_column("node/x", fields, "features of the task")]
+        if task.molecules:
+            columns.append(feature_column("edge/attr", BOND_FIELDS, "features of the bond"))
+        columns.append(Column(
+            key="graph/y" if task.of_graph else "node/y", attribute="y", stored="float32",
+            presented="float32", shape=(1,), unit=task.unit, doc=task.doc,
+        ))  # fmt: skip
+        most = self.manifest.max_nodes
+        return Schema(
+            columns=tuple(columns),
+            edges="index",
+            max_nodes=most,
+            directed=False,
+            key_length=16,
+        )
+
+    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+        """Check each graph and write the arrays of a part one after the other, so that workers can seek."""
+        files = {part: [path for path in raw.path.iterdir() if part in path.name] for part in PARTS}
+        sizes = {part: self._store(files[part][0], part, workdir) for part in PARTS}
+        return Prepared(workdir, {"sizes": sizes})
+
+    def _store(self, path: Path, part: str, folder: Path) -> int:
+        """Write the arrays of a file into ``PART.NAME``, their ends into ``PART.npy``; return the graphs."""
+        sizes = [(0, 0)]
+        with ExitStack() as stack:
+            files = {
+                name: stack.enter_context((folder / f"{part}.{name}").open("wb"))
+                for name in _DTYPES
+            }
+            for row, graph in enumerate(stream_graphs(path)):
+                arrays = self._checked(graph, f"{path.name}, graph {row}")
+                for name, array in arrays.items():
+                    files[name].write(array.tobytes())
+                sizes.append((len(arrays["x"]), len(arrays["edges"])))
+        # Running sums are where each graph begins and ends.
+        np.save(folder / f"{part}.npy", np.cumsum(sizes, axis=0))
+        return len(sizes) - 1
+
+    def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, Array]:
+        """Return the arrays of a graph as they are stored; raise ``DamagedInput`` for another layout."""
+        task = self.task
+        names = ["x", "y", "edge_index"]
+        if task.molecules:
+            names.append("edge_attr")
+        raw: dict[str, Array] = {}
+        for name in names:
+            array: Any = graph.get(name)
+            kinds = "iu" if name == "edge_index" else "fiu"
+            is_array = isinstance(array, np.ndarray)
+            if not is_array or array.ndim != 2 or array.dtype.kind not in kinds:
+                dtype = getattr(array, "dtype", type(array).__name__)
+                shown = f"{dtype} {getattr(array, 'shape', '')}".strip()
+                raise DamagedInput(f"{where}: {name} is {shown}, not numbers with two axes.")
+            raw[name] = array
+
+        x = raw["x"]
+        y = raw["y"]
+        edges = raw["edge_index"]
+        rows = 1 if task.of_graph and task.molecules else len(x)
+        shapes = {name: array.shape for name, array in raw.items()}
+        fits = x.shape[1] == WIDTH and len(edges) == 2
+        fits = fits and len(y) == rows and y.shape[1] >= task.columns
+        if task.molecules:
+            fits = fits and shapes["edge_attr"] == (edges.shape[1], WIDTH)
+        if not fits or not 1 <= len(x) <= self.manifest.max_nodes:
+            raise DamagedInput(
+                f"{where}: the shapes are not those of {self.manifest.name}: {shapes}.",
+                expected=f"x [N, {WIDTH}], y [{'1' if rows == 1 else 'N'}, {task.columns} or more]",
+                next="the files of this task; the layout of other versions is unknown",
+            )
+        if edges.size and not 0 <= int(edges.min()) <= int(edges.max()) < len(x):
+            raise DamagedInput(
+                f"{where}: edges of nodes {edges.min()} to {edges.max()}, of {len(x)}."
+            )
+
+        target = y[:1, task.column] if task.of_graph else y[:, task.column]
+        attr = raw.get("edge_attr", np.empty(0))
+        arrays = {"x": x, "edges": edges.T, "y": target, "attr": attr}
+        stored = {}
+        for name, dtype in _DTYPES.items():
+            stored[name] = np.ascontiguousarray(arrays[name], dtype)
+            if not np.isfinite(stored[name]).all():
+                raise DamagedInput(f"{where}: NaN or infinity.")
+        return stored
+
+    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
+        """Deal the graphs of each part."""
+        return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
+
+    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit in the order of the file."""
+        part = unit.items["part"]
+        task = self.task
+        ends = np.load(prepared.path / f"{part}.npy", allow_pickle=False).tolist()
+
+        def read(
+            name: str,
+            first: int,
+            last: int,
+            width: int,
+        ) -> Array:
+            dtype = np.dtype(_DTYPES[name])
+            path = prepared.path / f"{part}.{name}"
+            count = (last - first) * width
+            offset = first * width * dtype.itemsize
+            return np.fromfile(
+                path,
+                dtype,
+                count,
+                offset=offset,
+            ).reshape(-1, width)
+
+        for row in unit.items["rows"]:
+            node, edge = ends[row]
+            last_node, last_edge = ends[row + 1]
+            columns = {"node/x": read("x", node, last_node, WIDTH)}
+            if task.of_graph:
+                columns["graph/y"] = read("y", row, row + 1, 1)[0]
+            else:
+                columns["node/y"] = read("y", node, last_node, 1)
+            if task.molecules:
+                columns["edge/attr"] = read("attr", edge, last_edge, WIDTH)
+            edges = np.ascontiguousarray(read("edges", edge, last_edge, 2).T)
+            yield GraphRecord(
+                key=f"{part}/{row:07d}",
+                num_nodes=last_node - node,
+                columns=columns,
+                edge_index=edges,
+            )
+
+
+PIPELINE = EchoPipeline
+#: Array -> type in which it is stored, node after node or edge after edge.
+_DTYPES: Final = {"x": "<f4", "y": "<f4", "edges": "<u2", "attr": "<f4"}

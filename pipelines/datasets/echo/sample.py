@@ -1,0 +1,90 @@
+"""Sample graphs in the raw layout of ECHO: generated, never the real data.
+
+The generated tasks have graphs of this package's ``long-range``, with true targets; molecules are trees of
+atoms, whose charges and energies are made up.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
+
+from kmip_data.arrays import Array
+from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, tree
+from kmip_data.pipelines.shared.sample_files import part_sizes, write_graphs
+
+DEFAULT_GRAPHS: Final = 120
+_SHARES: Final = {"train": 8, "val": 1, "test": 1}
+_ATOMS: Final = (1, 6, 7, 8)
+
+
+def write_sample(
+    folder: Path,
+    *,
+    task: str,
+    limit: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Write the three files; topologies take turns."""
+    rng = Generator(PCG64(seed))
+    make = _molecule if task in {"charge", "energy"} else _graph
+    row = 0
+    for part, size in part_sizes(limit or DEFAULT_GRAPHS, _SHARES).items():
+        graphs = [make(row + i, task, rng) for i in range(size)]
+        write_graphs(folder / f"{part}_data.pt", graphs)
+        row += size
+
+
+def _graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
+    topologies = list(TOPOLOGIES.values())
+    make_topology = topologies[number % len(topologies)]
+    nodes = 2 * int(rng.integers(9, 21))
+    order = rng.permutation(nodes)
+    edges = _both_ways(order[make_topology(nodes, rng)])
+
+    # True targets: shortest paths between all nodes.
+    adjacency = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=(nodes, nodes))
+    distance = shortest_path(adjacency.tocsr(), unweighted=True)
+    source = int(rng.integers(nodes))
+    is_source = np.arange(nodes) == source
+    x = np.stack([is_source, rng.random(nodes)], axis=1)
+    diameter = np.full(nodes, distance.max())
+    y = np.stack([distance.max(1), diameter, distance[source]], axis=1)
+    return {
+        "x": x.astype(np.float32),
+        "edge_index": edges,
+        "y": y.astype(np.float32),
+    }
+
+
+def _molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
+    atoms = int(rng.integers(30, 60))
+    edges = _both_ways(tree(atoms, rng))
+    number = rng.choice(_ATOMS, atoms)
+    x = np.stack([number, 10 * rng.random(atoms)], axis=1)
+
+    bonds = edges.shape[1] // 2
+    kind = rng.integers(1, 4, bonds)
+    bond_length = 1 + rng.random(bonds) / 2
+    attr = np.tile(np.stack([kind, bond_length], axis=1), (2, 1))
+
+    numbers = x[:, :1]
+    y = (numbers - numbers.mean()) / 10
+    if task == "energy":
+        y = np.log10(numbers.sum(keepdims=True))
+    return {
+        "x": x.astype(np.float32),
+        "edge_attr": attr.astype(np.float32),
+        "y": y.astype(np.float32),
+        "edge_index": edges,
+    }
+
+
+def _both_ways(edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([edges, edges[::-1]], axis=1)

@@ -1,0 +1,368 @@
+"""GraphLand: streets of two cities whose speed is predicted, from the published tables.
+
+Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by kind; ``features.csv`` and ``targets.csv`` have
+a row per street, ``edgelist.csv`` a row per edge, ``split_masks_RL.csv`` and ``split_masks_RH.csv`` the
+columns train, val and test. Steps and defaults are those of PyTorch Geometric 2.8's ``GraphLandDataset``.
+Facts and deviations: ``docs/datasets/city-roads.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PrivateAttr
+
+from kmip_data.arrays import F32, I64, Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import NO_PART, PARTS
+from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs.elementary import normal_quantile
+from kmip_data.pipelines.base import (
+    About,
+    Params,
+    Pipeline,
+    Prepared,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
+from kmip_data.pipelines.shared.records import feature_column
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Of features, in the order of the columns of x.
+KINDS: Final = ("numerical", "fraction", "categorical")
+QUANTILES: Final = 1_000
+MOST_CATEGORIES: Final = 4_096  #: of one column, each a column of x
+MOST_NUMBERS: Final = 2**30  #: in x, 4 GB; the published tables give 2**25
+NEAR: Final = 1e-7  #: values this near to the least and largest one are these
+_FILE: Final = "streets.npz"
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+
+
+class GraphLandParams(Params):
+    """Parameters that change the record."""
+
+    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
+
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        description="with --sample: streets of the generated city",
+    )
+    target_scaling: Literal["RL", "RH", "none"] = Field(
+        default="RL",
+        description="standardise the target by mean and deviation of the train streets of this split; "
+        "none: as published",
+    )
+    #: Names of the columns of x, read from the raw files. They follow from the digests of these, which are in
+    #: the build key, so they are no parameter of their own.
+    _names: tuple[str, ...] = PrivateAttr(default=())
+
+
+class GraphLandSplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["RL", "RH", "stratified"] = Field(
+        default="RL",
+        description="RL, RH: as published, 10/10/80 and 50/25/25 of the streets; stratified: in parts of "
+        "RL's sizes drawn anew (at random: there are no classes)",
+    )
+
+
+class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
+    """The pipeline of ``manifests/datasets/city-roads-{m,l}/dataset.toml``."""
+
+    version = 1
+    one_unit = True
+    Params: ClassVar[type[GraphLandParams]] = GraphLandParams
+    SplitParams: ClassVar[type[GraphLandSplitParams]] = GraphLandSplitParams
+
+    def resolve(self, params: GraphLandParams, raw: RawFolder) -> GraphLandParams:
+        """Return the parameters with the names of the columns of x, which depend on the categories."""
+        resolved = params.model_copy()
+        resolved._names = read_features(raw.path).names  # noqa: SLF001
+        return resolved
+
+    def schema(self, params: GraphLandParams) -> Schema:
+        """Features by name, their kinds as upstream's masks, and the target."""
+        names = params._names  # noqa: SLF001
+        target = Column(
+            key="node/y", attribute="y", stored="float32", presented="float32", finite=False,
+            unit="" if params.target_scaling == "none" else "standard deviations",
+            doc="target; NaN where it is not known",
+        )  # fmt: skip
+        masks = (
+            Column(
+                key=f"graph/x_{kind}_mask", attribute=f"x_{kind}_mask", stored="uint8", presented="bool",
+                shape=(len(names),), form="row", doc=f"columns of x that are {kind} features",
+            )
+            for kind in KINDS
+        )  # fmt: skip
+        x = feature_column("node/x", names, "numerical, fraction and one-hot features")
+        most = self.manifest.max_nodes
+        return Schema(
+            columns=(x, target, *masks),
+            edges="index",
+            max_nodes=most,
+            directed=False,
+        )
+
+    def prepare(self, raw: RawFolder, params: GraphLandParams, workdir: Path) -> Prepared:
+        """Read the tables, check them, transform features and target."""
+        features = read_features(raw.path)
+        y = _column(read_table(raw.path / "targets.csv"), features.target, "targets.csv")
+        edges = read_edges(raw.path / "edgelist.csv", len(features.x))
+        facts: dict[str, Any] = {
+            "edges_found": edges.shape[1],
+            "unknown_targets": int(np.isnan(y).sum()),
+        }
+        if len(y) != len(features.x):
+            raise DamagedInput(
+                f"targets.csv has {len(y):,} rows, features.csv {len(features.x):,}."
+            )
+
+        if params.target_scaling != "none":
+            is_train = read_masks(raw.path, params.target_scaling, len(y)) == 0
+            train = y[is_train & ~np.isnan(y)].astype(float)
+            if not len(train) or not np.ptp(train):
+                raise DamagedInput(
+                    f"The target of {len(train)} known train streets cannot be standardised."
+                )
+            mean = train.mean()
+            deviation = train.std()
+            y = (y - np.float32(mean)) / np.float32(deviation)
+            facts["target_scaling"] = {
+                "target": features.target,
+                "mean": float(mean),
+                "std": float(deviation),
+            }
+
+        both = np.concatenate([edges, edges[::-1]], axis=1)
+        pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
+        kinds = np.array(features.kinds) == np.array(KINDS)[:, None]
+        np.savez(
+            workdir / _FILE,
+            x=features.x,
+            y=y,
+            edges=np.stack(np.divmod(pair, len(y))),
+            kinds=kinds,
+        )
+        return Prepared(workdir, facts)
+
+    def units(self, prepared: Prepared, params: GraphLandParams) -> list[Unit]:
+        """One city, one shard."""
+        return [Unit(0, self.manifest.name, {})]
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: GraphLandParams
+    ) -> Iterator[GraphRecord]:
+        """Yield the city."""
+        with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
+            x = stored["x"]
+            columns: dict[str, Array] = {"node/x": x, "node/y": stored["y"]}
+            for kind, row in zip(KINDS, stored["kinds"], strict=True):
+                columns[f"graph/x_{kind}_mask"] = row.astype(np.uint8)
+            edge_index = stored["edges"].astype(self.schema(params).index_dtype)
+        yield GraphRecord(
+            key=unit.name,
+            num_nodes=len(x),
+            columns=columns,
+            edge_index=edge_index,
+        )
+
+    def about(self, prepared: Prepared, params: GraphLandParams) -> About:
+        """Counts, and mean and deviation that turn predictions back into the units of the table."""
+        return About({"roads": dict(prepared.plan)})
+
+    def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
+        """Read the published masks; streets without a known target are in no part."""
+        code = read_masks(self.raw_lists(raw, params.split), params.split, int(records.nodes[0]))
+        code[np.isnan(records.column("node/y"))] = NO_PART
+        note = "the published masks, without streets whose target is not known"
+        return Split(params.split, params.split, {}, note=note, node_code=code)
+
+    def default_splits(self) -> list[GraphLandSplitParams]:
+        """Both published splits."""
+        return [GraphLandSplitParams(split="RL"), GraphLandSplitParams(split="RH")]
+
+    def name_parts(self, params: GraphLandParams) -> list[str]:
+        """The scaling of the target, where it is not the default."""
+        return [] if params.target_scaling == "RL" else [f"target-{params.target_scaling}"]
+
+
+PIPELINE = GraphLandPipeline
+
+
+class Features(NamedTuple):
+    """Inputs of N streets, transformed."""
+
+    x: F32  #: (N, F)
+    names: tuple[str, ...]  #: of the columns of x; of one-hot ones ``column=category``
+    kinds: tuple[str, ...]  #: of :data:`KINDS`, for each column of x
+    target: str  #: name of the target's column
+
+
+def read_features(folder: Path) -> Features:
+    """Read features by the kinds that ``info.yaml`` gives them, and transform them by upstream's defaults.
+
+    Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are left as they are;
+    in both the most frequent value stands for missing ones. Categories become one-hot columns in the order of
+    their numbers, one column where there are two. Raises ``DamagedInput`` where the tables are something
+    else.
+    """
+    info = read_info(folder / "info.yaml")
+    listed = {kind: info[f"{kind}_features_names"] for kind in KINDS}
+    # Fractions are listed among the numerical ones, too.
+    listed["numerical"] = [name for name in listed["numerical"] if name not in listed["fraction"]]
+    table = read_table(folder / "features.csv")
+    columns: list[F32] = []
+    names: list[str] = []
+    kinds: list[str] = []
+    for kind, wanted in listed.items():
+        for name in wanted:
+            values = _column(table, name, "features.csv")
+            if np.isnan(values).all():
+                raise DamagedInput(f"features.csv: the column {name!r} is empty.")
+            if kind == "categorical":
+                categories = _categories(values, name, len(names))
+                columns += [(values == category).astype(np.float32) for category in categories]
+                names += [f"{name}={category:.0f}" for category in categories]
+            else:
+                columns.append(to_normal(values) if kind == "numerical" else filled(values))
+                names.append(name)
+            kinds += [kind] * (len(names) - len(kinds))
+
+    if not columns:
+        raise DamagedInput("info.yaml names no features.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DamagedInput(f"info.yaml: two columns of x would be called {twice[0]!r}.")
+    return Features(np.column_stack(columns), tuple(names), tuple(kinds), info["target_name"])
+
+
+def _categories(values: F32, name: str, columns: int) -> F32:
+    """Return the categories of a column that get one of x; ``columns`` are those of x before them."""
+    categories = np.unique(values)
+    numbers = (columns + len(categories)) * len(values)
+    too_many = len(categories) > MOST_CATEGORIES or numbers > MOST_NUMBERS
+    if too_many or np.isnan(values).any() or (categories != np.rint(categories)).any():
+        raise DamagedInput(f"features.csv: the column {name!r} is not one of numbered categories.")
+    if len(categories) == 2:
+        return categories[1:]
+    return categories
+
+
+def filled(values: F32) -> F32:
+    """Return a column (N,) with its most frequent value, the least of several, for NaN."""
+    missing = np.isnan(values)
+    distinct, count = np.unique(values[~missing], return_counts=True)
+    return np.where(missing, distinct[count.argmax()], values)
+
+
+def to_normal(values: F32) -> F32:
+    """Map a column (N,) to a normal distribution by its quantiles, which NaN has no part in.
+
+    As ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn 1.9, fitted
+    before missing values are filled: 1,000 quantiles, lines between them, and ±5.2 at the ends.
+    """
+    # Quantiles of the known values; missing ones are filled afterwards, as upstream does.
+    shares = np.linspace(0, 1, min(QUANTILES, len(values)))
+    marks = np.nanpercentile(values, 100 * shares)
+    values = filled(values)
+    # From below and from above: equal values get the middle of the shares that they take.
+    upwards = np.interp(values, marks, shares)
+    downwards = np.interp(-values, -marks[::-1], -shares[::-1])
+    share = (0.5 * (upwards - downwards)).astype(np.float32)
+    share[values + NEAR > marks[-1]] = 1
+    share[values - NEAR < marks[0]] = 0
+    # Shares of 0 and 1 become the ends, as clipping the quantiles makes them.
+    least = NEAR - np.spacing(1)
+    return normal_quantile(np.clip(share.astype(float), least, 1 - least)).astype(np.float32)
+
+
+def read_info(path: Path) -> dict[str, Any]:
+    """Read the names of the features of each kind, and of the target."""
+    import yaml
+
+    try:
+        # Scalars stay text, and no key is merged: a stranger's file makes nothing else.
+        info = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
+
+    keys = [f"{kind}_features_names" for kind in KINDS]
+    if not isinstance(info, dict):
+        info = {}
+    named = [info.get("target_name")]
+    sound = True
+    for key in keys:
+        names = info.get(key)
+        sound = sound and isinstance(names, list)
+        named += names if isinstance(names, list) else []
+    if not sound or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in named):
+        raise DamagedInput(
+            f"{path.name} does not name the columns.",
+            expected=", ".join([*keys, "target_name"]),
+        )
+    return info
+
+
+def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
+    """Read a table with a header, whose first column is the number of the row."""
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path, index_col=index)
+    except (ValueError, OSError, IndexError) as error:  # pandas' own errors derive from it
+        raise DamagedInput(f"{path.name} is not a table: {str(error)[:200]}") from error
+
+
+def _column(table: pd.DataFrame, name: str, file: str) -> F32:
+    """Return the finite numbers of a column, float32 (N,), NaN where there is none."""
+    if name not in table:
+        raise DamagedInput(
+            f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500]
+        )
+    try:
+        with np.errstate(over="ignore"):
+            values: F32 = table[name].to_numpy().astype(np.float32)
+    except (ValueError, TypeError) as error:
+        raise DamagedInput(
+            f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
+        ) from error
+    if np.isinf(values).any():
+        raise DamagedInput(f"{file}: the column {name!r} is infinite somewhere.")
+    return values
+
+
+def read_edges(path: Path, nodes: int) -> I64:
+    """Return the edges as listed, int64 (2, E)."""
+    values = read_table(path, index=None).to_numpy()
+    if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
+        raise DamagedInput(f"{path.name} is not a list of edges: two columns of whole numbers.")
+    least = values.min()
+    most = values.max()
+    if least < 0 or most >= nodes:
+        raise DamagedInput(f"{path.name}: edges of streets {least:,} to {most:,}, of {nodes:,}.")
+    return values.T.astype(np.int64)
+
+
+def read_masks(folder: Path, rule: str, nodes: int) -> NDArray[np.uint8]:
+    """Return the part of each node by a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
+    name = f"split_masks_{rule}.csv"
+    table = read_table(folder / name)
+    masks = np.stack([_column(table, part, name) for part in PARTS])
+    is_flag = np.isin(masks, (0, 1)).all()
+    if masks.shape[1] != nodes or not is_flag or (masks.sum(axis=0) > 1).any():
+        raise DamagedInput(f"{name} does not deal {nodes:,} streets to train, val and test.")
+    codes = np.where(masks.any(axis=0), masks.argmax(axis=0), NO_PART)
+    return codes.astype(np.uint8)

@@ -1,0 +1,82 @@
+"""A generated city in the layout of GraphLand: never real data, as the name of each column says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from kmip_data.format.splits import PARTS
+from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
+
+DEFAULT_STREETS: Final = 2_000
+NUMERICAL: Final = ("sample_length", "sample_limit", "sample_paved")
+CATEGORICAL: Final = ("sample_bus", "sample_surface")
+SPLITS: Final = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
+MISSING: Final = 0.03  #: share of values that are not known
+
+
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write the tables of a road-like graph into ``folder``; ``limit`` is the number of streets, from 30.
+
+    The speed depends on the limit and surface of a street, and on the lengths of its neighbours.
+    """
+    n = max(30, DEFAULT_STREETS if limit is None else limit)
+    rng = Generator(PCG64(seed))
+    _, streets = bent_grid(n, rng)
+    both_ways = rng.random(streets.shape[1]) < 0.3
+    edges = np.concatenate([streets, streets[::-1, both_ways]], axis=1)
+
+    length = rng.lognormal(4, 0.7, n)
+    allowed = rng.choice([20, 30, 50, 80], n)
+    surface = rng.integers(1, 5, n)
+    degree = np.maximum(np.bincount(edges[0], minlength=n), 1)
+    around = np.bincount(edges[0], length[edges[1]], n) / degree
+    noise = rng.normal(0, 2, n)
+    # A target that features and neighbours tell, so that it can be learned.
+    speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + noise
+    paved = rng.beta(2, 2, n)
+    for column in (length, paved, speed):
+        column[rng.random(n) < MISSING] = np.nan
+    bus = rng.integers(0, 2, n)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    info = ["# SAMPLE: generated, not the real data", "dataset_name: sample", "task: regression"]
+    kinds = {
+        "numerical": NUMERICAL,
+        "fraction": NUMERICAL[2:],
+        "categorical": CATEGORICAL,
+    }
+    for kind, names in kinds.items():
+        info += [f"{kind}_features_names:", *(f"- {name}" for name in names)]
+    info.append("target_name: sample_speed\n")
+    (folder / "info.yaml").write_text("\n".join(info), "ascii")
+
+    columns = (length, allowed, paved, bus, surface)
+    tables = {"features": dict(zip((*NUMERICAL, *CATEGORICAL), columns, strict=True))}
+    tables["targets"] = {"sample_speed": speed}
+    for rule, (train, val) in SPLITS.items():
+        draw = rng.permutation(n) / n
+        part = (draw >= train).astype(int) + (draw >= train + val)
+        tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
+    for name, table in tables.items():
+        rows = zip(range(n), *(values.tolist() for values in table.values()), strict=True)
+        _write(folder / f"{name}.csv", ["node_id", *table], rows)
+    _write(folder / "edgelist.csv", ["source", "target"], edges.T.tolist())
+
+
+def _write(path: Path, header: list[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table, a value that is not known as nothing."""
+    lines = [",".join(header)]
+    lines += [",".join(map(_text, row)) for row in rows]
+    lines.append("")
+    path.write_text("\n".join(lines), "ascii")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}".replace("nan", "")
+    return str(value)

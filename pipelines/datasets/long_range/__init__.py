@@ -1,0 +1,264 @@
+"""Long-range: generated graphs whose targets lie many edges away, without a source to download.
+
+Six topologies (line, ladder, grid, tree, caterpillar, lobster) and four tasks. Record ``i`` is a pure
+function of the seed and ``i``; nothing is read. Topologies and the tasks ``sssp``, ``ecc`` and ``diam``
+follow the ECHO benchmark (ICLR 2026); ``retrieval`` is ours. Facts: ``docs/datasets/long-range.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
+
+from kmip_data.arrays import Array
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
+
+Rng = np.random.Generator
+VALUES: Final = 8  #: values that a node can hold; a guess is right once in eight
+KEY_BITS: Final = 16  #: of the key that two nodes of a graph share
+RECORDS_PER_UNIT: Final = 2_000
+SHARES: Final = (8, 1, 1)  #: of train, val and test, in tenths
+
+
+class LongRangeParams(Params):
+    """Parameters that change the records."""
+
+    task: Literal["retrieval", "sssp", "ecc", "diam"] = Field(
+        default="retrieval",
+        description="retrieval: the value held by the one other node with the same key; sssp: distance from "
+        "a marked node; ecc: largest distance from each node; diam: largest distance in the graph",
+    )
+    graphs: int = Field(
+        default=3_000,
+        ge=10,
+        le=1_000_000,
+        description="number of graphs, topologies in turn",
+    )
+    nodes: int = Field(
+        default=64,
+        ge=8,
+        le=4_096,
+        description="nodes of the largest graph; least: half as many",
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        le=2**32 - 1,
+        description="seed of all graphs",
+    )
+
+
+def line(nodes: int, _rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a path, (2, nodes - 1)."""
+    return np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
+
+
+def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
+    """Return the edges of a grid of ``rows`` rows, by default as many as columns; the last may be cut."""
+    columns = -(-nodes // (rows or int(np.sqrt(nodes))))
+    node = np.arange(nodes)
+    right = node[(node % columns < columns - 1) & (node + 1 < nodes)]
+    below = node[node + columns < nodes]
+    horizontal = np.stack([right, right + 1])
+    vertical = np.stack([below, below + columns])
+    return np.concatenate([horizontal, vertical], axis=1)
+
+
+def tree(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a deep random tree: each node hangs on one of the four before it."""
+    child = np.arange(1, nodes)
+    parent = rng.integers(np.maximum(child - 4, 0), child)
+    return np.stack([parent, child])
+
+
+def caterpillar(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a path through half of the nodes, with the others hanging on it."""
+    return _hang(line(nodes // 2, rng), nodes // 2, 0, nodes, rng)
+
+
+def lobster(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a caterpillar of two thirds of the nodes, whose legs the others hang on."""
+    spine = nodes // 3
+    legs = 2 * nodes // 3
+    edges = _hang(line(spine, rng), spine, 0, legs, rng)
+    return _hang(edges, legs, spine, nodes, rng)
+
+
+def _hang(
+    edges: NDArray[np.int64],
+    first: int,
+    low: int,
+    last: int,
+    rng: Rng,
+) -> NDArray[np.int64]:
+    """Add nodes ``first`` to ``last - 1``, each on a random one of ``low`` to ``first - 1``."""
+    child = np.arange(first, last)
+    parent = rng.integers(low, first, len(child))
+    return np.concatenate([edges, np.stack([parent, child])], axis=1)
+
+
+TOPOLOGIES: Final[dict[str, Callable[[int, Rng], NDArray[np.int64]]]] = {
+    "line": line,
+    "ladder": partial(grid, rows=2),
+    "grid": grid,
+    "tree": tree,
+    "caterpillar": caterpillar,
+    "lobster": lobster,
+}
+
+
+class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
+    """The pipeline of ``manifests/datasets/long-range/dataset.toml``."""
+
+    version = 1
+    #: Of every sixty graphs (ten of each topology) six validate and six test.
+    split_note = "eight, one and one tenth of each topology"
+    Params: ClassVar[type[LongRangeParams]] = LongRangeParams
+
+    def schema(self, params: LongRangeParams) -> Schema:
+        """Features by the task, the target, and for tasks of nodes the distance that it is read across."""
+        fields = FIELDS.get(params.task, ("constant",))
+        columns = [
+            feature_column(
+                "node/x",
+                fields,
+                "input of the task",
+                stored="int8",
+            )
+        ]
+        target = class_column("node/y", VALUES, "value of the other node with this key")
+        if params.task != "retrieval":
+            # A target that is stored as a real number is one of regression.
+            target = Column(
+                key="graph/y" if params.task == "diam" else "node/y", attribute="y", stored="float32",
+                presented="float32", shape=(1,), unit="edges", doc="target",
+            )  # fmt: skip
+        distance = Column(
+            key="node/distance", attribute="distance", stored="uint16", presented="int64", unit="edges",
+            doc="to the node that is asked for",
+        )  # fmt: skip
+        columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
+        most = self.manifest.max_nodes
+        return Schema(
+            columns=tuple(columns),
+            edges="index",
+            max_nodes=most,
+            directed=False,
+            key_length=40,
+        )
+
+    def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
+        """Deal the graphs in turn; with a limit the first ones, which have every topology and part."""
+        chosen = range(min(params.limit or params.graphs, params.graphs))
+        return units_of_rows(chosen, RECORDS_PER_UNIT, "graphs")
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: LongRangeParams
+    ) -> Iterator[GraphRecord]:
+        """Generate each graph from the seed and its number."""
+        for row in unit.items["rows"]:
+            yield make_record(row, params)
+
+    def about(self, prepared: Prepared, params: LongRangeParams) -> About:
+        """Note that the graphs are generated, and are all there is."""
+        note = f"Generated from seed {params.seed}: the dataset itself, not a sample of another."
+        return About(notes=[note])
+
+    def name_parts(self, params: LongRangeParams) -> list[str]:
+        """The task, and the largest graph where it is not the default."""
+        return [params.task, *([f"n{params.nodes}"] if params.nodes != 64 else [])]
+
+
+PIPELINE = LongRangePipeline
+FIELDS: Final = {
+    "retrieval": (
+        *(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)),
+        *(f"value {i}" for i in range(VALUES)),
+    ),
+    "sssp": ("source",),
+}
+
+
+def make_record(row: int, params: LongRangeParams) -> GraphRecord:
+    """Return graph ``row``: size, numbering, edges and targets are drawn in this order."""
+    names = list(TOPOLOGIES)
+    name = names[row % len(names)]
+    rng = np.random.default_rng([params.seed, row])
+    # An even number of nodes: a key is shared by two.
+    nodes = 2 * int(rng.integers(params.nodes // 4, params.nodes // 2, endpoint=True))
+    # Numbers of nodes say nothing about where they are.
+    number = rng.permutation(nodes)
+    edges = number[TOPOLOGIES[name](nodes, rng)]
+    both = np.concatenate([edges, edges[::-1]], axis=1)
+    edge_index = both[:, np.lexsort(both)]
+
+    ones = np.ones(edge_index.shape[1], np.int8)
+    adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))
+    distance = shortest_path(adjacency.tocsr(), unweighted=True).astype(np.uint16)
+
+    # Of ten rounds through the topologies eight train, one validates and one tests.
+    train, val, _ = SHARES
+    tenth = row // len(names) % sum(SHARES)
+    part = "test"
+    if tenth < train:
+        part = "train"
+    elif tenth < train + val:
+        part = "val"
+    return GraphRecord(
+        key=f"{part}/{name}/{row:07d}",
+        num_nodes=nodes,
+        columns=_targets(params.task, distance, rng),
+        edge_index=edge_index.astype(np.uint16),
+    )
+
+
+def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
+    """Return the columns of a task, by the distances between all nodes."""
+    nodes = len(distance)
+    if task == "retrieval":
+        return _retrieval(distance, rng)
+    if task == "sssp":
+        source = int(rng.integers(nodes))
+        is_source = np.arange(nodes) == source
+        return {
+            "node/x": is_source.astype(np.int8)[:, None],
+            "node/y": distance[source][:, None].astype(np.float32),
+            "node/distance": distance[source],
+        }
+    constant = np.ones((nodes, 1), np.int8)
+    if task == "ecc":
+        return {"node/x": constant, "node/y": distance.max(1)[:, None].astype(np.float32)}
+    return {"node/x": constant, "graph/y": distance.max()[None].astype(np.float32)}
+
+
+def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
+    """Deal the nodes to pairs; each pair has a key of its own, each node a value."""
+    nodes = len(distance)
+    # Neighbours in a random order are partners, wherever they lie in the graph.
+    order = rng.permutation(nodes)
+    partner = np.empty(nodes, np.int64)
+    partner[order[0::2]] = order[1::2]
+    partner[order[1::2]] = order[0::2]
+
+    keys = rng.choice(2**KEY_BITS, nodes // 2, replace=False)
+    code = np.empty(nodes, np.int64)
+    code[order] = np.repeat(keys, 2)
+    value = rng.integers(0, VALUES, nodes)
+    # The key as 16 columns of -1 and 1.
+    bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
+    one_hot = np.eye(VALUES, dtype=np.int64)[value]
+    return {
+        "node/x": np.hstack([bits, one_hot]).astype(np.int8),
+        "node/y": value[partner].astype(np.uint8),
+        "node/distance": distance[np.arange(nodes), partner],
+    }

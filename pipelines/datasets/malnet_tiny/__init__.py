@@ -1,0 +1,212 @@
+"""MalNet-Tiny: function call graphs of Android apps, without features, in five types.
+
+Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one directed edge per line; and
+``type/{train,val,test}.txt`` with one path of a graph per line. Facts and deviations:
+``docs/datasets/malnet-tiny.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Records,
+    Split,
+    Unit,
+)
+from kmip_data.pipelines.formats.text import parse_edges, read_lines
+from kmip_data.pipelines.shared.records import (
+    check_digests,
+    class_column,
+    split_by_lists,
+    units_by_size,
+)
+
+LABEL_ORDERS = {
+    "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),
+    "first-seen": ("adware", "benign", "downloader", "trojan", "addisplay"),
+}
+TEXT_PER_UNIT = 8 * 2**20  #: bytes of edge lists that become one shard, about a third of them
+
+
+class MalNetTinyParams(Params):
+    """Parameters that change the records."""
+
+    isolated: Literal["drop", "keep"] = Field(
+        default="drop",
+        description="drop: only nodes with an edge to another node, as GraphGPS and the k-MIP code; keep: "
+        "all node numbers up to the largest, as PyTorch Geometric since 2.1",
+    )
+    label_order: Literal["alphabetical", "first-seen"] = Field(
+        default="alphabetical",
+        description="alphabetical: addisplay 0 to trojan 4, as GraphGPS and the k-MIP code; first-seen: "
+        "adware 0, benign 1, downloader 2, trojan 3, addisplay 4, as PyTorch Geometric since 2.1",
+    )
+
+
+class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
+    """The pipeline of ``manifests/datasets/malnet-tiny/dataset.toml``."""
+
+    version = 1
+    Params: ClassVar[type[MalNetTinyParams]] = MalNetTinyParams
+
+    def schema(self, params: MalNetTinyParams) -> Schema:
+        """Directed edges, and the type of the app."""
+        names = LABEL_ORDERS[params.label_order]
+        label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
+        return Schema(
+            columns=(label,),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            key_length=64,
+        )
+
+    def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
+        """Types of apps in the chosen order."""
+        return LABEL_ORDERS[params.label_order]
+
+    def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
+        """Check that the lists name every graph and no other; complete ones have known digests."""
+        listed: set[str] = set()
+        for names in read_split_lists(raw.path).values():
+            listed.update(f"{name}.edgelist" for name in names)
+        paths = raw.path.glob("*/*/*.edgelist")
+        existing_files = {path.relative_to(raw.path).as_posix() for path in paths}
+        if listed != existing_files:
+            missing = len(listed - existing_files)
+            unlisted = len(existing_files - listed)
+            raise DamagedInput(
+                f"The lists do not partition the graphs: {missing} listed graphs are not there, "
+                f"{unlisted} graphs are not listed, such as {min(listed ^ existing_files)}."
+            )
+        if not raw.sample and len(listed) == self.manifest.expected.graphs:
+            check_digests(raw, self.manifest)
+        return Prepared(raw.path)
+
+    def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
+        """Deal the listed graphs (train, val, test) by the size of their files."""
+        names = list(itertools.chain(*read_split_lists(prepared.path).values()))
+        sizes = {}
+        for position in params.choose(len(names)):
+            name = names[position]
+            sizes[name] = (prepared.path / f"{name}.edgelist").stat().st_size
+        return units_by_size(sizes, sizes.__getitem__, TEXT_PER_UNIT, "graphs")
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: MalNetTinyParams
+    ) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit in the order of the lists."""
+        label = {name: i for i, name in enumerate(LABEL_ORDERS[params.label_order])}
+        for name in unit.items["graphs"]:
+            file = f"{name}.edgelist"
+            edges = read_graph((prepared.path / file).read_bytes(), file)
+            nodes = int(edges.max()) + 1
+            if params.isolated == "drop":
+                nodes, edges = drop_isolated(edges)
+            kind, _, key = name.split("/")
+            columns = {"graph/y": np.array(label[kind], np.uint8)}
+            yield GraphRecord(
+                key=key,
+                num_nodes=nodes,
+                columns=columns,
+                edge_index=edges,
+            )
+
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+        """Apply the published lists, in their order."""
+        lists = read_split_lists(self.raw_lists(raw))
+        keys = {}
+        for part, names in lists.items():
+            keys[part] = [name.rpartition("/")[2] for name in names]
+        return split_by_lists(keys, records.keys, "lists")
+
+    def name_parts(self, params: MalNetTinyParams) -> list[str]:
+        """Parts of the folder's name for values other than the defaults."""
+        parts = []
+        if params.isolated == "keep":
+            parts.append("keep-isolated")
+        if params.label_order != "alphabetical":
+            parts.append(params.label_order)
+        return parts
+
+
+PIPELINE = MalNetTinyPipeline
+
+
+def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
+    """Return the edges of one file, int32 (2, E), as many in all as its comment lines declare."""
+    header, edges = parse_edges(data, name=name)
+    if not edges.size:
+        raise DamagedInput(f"{name} has no edges.")
+    declared = next(filter(_COUNTS.fullmatch, header), None)
+    if declared is None:
+        raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
+    nodes = np.count_nonzero(np.bincount(edges.reshape(-1)))
+    counted = f"# Nodes: {nodes}, Edges: {edges.shape[1]}"
+    if counted != declared.strip():
+        raise DamagedInput(
+            f"{name} is not whole: {counted!r} was counted, not {declared.strip()!r}."
+        )
+    return edges
+
+
+_COUNTS = re.compile(r"# Nodes: \d{1,9}, Edges: \d{1,9}\s*")
+
+
+def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
+    """Keep nodes with an edge to another node, and number them anew in their order.
+
+    Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch Geometric's
+    ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs. Returns the number of nodes and
+    int32 (2, E').
+    """
+    loop = edges[0] == edges[1]
+    between = edges[:, ~loop]
+    linked = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
+    linked[between.reshape(-1)] = True
+    number = np.cumsum(linked, dtype=np.int32) - 1
+    looped = np.unique(edges[0, loop])
+    loops = number[looped[linked[looped]]]
+    renumbered = np.concatenate([number[between], np.stack([loops, loops])], axis=1)
+    return int(linked.sum()), renumbered
+
+
+def read_split_lists(folder: Path) -> dict[str, list[str]]:
+    """Return ``{train, val, test: [<type>/<family>/<SHA-256>, …]}`` in the order of the lists."""
+    lists: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for part in PARTS:
+        file = f"type/{part}.txt"
+        path = folder / file
+        # A part of the set may have no graph in a part of the split.
+        lists[part] = [] if path.is_file() and not path.stat().st_size else read_lines(path)
+        for number, line in enumerate(lists[part], 1):
+            match = _GRAPH.fullmatch(line)
+            if match is None or match[1] not in LABEL_ORDERS["alphabetical"] or match[2] in seen:
+                raise DamagedInput(
+                    f"{file}, line {number}: not a graph of one of the five types, or a second time: "
+                    f"{line[:160]!r}",
+                    expected="<type>/<family>/<SHA-256>",
+                )
+            seen.add(match[2])
+    return lists
+
+
+_GRAPH = re.compile(r"([a-z]+)/[A-Za-z0-9_-]{1,64}/([0-9A-F]{64})")

@@ -1,0 +1,92 @@
+"""Any city of OpenStreetMap as a long-range benchmark graph of the City-Networks kind.
+
+A raw extract, street graph or archive of tensors becomes one record. Everything up to the tensors happens in
+``prepare``, once; the record adds eccentricity and labels. Facts: ``docs/cities.md``; deviations from
+City-Networks' own generator: ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.base import Prepared, RawFolder
+from kmip_data.pipelines.datasets.openstreetmap.parameters import (
+    CitySource,
+    OpenStreetMapParams,
+    check_source,
+)
+from kmip_data.pipelines.raw.copies import RawCopy
+from kmip_data.pipelines.raw.obtain import show_license
+from kmip_data.pipelines.shared.cities import CityPipeline, check_tensors, chunk_labels, store_city
+
+
+class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
+    """The pipeline of Helsinki and of the recipe ``city``, whatever name a city has."""
+
+    Params: ClassVar[type[OpenStreetMapParams]] = OpenStreetMapParams
+    node_ids = True
+    Source: ClassVar[type[CitySource]] = CitySource
+
+    def bring(
+        self,
+        source: CitySource,
+        params: OpenStreetMapParams,
+        home: Home,
+        *,
+        offline: bool,
+        quiet: bool,
+    ) -> tuple[RawCopy, bool]:
+        """Copy or download what a city is built from; return the copy and whether it is new."""
+        from kmip_data.pipelines.datasets.openstreetmap.sources import obtain_city
+
+        check_source(source, params.model_dump(include=params.model_fields_set))
+        if not quiet:
+            show_license(self.manifest)
+        network = params.network_type
+        return obtain_city(
+            self.manifest,
+            source,
+            home,
+            network_type=network,
+            offline=offline,
+            quiet=quiet,
+        )
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write a generated city as an extract."""
+        from kmip_data.pipelines.datasets.openstreetmap.sample import write_sample
+
+        write_sample(folder / self.manifest.content.anchor, limit=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
+        """Read the map and make the tensors of the city."""
+        from kmip_data.pipelines.datasets.openstreetmap.reading import (
+            read_city,
+        )  # pyosmium only where it is needed
+
+        tensors = read_city(raw, params, workdir)
+        check_tensors(tensors, self.manifest.name)
+        # Refused now, before any work: the labels will be chunks of this many nodes.
+        chunk_labels(np.zeros(len(tensors.features), np.float32), params.classes)
+        if len(tensors.features) > self.manifest.max_nodes:
+            raise DamagedInput(
+                f"{self.manifest.name} has {len(tensors.features):,} nodes; {self.manifest.max_nodes:,} fit.",
+                next="choose a part of the map: --set bbox=W,S,E,N",
+            )
+        return store_city(tensors, workdir)
+
+    def advice(self) -> None:
+        """None: the errors say what to give instead."""
+
+    def name_parts(self, params: OpenStreetMapParams) -> list[str]:
+        """Parts of the folder's name for values other than the defaults."""
+        parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]
+        return [*parts, *(["bbox"] if params.bbox else []), *super().name_parts(params)]
+
+
+PIPELINE = OpenStreetMapPipeline

@@ -1,0 +1,443 @@
+"""Read the streets and land-use areas of an OpenStreetMap file: PBF, XML, or either compressed.
+
+The C++ library libosmium (pyosmium) decodes the file. In one pass it writes two temporary files: the location
+of every node, 16 bytes each, and the ways and relations tagged ``highway`` or ``landuse``. Compiled kernels
+join them to arrays of 4 bytes a reference, so that a country takes tens of seconds and few gigabytes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.arrays import F64, I32, I64, Array
+from kmip_data.errors import DamagedInput, UsageError, require_room
+from kmip_data.files.reading import first_fault
+from kmip_data.pipelines.datasets.openstreetmap.blocks import (
+    FORMAT,
+    WayBlock,
+    positions,
+    read_blocks,
+)
+from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble
+from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
+from kmip_data.runtime.memory import mapped
+
+#: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see below.
+_BEGINNINGS: Final = {
+    "osm.gz": (b"\x1f\x8b",), "osm.bz2": (b"BZh",),
+    "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
+}  # fmt: skip
+UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
+_UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
+
+Values = tuple[str, ...]
+Value = TypeVar("Value", str, Values)
+
+#: Tags whose values become features, in the order of ``Ways.tags``.
+VALUES: Final = ("highway", "lanes", "maxspeed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """Streets that are not simplified yet, ordered by way number: W ways with R references to n nodes."""
+
+    start: I64  #: (W + 1,) position of each way's first reference
+    node: I32  #: (R,) positions of nodes; -1 for one that is not in the file or was left out
+    node_id: I64  #: (n,) OpenStreetMap's numbers, ascending
+    x: I32  #: (n,) longitude in 1e-7 degrees
+    y: I32  #: (n,) latitude
+    #: (W,) of :func:`~kmip_data.pipelines.datasets.openstreetmap.streets.direction`
+    direction: NDArray[np.int8]
+    tags: Mapping[str, I32]  #: (W,) position of the way's value in ``values``, -1 without one
+    values: Mapping[str, list[Values]]  #: of each tag of :data:`VALUES`, sorted
+
+    def __len__(self) -> int:
+        return len(self.direction)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, including those that no way refers to any more."""
+        return len(self.node_id)
+
+    @property
+    def lon(self) -> F64:
+        """Longitude of each node in degrees."""
+        return self.x / UNITS_A_DEGREE
+
+    @property
+    def lat(self) -> F64:
+        """Latitude of each node in degrees."""
+        return self.y / UNITS_A_DEGREE
+
+    @property
+    def cut(self) -> int:
+        """Number of ways with a node that is not in the file."""
+        missing = np.flatnonzero(self.node < 0)
+        ways = np.searchsorted(self.start, missing, "right")
+        return len(np.unique(ways))
+
+    def nodes(self, inside: NDArray[np.bool_]) -> Ways:
+        """Return the ways cut at all other nodes."""
+        number = np.full(len(inside) + 1, -1, np.int32)  # the last one for references to no node
+        number[:-1][inside] = np.flatnonzero(inside)
+        return replace(self, node=number[self.node])
+
+
+class Extract(NamedTuple):
+    """Streets and land use of a file."""
+
+    ways: Ways
+    land_use: LandUse
+
+
+def file_format(path: Path) -> str:
+    """Return the format by content, not by name: ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``."""
+    with path.open("rb") as file:
+        # libosmium would go by the name, which says little about a file that was renamed.
+        head = file.read(64)
+    if b"OSMHeader" in head[:20]:
+        return "osm.pbf"
+    for name, beginnings in _BEGINNINGS.items():
+        if head.lstrip().startswith(beginnings):
+            return name
+
+    fault = "it is empty"
+    if head:
+        fault = f"it begins with {head[:16].decode('latin-1')!a}"
+    raise DamagedInput(
+        f"{path.name} is not an OpenStreetMap file: {fault}.",
+        expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
+        next="an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
+    )
+
+
+def read_extract(
+    path: Path,
+    network_type: str,
+    workdir: Path,
+    *,
+    name: str | None = None,
+) -> Extract:
+    """Read one file; the same content gives the same extract, whatever its format and order.
+
+    ``workdir`` takes temporary files; of a file with elements that come twice also a sorted copy.
+    Elements that were never uploaded, which editors number from -1 downwards, are refused.
+    """
+    import osmium
+
+    name = name or path.name
+    with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
+        folder = Path(temporary)
+        city_map = _Map(path, network_type, folder, name)
+        ways = city_map.ways()
+
+        if city_map.repeated:
+            # The newest version of each element: nodes, ways, relations, each by number.
+            reader = osmium.MergeInputReader()
+            reader.add_file(str(path))
+            with osmium.SimpleWriter(str(folder / "sorted.osm.pbf")) as writer:
+                reader.apply(writer, simplify=True)
+            city_map = _Map(folder / "sorted.osm.pbf", network_type, folder, name)
+            ways = city_map.ways()
+
+        land_use = assemble(
+            city_map.closed, city_map.relations, city_map.member_rings(), city_map.open_areas
+        )
+        return Extract(ways, land_use)
+
+
+class _Map:
+    """Streets and areas of a file."""
+
+    def __init__(
+        self,
+        path: Path,
+        network_type: str,
+        folder: Path,
+        name: str,
+    ) -> None:
+        self.path = path
+        self.network_type = network_type
+        self.folder = folder
+        self.name = name
+        self.keys = sorted(
+            {*VALUES, "oneway", "junction", "landuse", "area", *LEFT_OUT[network_type]}
+        )
+        self.closed: dict[int, tuple[str, F64]] = {}
+        self.open_areas = 0
+        self.relations: dict[int, tuple[str, list[int]]] = {}
+        self.repeated = False  #: true if an element comes twice
+        self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
+        self.street = array("b")  #: of each kind: 1 if it belongs to the network
+        self.node_id, self.x, self.y = self._read()
+
+    def _read(self) -> tuple[I64, I32, I32]:
+        """Copy ways and relations, and return number, longitude and latitude of all nodes, by number."""
+        import osmium
+
+        file = osmium.io.File(str(self.path), file_format(self.path))
+        if osmium.FileProcessor(file).header.has_multiple_object_versions:
+            raise DamagedInput(
+                f"{self.name} is a history or change file, not a map of one point in time.",
+                next="osmium time-filter makes a map of a history file",
+            )
+        # Of large extracts it took up to twice their size; a mapped file that finds no room ends the process.
+        require_room(self.folder, 3 * self.path.stat().st_size, "A copy of the streets")
+
+        kinds = osmium.osm.WAY | osmium.osm.RELATION
+        entities = osmium.filter.EntityFilter(kinds)
+        tagged = osmium.filter.KeyFilter("highway", "landuse")
+        with tempfile.TemporaryFile(dir=self.folder) as nodes:
+            # Not by its name, as a comma in it would end it.
+            locations = osmium.index.create_map(f"sparse_file_array,/dev/fd/{nodes.fileno()}")
+            # Locations go to a file of 16 bytes a node; ways keep their references alone.
+            keep = osmium.NodeLocationsForWays(locations)
+            keep.apply_nodes_to_ways = False
+            self.copy = self._copied(osmium.osm.NODE | kinds, keep, entities, tagged)
+            size = locations.used_memory() // 16
+            table = np.empty((0, 4), np.int32)
+            if size:  # an empty file cannot be mapped
+                table = np.memmap(
+                    nodes,
+                    np.int32,
+                    "r",
+                    shape=(size, 4),
+                ).view(np.ndarray)
+        if size >= 2**31:
+            raise UsageError(
+                f"{self.name} has {size:,} nodes.", next="give an extract of a part of it"
+            )
+
+        # Each row: a number of 8 bytes, longitude, latitude.
+        number = table.view(np.int64)[:, 0]
+        x = table[:, 2]
+        y = table[:, 3]
+        # A file in the order of the numbers needs no sort.
+        ascending = (number[1:] > number[:-1]).all()
+        if not ascending or (x == _UNDEFINED).any():
+            order = np.argsort(number, kind="stable")
+            order = order[x[order] != _UNDEFINED]
+            number = number[order]
+            x = x[order]
+            y = y[order]
+            self.repeated = bool((number[1:] == number[:-1]).any())
+        return number, x, y
+
+    def _copied(self, kinds: Any, *handlers: Any) -> Path:
+        """Write the elements of these kinds that pass the handlers, as :func:`read_blocks` needs them."""
+        import osmium
+
+        copy = self.folder / "copy.osm.pbf"
+        source = osmium.io.File(str(self.path), file_format(self.path))
+        target = osmium.io.File(str(copy), FORMAT)
+        with (
+            osmium.SimpleWriter(target, overwrite=True) as writer,
+            osmium.io.Reader(source, kinds) as reader,
+        ):
+            osmium.apply(reader, *handlers, writer)
+        return copy
+
+    def ways(self) -> Ways:
+        """Return the streets, without consecutive repetitions of a node; keep areas and relations."""
+        self._add_relations()
+
+        # 1. Of each block of the copy, keep the streets as numbers: 4 bytes a reference.
+        used = np.zeros(len(self.node_id), np.bool_)
+        rows: list[tuple[Array, ...]] = [tuple(np.empty(0, code) for code in "qqii")]
+        for block in read_blocks(self.copy, self.keys):
+            several = block.size > 1
+            kind = self._kinds(block)
+            owner = np.repeat(np.arange(len(several)), block.size)
+            least_way = block.number[several].min(initial=1)
+            least_node = block.ref[several[owner]].min(initial=1)
+            self._refuse(least_way, least_node)
+            self._add_areas(block, kind, owner)
+
+            street = several & np.frombuffer(self.street, np.bool_)[kind]
+            # Only references of streets, and none that repeats the one before in its way.
+            new = street[owner]
+            new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
+            node = positions(self.node_id, block.ref[new])
+            used[node[node >= 0]] = True
+            size = np.bincount(owner[new], minlength=len(street))
+            rows.append((block.number[street], size[street], kind[street], node))
+        number, size, kind, node = map(np.concatenate, zip(*rows, strict=True))
+        del rows
+
+        # 2. Order by way number, whatever the order of the file.
+        start = np.append(0, np.cumsum(size))
+        if not (number[1:] > number[:-1]).all():
+            order = np.argsort(number, kind="stable")
+            self.repeated |= bool((np.diff(number[order]) == 0).any())
+            size = size[order]
+            kind = kind[order]
+            first = start[order]
+            start = np.append(0, np.cumsum(size))
+            node = node[np.repeat(first - start[:-1], size) + np.arange(len(node))]
+
+        # 3. Number only the nodes that streets use.
+        renumbered = np.cumsum(used, dtype=np.int32)[node] - 1
+        node = np.where(node < 0, -1, renumbered).astype(np.int32, copy=False)
+        node_id = mapped(self.node_id[used], self.folder)
+        x = mapped(self.x[used], self.folder)
+        y = mapped(self.y[used], self.folder)
+        self._check_places(node_id, x, y)
+
+        # 4. Code the tags: each distinct combination is looked at once, whatever the number of its ways.
+        distinct, combination = np.unique(kind, return_inverse=True)
+        combinations = [*self.kinds]
+        tags = [dict(combinations[number]) for number in distinct.tolist()]
+        directions = np.array([direction(tag, self.network_type) for tag in tags], np.int8)
+        codes: dict[str, I32] = {}
+        values: dict[str, list[Values]] = {}
+        for key in VALUES:
+            code, texts = coded([tag.get(key, "") for tag in tags], "")
+            codes[key] = code[combination]
+            values[key] = [(text,) for text in texts]
+        return Ways(
+            start=start,
+            node=mapped(node, self.folder),
+            node_id=node_id,
+            x=x,
+            y=y,
+            direction=directions[combination],
+            tags=codes,
+            values=values,
+        )
+
+    def _kinds(self, block: WayBlock) -> I32:
+        """Return the combination of tags of each way."""
+        # Rows of text numbers as bytes: equal rows are read once.
+        rows = block.tags.view(f"V{block.tags.itemsize * len(self.keys)}").ravel().tolist()
+        known: dict[bytes, int] = {}
+        for row in set(rows):
+            texts = np.frombuffer(row, np.int32).tolist()
+            tags = {}
+            for key, text in zip(self.keys, texts, strict=True):
+                if text >= 0:
+                    tags[key] = block.texts[text].decode()
+            known[row] = self.kinds.setdefault(tuple(tags.items()), len(self.kinds))
+            if len(self.kinds) > len(self.street):
+                self.street.append(is_street(tags, self.network_type))
+        return np.array([known[row] for row in rows], np.int32)
+
+    def _refuse(self, *numbers: int) -> None:
+        if (number := min(numbers)) < 1:
+            raise DamagedInput(
+                f"{self.name} has elements that were never uploaded to OpenStreetMap, "
+                f"such as number {number}.",
+                next=f"osmium renumber {self.name} -o renumbered.osm.pbf",
+            )
+
+    def _check_places(self, node_id: I64, x: I32, y: I32) -> None:
+        """Refuse coordinates beyond 180 degrees of longitude or 90 of latitude."""
+        lon_limit = 180 * UNITS_A_DEGREE
+        lat_limit = 90 * UNITS_A_DEGREE
+        outside = (x < -lon_limit) | (x > lon_limit) | (y < -lat_limit) | (y > lat_limit)
+        if outside.any():
+            first = int(outside.argmax())
+            lon = x[first] / UNITS_A_DEGREE
+            lat = y[first] / UNITS_A_DEGREE
+            raise DamagedInput(
+                f"{self.name}: node {node_id[first]} is not on the map, at {lon}, {lat} degrees.",
+                next="give an undamaged extract",
+            )
+
+    def _add_areas(self, block: WayBlock, kind: I32, owner: I64) -> None:
+        """Keep closed ways with a land use as areas."""
+        combinations = [*self.kinds]
+        use: dict[int, dict[str, str]] = {}
+        for number in np.unique(kind).tolist():
+            tags = dict(combinations[number])
+            if "landuse" in tags:
+                use[number] = tags
+        area = np.isin(kind, [*use]) & (block.size > 1)
+        ref = block.ref[area[owner]]
+        # Locations of all areas of a block at once, then one slice an area.
+        lines = self._lines(ref)
+
+        numbers = block.number[area].tolist()
+        first = 0
+        for number, size, way in zip(
+            numbers,
+            block.size[area],
+            kind[area],
+            strict=True,
+        ):
+            last = first + size - 1
+            tags = use[way]
+            if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
+                self.open_areas += 1
+            else:
+                self.repeated |= number in self.closed
+                self.closed[number] = tags["landuse"], lines[first : last + 1]
+            first = last + 1
+
+    def _add_relations(self) -> None:
+        import osmium
+
+        processor = osmium.FileProcessor(str(self.copy), osmium.osm.RELATION)
+        for relation in processor.with_filter(osmium.filter.KeyFilter("landuse")):
+            assert isinstance(relation, osmium.osm.Relation)
+            if relation.tags.get("type") in {"multipolygon", "boundary"}:
+                refs = [member.ref for member in relation.members if member.type == "w"]
+                self._refuse(relation.id, *refs)
+                self.repeated |= relation.id in self.relations
+                self.relations[relation.id] = relation.tags["landuse"], refs
+
+    def member_rings(self) -> dict[int, F64]:
+        """Return the lines of the ways of which relations are made; ways that the file lacks are left out."""
+        import osmium
+
+        wanted: set[int] = set()
+        for _, members in self.relations.values():
+            wanted.update(members)
+        if not wanted:
+            return {}
+
+        lines: dict[int, F64] = {}
+        copy = self._copied(osmium.osm.WAY, osmium.filter.IdFilter(wanted))
+        for block in read_blocks(copy, ()):
+            parts = np.split(self._lines(block.ref), np.cumsum(block.size)[:-1])
+            lines |= zip(block.number.tolist(), parts, strict=True)
+        return lines
+
+    def _lines(self, refs: I64) -> F64:
+        """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
+        position = positions(self.node_id, refs)
+        inside = position >= 0
+        line = np.full((len(refs), 2), np.nan)
+        line[inside, 0] = self.x[position[inside]] / UNITS_A_DEGREE
+        line[inside, 1] = self.y[position[inside]] / UNITS_A_DEGREE
+        return line
+
+
+def coded(values: Sequence[Value], missing: Value) -> tuple[NDArray[np.int32], list[Value]]:
+    """Return the position of each value among the sorted distinct ones, -1 for ``missing``, and these."""
+    distinct = sorted(set(values) - {missing})
+    position = {value: i for i, value in enumerate(distinct)}
+    position[missing] = -1
+    return np.array([position[value] for value in values], np.int32), distinct
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn what libosmium raises into the error of a damaged file."""
+    import osmium
+
+    try:
+        yield
+    except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
+        raise DamagedInput(
+            f"{name} cannot be read to its end: {first_fault(error)}",
+            next="get the extract again; `osmium fileinfo -e FILE` checks that it is whole",
+        ) from error

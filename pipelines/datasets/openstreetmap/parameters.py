@@ -1,0 +1,99 @@
+"""Sources and parameters of a city; loads nothing that reads maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator
+
+from kmip_data.errors import UsageError
+from kmip_data.manifest import Strict
+from kmip_data.pipelines.shared.cities import CityParams
+
+#: Raw members other than the map itself.
+POLYGON: Final = "area.geojson"
+VOCABULARY: Final = "vocabulary.json"
+LAND_USE: Final = "land_use.geojson"
+GRAPHML: Final = "network.graphml"
+
+
+def parse_bbox(text: str) -> tuple[float, float, float, float]:
+    """Read ``W,S,E,N`` in degrees; ``ValueError`` where they are not a box on the map.
+
+    >>> parse_bbox("24.93,60.16,24.95,60.18")
+    (24.93, 60.16, 24.95, 60.18)
+    """
+    degrees = [float(part) for part in text.split(",")]
+    west, south, east, north = degrees if len(degrees) == 4 else [math.nan] * 4
+    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+        raise ValueError(
+            "give west, south, east, north in degrees, such as 24.93,60.16,24.95,60.18"
+        )
+    return west, south, east, north
+
+
+NetworkType = Literal["all", "all_public", "any", "bike", "drive", "drive_service", "walk"]
+
+
+class CitySource(Strict):
+    """Source of a city. Field descriptions are the command line's help."""
+
+    osm_file: Path | None = Field(
+        default=None, description="an extract of OpenStreetMap: .osm.pbf, .osm, .osm.gz or .osm.bz2"
+    )
+    graphml: Path | None = Field(default=None, description="a street graph that OSMnx saved")
+    place: str | None = Field(
+        default=None, description="name of a place, such as 'Oslo, Norway', downloaded by OSMnx"
+    )
+    archive: Path | None = Field(default=None, description="tensors in the layout of City-Networks")
+    polygon: Path | None = Field(
+        default=None, description="GeoJSON file with the outline of the part meant"
+    )
+    vocabulary: str | None = Field(
+        default=None,
+        description="build whose categories the one-hot columns have, so that its models read this city",
+    )
+
+
+class OpenStreetMapParams(CityParams):
+    """Parameters that change the record."""
+
+    network_type: NetworkType = Field(
+        default="all",
+        description="which ways are streets: OSMnx's network types; any: every way tagged highway",
+    )
+    bbox: str | None = Field(
+        default=None,
+        description="only the part of the map in W,S,E,N degrees, such as 24.93,60.16,24.95,60.18",
+    )
+
+    @field_validator("bbox")
+    @classmethod
+    def _box(cls, value: str | None) -> str | None:
+        return (
+            None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
+        )
+
+
+def check_source(source: CitySource, parameters: Mapping[str, Any]) -> None:
+    """Refuse no or several sources, and options or given ``parameters`` that mean nothing with the source."""
+    kinds = ("osm_file", "graphml", "place", "archive")
+    given = [name for name in kinds if getattr(source, name) is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "A city is built from one source.",
+            expected="--archive (a map, street graph or tensors) or --place",
+            found=" and ".join(given) or "none",
+            next="kmip-data build city --name NAME --archive FILE",
+        )
+    idle = {
+        "graphml": {"network_type"},
+        "archive": {"network_type", "bbox", "polygon", "vocabulary"},
+    }.get(given[0], set())
+    for name, value in {**parameters, **source.model_dump()}.items():
+        if name in idle and value is not None:
+            made = "a finished street graph" if given[0] == "graphml" else "finished tensors"
+            raise UsageError(f"--set {name}= has no effect on {made}.", next="kmip-data info city")

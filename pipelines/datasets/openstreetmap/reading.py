@@ -1,0 +1,237 @@
+"""From the raw members of a city to its tensors, for any of the four sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.reading import read_json
+from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
+from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
+from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, read_land_use
+from kmip_data.pipelines.datasets.openstreetmap.network import (
+    StreetGraph,
+    count_streets,
+    inside,
+    largest_component,
+    on_disk,
+    simplify,
+)
+from kmip_data.pipelines.datasets.openstreetmap.parameters import (
+    GRAPHML,
+    LAND_USE,
+    POLYGON,
+    VOCABULARY,
+    OpenStreetMapParams,
+    parse_bbox,
+)
+from kmip_data.pipelines.datasets.openstreetmap.tensors import (
+    city_tensors,
+    land_uses,
+    read_vocabulary,
+)
+from kmip_data.pipelines.shared.cities import CityTensors
+
+if TYPE_CHECKING:
+    from shapely import Geometry
+
+#: Metres around an area within which streets are counted and joined, as OSMnx does.
+MARGIN: Final = 500.0
+_MAX_BYTES: Final = 50_000_000
+
+
+def read_polygon(path: Path) -> Geometry:
+    """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees)."""
+    import shapely
+
+    try:
+        parts = _polygons(read_json(path, _MAX_BYTES))
+        polygons = [shapely.from_geojson(json.dumps(part)) for part in parts]
+        if not all(map(shapely.is_valid, polygons)):
+            polygons = []
+        area = shapely.union_all(polygons)
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        shapely.errors.ShapelyError,
+    ) as error:
+        fault = f"{type(error).__name__}: {str(error)[:200]}"
+    else:
+        if not area.is_empty and shapely.box(-180, -90, 180, 90).covers(area):
+            return area
+        fault = "no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees"
+    raise DamagedInput(
+        f"{path.name} does not outline an area: {fault}.",
+        expected="GeoJSON with a valid polygon in degrees",
+        next="draw one at https://geojson.io",
+    )
+
+
+def with_margin(area: Geometry) -> Geometry:
+    """Return the area with :data:`MARGIN` around it, measured in its UTM zone."""
+    import pyproj
+    import shapely
+
+    # UTM zones are 6 degrees wide; EPSG numbers those of the north from 32601, of the south from 32701.
+    west, south, east, north = area.bounds
+    zone = min(int(((west + east) / 2 + 180) // 6) + 1, 60)
+    first = 32600 if south + north >= 0 else 32700
+    degrees = "EPSG:4326"
+    metres = f"EPSG:{first + zone}"
+    project = pyproj.Transformer.from_crs(degrees, metres, always_xy=True).transform
+    unproject = pyproj.Transformer.from_crs(metres, degrees, always_xy=True).transform
+
+    # A margin in metres needs a projection; degrees have no one length.
+    projected = shapely.transform(area, project, interleaved=False)
+    margin = shapely.transform(projected.buffer(MARGIN), unproject, interleaved=False)
+
+    def unwrapped(lon_lat: NDArray[np.float64]) -> NDArray[np.float64]:
+        # A margin over the antimeridian continues beyond 180 degrees instead of around the world.
+        lon_lat[:, 0] = west + np.mod(lon_lat[:, 0] - west + 180, 360) - 180
+        return lon_lat
+
+    return shapely.transform(margin, unwrapped)
+
+
+def _polygons(content: Any) -> list[dict[str, Any]]:
+    """Return the polygons and multipolygons below a GeoJSON object."""
+    kind = content["type"]
+    inner = []
+    if kind == "FeatureCollection":
+        inner = content["features"]
+    elif kind == "GeometryCollection":
+        inner = content["geometries"]
+    elif kind == "Feature" and content["geometry"] is not None:
+        inner = [content["geometry"]]
+    elif kind in {"Polygon", "MultiPolygon"}:
+        return [content]
+
+    polygons = []
+    for part in inner:
+        polygons += _polygons(part)
+    return polygons
+
+
+def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityTensors:
+    """Return the tensors of the city in ``raw``; an error where the area has no streets."""
+    extract = next((name for name in raw.members if ".osm" in name), None)
+    if extract is None and GRAPHML not in raw.members:
+        from kmip_data.pipelines.datasets.city_networks import read_city_archive
+
+        return read_city_archive(raw.path)
+
+    area = _area(raw, params)
+    facts: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()
+    if extract is None:
+        graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
+        if area is not None:
+            graph = _part(graph, area, graph)
+        land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
+    else:
+        graph, land_use, facts = _from_extract(raw, extract, params, area, workdir)
+        cut = facts["ways_cut"]
+        if cut:
+            warnings = (
+                f"{cut:,} of {facts['ways']:,} streets reach over the border and were cut there.",
+            )
+    uses = land_uses(graph, land_use)
+    del land_use  # of a country 0.3 GB
+    vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
+    return city_tensors(
+        graph,
+        uses,
+        workdir,
+        vocabulary=vocabulary,
+        facts=facts,
+        warnings=warnings,
+    )
+
+
+def _area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
+    """Return the part of the map that is meant, ``None`` for all of it."""
+    import shapely
+
+    parts: list[Geometry] = []
+    if params.bbox is not None:
+        parts.append(shapely.box(*parse_bbox(params.bbox)))
+    if POLYGON in raw.members:
+        parts.append(read_polygon(raw.path / POLYGON))
+    if not parts:
+        return None
+    return shapely.intersection_all(parts)
+
+
+def _from_extract(
+    raw: RawFolder,
+    member: str,
+    params: OpenStreetMapParams,
+    area: Geometry | None,
+    workdir: Path,
+) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
+    """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
+    name = raw.receipts[0].origin
+    ways, land_use = read_extract(
+        raw.path / member,
+        params.network_type,
+        workdir,
+        name=name,
+    )
+    count = len(ways)
+    cut = ways.cut
+    everything = None
+    if area is not None and ways.num_nodes:
+        everything = ways
+        land_use = land_use.inside(area)
+        ways = inside(ways, with_margin(area))
+
+    ways = largest_component(ways)
+    graph = on_disk(simplify(ways), workdir)
+    del ways  # of a country a gigabyte of mapped files
+    # Streets are counted before the margin goes: a street over the border still meets its intersection.
+    graph = replace(graph, street_count=count_streets(graph))
+    if everything is not None and area is not None:
+        graph = _part(graph, area, everything)
+    if not graph.num_edges:
+        raise DamagedInput(
+            f"{name} has no connected streets: {count} ways of network type {params.network_type!r}.",
+            next="give an extract with streets, or another network_type",
+        )
+    facts = {
+        "ways": count,
+        "ways_cut": cut,
+        "land_use_areas": len(land_use.value),
+        "land_use_incomplete": land_use.incomplete,
+        "land_use_lines": land_use.lines,
+    }
+    return graph, land_use, facts
+
+
+def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph | Ways) -> StreetGraph:
+    """Return the largest component of the part inside the area."""
+    part = largest_component(inside(graph, area))
+    if not part.num_edges:
+        lon = everything.lon
+        lat = everything.lat
+        asked_box = _box_text(area.bounds)
+        map_box = _box_text((lon.min(), lat.min(), lon.max(), lat.max()))
+        raise UsageError(
+            f"The area {asked_box} has no streets; the map is {map_box} (W,S,E,N).",
+            next="give another bbox or polygon; longitude comes before latitude",
+        )
+    return part
+
+
+def _box_text(bounds: Iterable[float]) -> str:
+    return ",".join(f"{degrees:.4f}" for degrees in bounds)

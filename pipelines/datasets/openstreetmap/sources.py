@@ -1,0 +1,246 @@
+"""Bring in the source of a city: a map, a street graph, tensors, or a place that OSMnx downloads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.home import Home, build_in, named_build
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, require_room, writing
+from kmip_data.files.changes import write_json
+from kmip_data.files.reading import sha256_file
+from kmip_data.format.card import Receipt
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.datasets.openstreetmap.extract import file_format
+from kmip_data.pipelines.datasets.openstreetmap.parameters import (
+    GRAPHML,
+    LAND_USE,
+    POLYGON,
+    VOCABULARY,
+    CitySource,
+)
+from kmip_data.pipelines.datasets.openstreetmap.tensors import Vocabulary
+from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
+from kmip_data.pipelines.raw.extract import recognise, write_members
+from kmip_data.pipelines.shared.own import given_file
+
+
+def obtain_city(
+    manifest: Manifest,
+    source: CitySource,
+    home: Home,
+    *,
+    network_type: str,
+    offline: bool,
+    quiet: bool,
+) -> tuple[RawCopy, bool]:
+    """Return the raw copy of a city, brought in where it is missing, and whether it is new."""
+    folder = home.raw / manifest.name
+    origin = f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
+    vocabulary = None
+    if source.vocabulary is not None:
+        vocabulary = _vocabulary(source.vocabulary, home)
+
+    # A place that was downloaded before is not downloaded again.
+    if source.place is not None and source.polygon is None and vocabulary is None:
+        for copy in list_copies(folder):
+            origins = {receipt.origin for receipt in copy.receipts}
+            if origins == {origin} and not copy.problems():
+                return copy, False
+
+    def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
+        if source.archive is not None:
+            return _unpack(source.archive, manifest, target, quiet=quiet)
+        with writing(target):
+            target.mkdir()
+
+        if source.place is not None:
+            written = download(
+                source.place,
+                network_type,
+                target,
+                dataset=manifest.name,
+                offline=offline,
+            )
+            receipts = [_receipt(path, origin) for path in written]
+        elif source.graphml is not None:
+            receipts = [_copy(given_file(source.graphml, "--archive"), target / GRAPHML)]
+        else:
+            path = given_file(source.osm_file or Path(), "--archive")
+            receipts = [_copy(path, target / f"extract.{file_format(path)}")]
+        if source.polygon is not None:
+            receipts.append(_copy(given_file(source.polygon, "--set polygon="), target / POLYGON))
+        if vocabulary is not None:
+            write_json(target / VOCABULARY, vocabulary.model_dump(mode="json"))
+            receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
+
+        by_name = sorted(receipts, key=lambda receipt: receipt.name)
+        members = {receipt.name: receipt.sha256 for receipt in by_name}
+        downloaded = source.place is not None
+        sources = [StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts]
+        return members, sources
+
+    return store_own(folder, make, quiet=quiet)
+
+
+def _unpack(
+    archive: Path,
+    manifest: Manifest,
+    target: Path,
+    *,
+    quiet: bool,
+) -> tuple[dict[str, str], list[StoredSource]]:
+    """Write the members of an archive of tensors."""
+    plan = recognise(open_archive(archive), manifest.content)
+    members = write_members(plan, target, quiet=quiet)
+    digest, size = plan.fingerprint()
+    name = archive.resolve().name
+    receipt = Receipt(name=name, origin=name, sha256=digest, bytes=size)
+    return members, [StoredSource(receipt=receipt)]
+
+
+def _copy(path: Path, target: Path) -> Receipt:
+    with writing(target):
+        require_room(target.parent, path.stat().st_size, f"A copy of {path.name}")
+        shutil.copyfile(path, target)
+    return _receipt(target, path.resolve().name)
+
+
+def _receipt(path: Path, origin: str) -> Receipt:
+    digest, size = sha256_file(path)
+    return Receipt(name=path.name, origin=origin, sha256=digest, bytes=size)
+
+
+def _vocabulary(target: str, home: Home) -> Vocabulary:
+    """Return the vocabulary on the card of a build."""
+    build = build_in(target) or named_build(home, target)
+    try:
+        text = json.dumps(build.card.statistics["city"]["vocabulary"])
+        return Vocabulary.model_validate_json(text)
+    except (LookupError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
+            next="another --set vocabulary=TARGET, or none",
+        ) from error
+
+
+def download(
+    place: str,
+    network_type: str,
+    folder: Path,
+    *,
+    dataset: str,
+    offline: bool,
+) -> list[Path]:
+    """Write the simplified street graph of a place and its land use, where it has any, into ``folder``."""
+    if offline:
+        raise _unavailable(place, dataset, "offline nothing is downloaded")
+    import osmnx
+
+    any_way = None
+    if network_type == "any":
+        any_way = '["highway"]'
+        network_type = "all"
+    with _asking(place, dataset):
+        try:
+            outline = osmnx.geocode_to_gdf(place).union_all()
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}",
+                next=f"kmip-data build city --name {dataset} --place 'City, Country'",
+            ) from error
+        try:
+            graph = osmnx.graph_from_polygon(
+                outline, network_type=network_type, custom_filter=any_way
+            )
+        except ValueError as error:  # "Found no graph nodes within the requested polygon."
+            raise DamagedInput(
+                f"{place} has no streets of this network type: {str(error)[:200]}",
+                next="give a larger place, or another network_type",
+            ) from error
+        areas = _land_use(outline)
+
+    written = [folder / GRAPHML]
+    with writing(folder / GRAPHML):
+        osmnx.save_graphml(graph, folder / GRAPHML)
+        if areas:
+            text = json.dumps({"type": "FeatureCollection", "features": areas}, ensure_ascii=False)
+            (folder / LAND_USE).write_text(text, "utf-8")
+            written.append(folder / LAND_USE)
+    return written
+
+
+def _land_use(outline: Any) -> list[dict[str, Any]]:
+    """Return the areas of land use as GeoJSON features: ways, then relations, each by number."""
+    import osmnx
+
+    try:
+        areas = osmnx.features_from_polygon(outline, tags={"landuse": True})
+    except ValueError:  # there is none
+        return []
+    areas = areas[areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
+    rows = zip(areas.index, areas["landuse"], areas.geometry, strict=True)
+    features = []
+    for _, use, area in sorted(rows, key=lambda row: (row[0][0] != "way", *row[0])):
+        features.append(
+            {
+                "type": "Feature",
+                "properties": {"landuse": str(use)},
+                "geometry": area.__geo_interface__,
+            }
+        )
+    return features
+
+
+@contextmanager
+def _asking(place: str, dataset: str) -> Iterator[None]:
+    """Let OSMnx ask its servers, each answer looked at first; its cache in the working folder stays unused.
+
+    OSMnx takes an answer that is not whole, with an error in its ``remark``, and gives a part of the city.
+    """
+    import osmnx
+    from requests.exceptions import RequestException
+
+    def look(response: Any, **_: Any) -> None:
+        if response.url.endswith("/status") or response.status_code in {429, 504}:
+            return  # OSMnx waits and asks again
+        fault = _fault_of(response)
+        if fault:
+            raise _unavailable(place, dataset, f"{response.url} {fault}")
+
+    settings = osmnx.settings
+    before = settings.use_cache, settings.requests_kwargs
+    settings.use_cache = False
+    settings.requests_kwargs = {**settings.requests_kwargs, "hooks": {"response": look}}
+    try:
+        yield
+    except (RequestException, OSError) as error:
+        raise _unavailable(place, dataset, f"{type(error).__name__}: {str(error)[:200]}") from error
+    finally:
+        settings.use_cache, settings.requests_kwargs = before
+
+
+def _fault_of(response: Any) -> str:
+    """Return why an answer of a server is not to be used, or nothing."""
+    if not response.ok:
+        return f"answers {response.status_code}"
+    data = response.content
+    if data.lstrip()[:1] not in (b"{", b"["):
+        return "answers with no JSON"
+    if b'"remark"' in data[-4096:]:
+        remark = str(response.json().get("remark", ""))
+        if "error" in remark:
+            return f"remarks: {remark}"
+    return ""
+
+
+def _unavailable(place: str, dataset: str, fault: str) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"The streets of {place} cannot be had from OpenStreetMap: {fault}.",
+        next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
+    )

@@ -1,0 +1,141 @@
+"""PCQM-Contact (LRGB): molecules with all hydrogens, and which far atoms touch in space.
+
+Raw layout: a gzip-compressed table with a column ``cxsmiles``, whose atoms have a property ``contact``,
+numbers of contacts separated by semicolons; every sixth row is used, and of these the rows with contacts.
+Two files of ``torch.save`` have the row numbers of train, val and test, counted over the rows used. Facts
+and deviations: ``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
+from kmip_data.pipelines.formats.text import read_columns, write_rows
+from kmip_data.pipelines.shared.molecules import (
+    MoleculeParams,
+    MoleculePipeline,
+    RefusedSmilesError,
+    featurise,
+)
+
+TABLE: Final = "pcqm4m-contact.tsv.gz"
+LISTS: Final = {
+    "shuffle": "530k_shuffle_split_dict.pt",
+    "num-atoms": "530k_num-atoms_split_dict.pt",
+}
+EVERY: Final = 6  #: of the rows of the table, as the set of 530 thousand molecules has them
+MAX_TABLE_BYTES: Final = 40_000_000_000
+
+
+class PCQMContactSplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["shuffle", "num-atoms", "stratified"] = Field(
+        default="shuffle",
+        description="shuffle: at random; num-atoms: the largest molecules validate and test; "
+        "stratified: drawn anew (at random: the graphs have no classes)",
+    )
+
+
+class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParams]):
+    """The pipeline of ``manifests/datasets/pcqm-contact/dataset.toml``."""
+
+    SplitParams: ClassVar[type[PCQMContactSplitParams]] = PCQMContactSplitParams
+    records_per_unit = 8_192  #: about 14 MB per shard
+    lists = LISTS
+
+    def target(self) -> Column:
+        """The contacts as a matrix of bits, a row for each atom (``ADR 0171``)."""
+        return Column(
+            key="node/contact", attribute="contact", stored="uint8", presented="uint8",
+            shape=(self.manifest.max_nodes // 8,),
+            doc="bit j, counted from the lowest of the first byte: whether the atom touches atom j",
+        )  # fmt: skip
+
+    def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
+        """Take the rows used out of the table; check the split lists."""
+        rows = write_rows(workdir, used_rows(raw.path / TABLE))
+        for rule in LISTS:
+            self.read_lists(raw.path, rule, rows)
+        return Prepared(workdir, {"rows": rows})
+
+    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
+        """Read the SMILES with its contacts."""
+        return lambda _, key, smiles: read_record(key, smiles, self.manifest.max_nodes)
+
+    def default_splits(self) -> list[PCQMContactSplitParams]:
+        """Both published splits."""
+        return [PCQMContactSplitParams(split="shuffle"), PCQMContactSplitParams(split="num-atoms")]
+
+
+PIPELINE = PCQMContactPipeline
+
+
+def used_rows(path: Path) -> Iterator[str]:
+    """Yield the extended SMILES that make graphs: of every sixth row, those with contacts."""
+    rows = read_columns(
+        path,
+        ("cxsmiles",),
+        delimiter="\t",
+        max_bytes=MAX_TABLE_BYTES,
+    )
+    for number, (text,) in enumerate(rows):
+        if number % EVERY == 0 and ".contact." in text:
+            if not text.isascii():
+                raise DamagedInput(f"{path.name}, row {number}: not a SMILES: {ascii(text)[:200]}")
+            yield text
+
+
+def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
+    """Return the record of an extended SMILES.
+
+    Atoms are those of the text, hydrogens among them, and nothing is perceived anew: as upstream reads them,
+    without sanitising. Raises :class:`RefusedSmilesError` where RDKit refuses it, it has more than
+    ``max_nodes`` atoms, or a contact is not between two atoms.
+    """
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():
+        mol: Any = Chem.MolFromSmiles(text, sanitize=False)
+        if mol is None:
+            raise RefusedSmilesError("it is not a SMILES")
+        mol.UpdatePropertyCache(strict=False)
+        Chem.FastFindRings(mol)
+        molecule = featurise(mol)
+        pairs = _contacts(mol)
+    atoms = len(molecule.x)
+    if atoms > max_nodes:
+        raise RefusedSmilesError(f"it has {atoms} atoms, and {max_nodes} are allowed")
+    touching = np.zeros((atoms, max_nodes), np.bool_)
+    touching[pairs[:, 0], pairs[:, 1]] = True
+    touching[pairs[:, 1], pairs[:, 0]] = True
+    return molecule.record(
+        key, **{"node/contact": np.packbits(touching, axis=1, bitorder="little")}
+    )
+
+
+def _contacts(mol: Any) -> NDArray[np.int64]:
+    """Return the two atoms of each contact, int64 (C, 2)."""
+    ends: dict[int, list[int]] = {}
+    for i, atom in enumerate(mol.GetAtoms()):
+        if atom.HasProp("contact"):
+            for word in atom.GetProp("contact").split(";"):
+                if not word.isdecimal():
+                    raise RefusedSmilesError(
+                        f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}"
+                    )
+                ends.setdefault(int(word), []).append(i)
+    for number, atoms in ends.items():
+        if len(atoms) != 2:
+            raise RefusedSmilesError(f"contact {number} is between {len(atoms)} atoms")
+    return np.array([ends[number] for number in sorted(ends)], np.int64).reshape(-1, 2)

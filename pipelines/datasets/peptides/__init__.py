@@ -1,0 +1,208 @@
+"""Peptides-func and peptides-struct (LRGB): molecules of up to 444 heavy atoms, from SMILES.
+
+Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, next to it;
+and a pickle with the row numbers of train, val and test. Facts and deviations:
+``docs/datasets/peptides.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from kmip_data.arrays import F64, I64, Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column
+from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
+from kmip_data.pipelines.formats.text import read_columns, write_rows
+from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, read_smiles
+
+TARGETS = (
+    "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
+    "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
+)  # fmt: skip
+#: Size of the decompressed CSV; that of peptides-struct has columns not read here.
+MAX_TABLE_BYTES = 20_000_000_000
+
+P = TypeVar("P", bound=MoleculeParams)
+
+
+class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
+    """Base of both sets, which differ in the columns of the CSV and in ``y``."""
+
+    records_per_unit = 1024  #: about 3.5 MB per shard, so that several workers have work
+    table: ClassVar[str]  #: name of the CSV
+    columns: ClassVar[tuple[str, ...]]  #: of the CSV, after ``smiles``
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        lists = self.lists["upstream"]
+        self.sample_arguments = {
+            "table": self.table,
+            "lists": lists,
+            "columns": self.columns,
+        }
+
+    @abstractmethod
+    def parse(self, fields: Sequence[str], where: str) -> list[float]:
+        """Return the values of ``y`` from the fields of a row."""
+
+    def finish_targets(
+        self, targets: F64, lists: dict[str, I64], params: P
+    ) -> tuple[Array, dict[str, Any]]:
+        """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
+        return targets.astype(self.target().stored), {}
+
+    def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
+        """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
+        smiles = []
+        targets = []
+        table = read_columns(
+            raw.path / self.table, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES
+        )
+        for row, (text, *fields) in enumerate(table):
+            where = f"{self.table}, row {row}"
+            if not text.isascii() or not text.isprintable():
+                raise DamagedInput(f"{where}: not a SMILES: {ascii(text)[:200]}")
+            smiles.append(text)
+            targets.append(self.parse(fields, where))
+        lists = self.read_lists(raw.path, "upstream", len(smiles))
+        y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
+        write_rows(workdir, smiles)
+        np.save(workdir / "y.npy", y)
+        return Prepared(workdir, {"rows": len(smiles), **facts})
+
+    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
+        """Read the SMILES; ``y`` is there already."""
+        y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
+        return lambda row, key, smiles: read_smiles(smiles).record(
+            key, **{"graph/y": np.array(y[row])}
+        )
+
+
+class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
+    """The pipeline of ``manifests/datasets/peptides-func/dataset.toml``."""
+
+    table = "peptide_multi_class_dataset.csv.gz"
+    lists: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide.pickle"}
+    columns = ("labels",)
+
+    def target(self) -> Column:
+        """Ten labels, several of which may hold."""
+        names = self.manifest.class_names
+        return Column(
+            key="graph/y", attribute="y", stored="uint8", presented="float32",
+            shape=(len(names),), fields=names, low=0, high=1, num_classes=len(names),
+            doc="whether the peptide has each of ten functions",
+        )  # fmt: skip
+
+    def parse(self, fields: Sequence[str], where: str) -> list[float]:
+        """Read a list of ten 0 and 1."""
+        text = fields[0]
+        if _LABELS.fullmatch(text) is None:
+            raise DamagedInput(f"{where}: not a list of ten labels 0 or 1: {ascii(text)[:200]}")
+        return [float(digit) for digit in text if digit in "01"]
+
+
+_LABELS = re.compile(r"\s*\[\s*[01]\s*(?:,\s*[01]\s*){9}\]\s*")
+
+
+class PeptidesStructParams(MoleculeParams):
+    """Parameters that change the records."""
+
+    target_scaling: Literal["none", "train"] = Field(
+        default="none",
+        description="none: the targets as published, standardised over all rows, test rows among them; "
+        "train: standardised with mean and deviation of the train rows alone",
+    )
+
+
+class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
+    """The pipeline of ``manifests/datasets/peptides-struct/dataset.toml``."""
+
+    Params: ClassVar[type[PeptidesStructParams]] = PeptidesStructParams
+    table = "peptide_structure_normalized_dataset.csv.gz"
+    lists: ClassVar[dict[str, str]] = {
+        "upstream": "splits_random_stratified_peptide_structure.pickle"
+    }
+    columns = TARGETS
+
+    def target(self) -> Column:
+        """Eleven properties of the 3D structure."""
+        return Column(
+            key="graph/y", attribute="y", stored="float32", presented="float32",
+            shape=(len(TARGETS),), fields=TARGETS, unit="standard deviations",
+            doc="properties of the 3D structure, standardised",
+        )  # fmt: skip
+
+    def parse(self, fields: Sequence[str], where: str) -> list[float]:
+        """Read eleven numbers."""
+        values = []
+        for name, text in zip(TARGETS, fields, strict=True):
+            try:
+                value = float(text)
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                raise DamagedInput(f"{where}: {name} is not a finite number: {ascii(text)[:80]}")
+            values.append(value)
+        return values
+
+    def finish_targets(
+        self, targets: F64, lists: dict[str, I64], params: PeptidesStructParams
+    ) -> tuple[Array, dict[str, Any]]:
+        """Standardise with the train rows if asked; the complete file must be the standardised one."""
+        if params.target_scaling == "none":
+            if (
+                len(targets) == self.manifest.expected.graphs
+            ):  # others would pass for the published targets
+                mean = targets.mean(axis=0)
+                deviation = targets.std(axis=0, ddof=1)
+                if np.abs([mean, deviation - 1]).max() > 1e-6:
+                    raise DamagedInput(
+                        f"The targets are not standardised, as the published ones are: means up to "
+                        f"{np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}.",
+                        next="--set target_scaling=train, or the published file",
+                    )
+            return targets.astype(np.float32), {}
+        train = targets[lists["train"]]
+        if len(train) < 2 or not np.ptp(train, axis=0).all():
+            raise DamagedInput(
+                f"{self.table}: the targets of {len(train)} train rows cannot be standardised: one row, or "
+                "one value in all."
+            )
+        mean = train.mean(axis=0)
+        deviation = train.std(axis=0, ddof=1)
+        scaled = ((targets - mean) / deviation).astype(np.float32)
+        return scaled, {"target_scaling": {"mean": mean.tolist(), "deviation": deviation.tolist()}}
+
+    def about(self, prepared: Prepared, params: PeptidesStructParams) -> About:
+        """Keep mean and deviation, which turn predictions back into the units of the table."""
+        facts = prepared.plan.get("target_scaling")
+        if facts is None:
+            return About()
+        note = "Targets are standardised with mean and deviation of the train rows"
+        statistics = {"target_scaling": {"targets": list(TARGETS), **facts}}
+        return About(statistics, (f"{note} (statistics.target_scaling).",))
+
+    def name_parts(self, params: PeptidesStructParams) -> list[str]:
+        """Parts of the folder's name for values other than the defaults."""
+        scaled = ["train-scaled"] if params.target_scaling == "train" else []
+        return [*scaled, *super().name_parts(params)]
+
+
+def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it
+    """Return the pipeline of the set that the manifest names."""
+    pipeline = (
+        PeptidesStructPipeline if manifest.file == "peptides-struct" else PeptidesFuncPipeline
+    )
+    return pipeline(manifest)

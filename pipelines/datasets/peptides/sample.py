@@ -1,0 +1,124 @@
+"""Sample peptides in the layout of peptides-func and peptides-struct: generated, never the real data.
+
+Chains of random amino acids are written as SMILES the way upstream writes them, with a D-residue, a
+charged side chain or an amide end here and there. Labels and targets follow from the residues, with some
+noise, so that they can be learned.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+from kmip_data.files.reading import csv_bytes
+from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
+
+DEFAULT_PEPTIDES = 64
+PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}
+NUM_LABELS = 10  #: of peptides-func
+LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
+
+#: Side chains by one-letter code; glycine has none, proline closes a ring with the backbone.
+SIDE_CHAINS = {
+    "A": "C", "R": "CCCNC(=N)N", "N": "CC(N)=O", "D": "CC(=O)O", "C": "CS", "Q": "CCC(N)=O", "E": "CCC(=O)O",
+    "G": "", "H": "Cc1c[nH]cn1", "I": "[C@@H](C)CC", "L": "CC(C)C", "K": "CCCCN", "M": "CCSC",
+    "F": "Cc1ccccc1", "P": "", "S": "CO", "T": "[C@@H](C)O", "W": "Cc1c[nH]c2ccccc12", "Y": "Cc1ccc(O)cc1",
+    "V": "C(C)C",
+}  # fmt: skip
+CHARGED = {"K": "CCCC[NH3+]", "D": "CC(=O)[O-]"}
+
+
+def write_sample(
+    folder: Path,
+    *,
+    table: str,
+    lists: str,
+    columns: tuple[str, ...],
+    limit: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Write the CSV ``table`` with its ``columns`` and the split pickle ``lists`` of one of the two sets."""
+    count = limit or DEFAULT_PEPTIDES
+    rng = Generator(PCG64(seed))
+    chains = [_chain(rng) for _ in range(count)]
+    composition = np.zeros((count, len(SIDE_CHAINS)))
+    for row, chain in enumerate(chains):
+        composition[row] = [chain.upper().count(code) for code in SIDE_CHAINS]
+
+    header = ["", "smiles", "peptide_seq", *columns]
+    more: list[list[str | int]] = []
+    if len(columns) == 1:
+        header.append("identifier")
+        for i, labels in enumerate(_labels(composition, NUM_LABELS, rng).tolist()):
+            more.append([str(labels), 3 * i + 4])
+    else:
+        targets = _targets(composition, len(columns), rng).tolist()
+        more += [list(map(repr, row)) for row in targets]
+    rows = [[i, smiles(chain, rng), chain, *more[i]] for i, chain in enumerate(chains)]
+    (folder / table).write_bytes(gzipped(csv_bytes(header, rows)))
+
+    dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
+    listed = {part: np.sort(rows) for part, rows in dealt.items()}
+    (folder / lists).write_bytes(pickle.dumps(listed, protocol=4))
+
+
+def smiles(chain: str, rng: Generator) -> str:
+    """Write a chain of one-letter codes (small ones for D-residues) as SMILES, from its amine end."""
+    parts = []
+    for code in chain:
+        residue = code.upper()
+        side = SIDE_CHAINS[residue]
+        if residue in CHARGED and rng.random() < 0.15:
+            side = CHARGED[residue]
+        if residue == "G":
+            parts.append("NCC(=O)")
+        elif residue == "P":
+            parts.append("N1CCC[C@H]1C(=O)")
+        else:
+            centre = "C@H" if code.islower() else "C@@H"
+            parts.append(f"N[{centre}]({side})C(=O)")
+    parts.append("N" if rng.random() < 0.3 else "O")
+    return "".join(parts)
+
+
+def _chain(rng: Generator) -> str:
+    codes = list(SIDE_CHAINS)
+    # Few kinds of residues per peptide: compositions differ, as those of functions do.
+    weights = rng.dirichlet(np.full(len(codes), 0.35))
+    length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
+    chain = rng.choice(codes, size=length, p=weights).tolist()
+    small = rng.random(length) < 0.08
+    for i in np.flatnonzero(small):
+        chain[i] = chain[i].lower()
+    return "".join(chain)
+
+
+def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:
+    """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
+    share = composition / composition.sum(axis=1, keepdims=True)
+    opposite = share[:, ::-1]
+    noise = rng.normal(0, 0.02, (len(share), count))
+    score = share[:, :count] + opposite[:, :count] + noise
+    labels: NDArray[np.int64] = (score > 0.16).astype(np.int64)
+    labels[np.arange(len(labels)), score.argmax(axis=1)] = 1
+    return labels
+
+
+def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.float64]:
+    """Sums over the residues, standardised over all rows as upstream's are.
+
+    Residue by residue, in one order: a matrix product adds in the order of the CPU's own kernel.
+    """
+    weights = rng.normal(1.0, 0.4, (composition.shape[1], count))
+    raw = np.zeros((len(composition), count))
+    for residues, weight in zip(composition.T, weights, strict=True):
+        raw += residues[:, None] * weight
+    raw += rng.normal(0, 0.1, raw.shape)
+    if len(raw) < 2:
+        return raw * 0
+    scaled: NDArray[np.float64] = (raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1)
+    return scaled

@@ -1,0 +1,332 @@
+"""Your own point clouds as k-NN graphs, whole or in blocks. Facts: ``docs/own-data.md``."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from kmip_data.arrays import F32, F64, I64, Array
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.schema import Schema
+from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.graphs.splits import grouped_split
+from kmip_data.manifest import Strict
+from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.datasets.points.files import READERS, read_points
+from kmip_data.pipelines.shared.clouds import (
+    PointParams,
+    block_rows,
+    connect,
+    knn_schema,
+    normalised,
+)
+from kmip_data.pipelines.shared.own import (
+    OwnParams,
+    OwnPipeline,
+    OwnSplitParams,
+    ascii_key,
+    files_below,
+)
+from kmip_data.pipelines.shared.records import class_column, feature_column
+
+FOLDER: Final = "points"
+LIDAR: Final = (".las", ".laz")
+KEY_LENGTH: Final = 160
+MOST_CLASSES: Final = 65_536
+
+
+class PointSource(Strict):
+    """Source of point clouds."""
+
+    path: Path | None = Field(
+        default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"
+    )
+
+    def files(self) -> dict[str, Path]:
+        """Return the files that are taken, by their names in a raw copy; an error where there is none."""
+        files = files_below(self.path, "--archive", READERS, refused=LIDAR)
+        lidar = [name for name in files if name.lower().endswith(LIDAR)]
+        if lidar:
+            raise UsageError(
+                f"LAS and LAZ files are not read: {lidar[0]}",
+                next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply",
+            )
+        return {f"{FOLDER}/{name}": path for name, path in files.items()}
+
+    @property
+    def origin(self) -> str:
+        """Name of the folder, for the card."""
+        return "" if self.path is None else self.path.resolve().name
+
+
+class OwnPointParams(PointParams, OwnParams):
+    """Parameters that change the records."""
+
+    k: int = Field(
+        default=16,
+        ge=1,
+        le=65_535,
+        description="neighbours per point",
+    )
+    position: str = Field(default="x,y,z", description="columns of the position")
+    feature: tuple[str, ...] = Field(
+        default=(),
+        description="column that is a feature besides the position, such as red, or red/255; repeat",
+    )
+    label_column: str | None = Field(default=None, description="column of the class of each point")
+    classes: int | None = Field(
+        default=None,
+        ge=2,
+        le=MOST_CLASSES,
+        description="number of classes (default: the largest in the files + 1)",
+    )
+    block: float | None = Field(
+        default=None,
+        gt=0,
+        description="cut clouds in blocks of this width by the rule of S3DIS",
+    )
+    block_points: int = Field(
+        default=4_096,
+        ge=2,
+        le=1_000_000,
+        description="points per block",
+    )
+    block_seed: int = Field(
+        default=0,
+        ge=0,
+        description="seed of the points drawn for each block",
+    )
+
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        if len(self.position_columns) != 3 or not all(self.position_columns):
+            raise ValueError("position names three columns, such as x,y,z")
+        names = len(self.class_name)
+        if names == 1:
+            raise ValueError("one class is no classification: name two or more")
+        if not names:
+            return self
+        if self.classes not in {None, names}:
+            raise ValueError(f"{names} names for {self.classes} classes")
+        return self.model_copy(update={"classes": names})
+
+    @property
+    def position_columns(self) -> tuple[str, ...]:
+        """The three columns of the position."""
+        return tuple(column.strip() for column in self.position.split(","))
+
+
+def _scaled(feature: str) -> tuple[str, float]:
+    """Return the column and the divisor of ``red/255``."""
+    name, _, number = feature.rpartition("/")
+    with contextlib.suppress(ValueError):
+        if name and 0 < (divisor := float(number)) < math.inf:
+            return name, divisor
+    return feature, 1.0
+
+
+class OwnPointPipeline(OwnPipeline[OwnPointParams]):
+    """The pipeline of ``manifests/datasets/points/dataset.toml``, whatever name a dataset has."""
+
+    version = 1
+    Params: ClassVar[type[OwnPointParams]] = OwnPointParams
+    Source: ClassVar[type[PointSource]] = PointSource
+
+    def schema(self, params: OwnPointParams) -> Schema:
+        """Position, features, in blocks also the position in the room, and the class."""
+        fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
+        doc = "position from the lowest corner of the cloud"
+        most = self.manifest.max_nodes
+        if params.block is not None:
+            fields += tuple(f"{axis} / room extent" for axis in "xyz")
+            doc = "position centred on the block's floor, features, position in the room"
+            most = params.block_points
+        columns = [feature_column("node/x", fields, doc)]
+        if params.label_column is not None:
+            doc = f"class, column {params.label_column!r}"
+            columns.append(class_column("node/y", params.classes or MOST_CLASSES, doc))
+        return knn_schema(
+            tuple(columns),
+            params,
+            pos=0,
+            max_nodes=most,
+            key_length=KEY_LENGTH,
+        )
+
+    def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
+        """Return the parameters with the number of classes, read from the files where it was not given."""
+        if params.label_column is None or params.classes is not None:
+            return params
+        largest = -1
+        for name in sorted(raw.members):
+            try:
+                largest = max(largest, int(read_cloud(raw.path / name, name, params).y.max()))
+            except DamagedInput as error:
+                self.stop_or_skip(name, error, params)
+        return params.model_copy(update={"classes": max(largest + 1, 1)})
+
+    def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
+        """One cloud per unit; nothing is read before."""
+        if params.block is not None and params.k >= params.block_points:
+            raise UsageError(
+                f"--k {params.k} is too large for blocks of {params.block_points} points."
+            )
+        return Prepared(raw.path, {"clouds": sorted(raw.members)})
+
+    def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
+        """Each cloud is a shard; a limit counts clouds."""
+        clouds = prepared.plan["clouds"]
+        chosen = params.choose(len(clouds))
+        return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(chosen)]
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: OwnPointParams
+    ) -> Iterator[GraphRecord | Skipped]:
+        """Yield the graph of a cloud, or those of its blocks."""
+        name = unit.items["cloud"]
+        key = ascii_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
+        try:
+            yield from self._graphs(key, read_cloud(prepared.path / name, name, params), params)
+        except DamagedInput as error:
+            yield self.stop_or_skip(key, error, params)
+
+    def _graphs(
+        self, key: str, cloud: Cloud, params: OwnPointParams
+    ) -> Iterator[GraphRecord | Skipped]:
+        count = len(cloud.xyz)
+        most = self.manifest.max_nodes
+        size = params.block
+        if size is None:
+            if count > most:
+                raise DamagedInput(
+                    f"{key} has {count:,} points; {most:,} at most are allowed.",
+                    next="cut it into blocks: --set block=WIDTH",
+                )
+            x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
+            yield self._record(key, x, cloud.y, params)
+            return
+
+        blocks = block_rows(
+            cloud.xyz[:, :2],
+            size=size,
+            points=params.block_points,
+            room=key,
+            seed=params.block_seed,
+        )
+        if not blocks:
+            raise DamagedInput(
+                f"{key} ({count} points) has no block: no window of at least 100 points.",
+                next="a larger --set block=WIDTH",
+            )
+        top = cloud.xyz.max(axis=0)
+        for number, rows in enumerate(blocks):
+            centred, share = normalised(cloud.xyz, rows, size, top)
+            x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
+            y = cloud.y[rows] if len(cloud.y) else cloud.y
+            yield self._record(f"{key}/{number:06d}", x, y, params)
+
+    def _record(
+        self,
+        key: str,
+        x: F32,
+        y: I64,
+        params: OwnPointParams,
+    ) -> GraphRecord | Skipped:
+        schema = self.schema(params)
+        columns: dict[str, Array] = {"node/x": x}
+        if params.label_column is not None:
+            columns["node/y"] = y.astype(schema.column("node/y").stored)
+        pos = np.ascontiguousarray(x[:, :3])
+        record = connect(key, pos, columns, params, schema.index_dtype)
+        if record is None:
+            return Skipped(key, f"{len(x)} points, too few for k = {params.k}")
+        return record
+
+    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+        """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
+        split = super().split(records, params, raw)
+        # Blocks of one cloud overlap by half: in two parts they would leak into the test.
+        clouds = {row: re.sub(r"/\d{6}$", "", key) for row, key in enumerate(records.keys)}
+        if len(set(clouds.values())) in {1, len(clouds)}:
+            return split
+        val = len(split.parts["val"])
+        test = len(split.parts["test"])
+        seed = params.split_seed
+        # Draw twice: first the test clouds out of all, then those that validate out of the rest.
+        dealt = grouped_split(list(clouds), [], clouds, val=test, seed=seed)
+        parts = grouped_split(
+            dealt["train"],
+            dealt["val"],
+            clouds,
+            val=val,
+            seed=seed,
+        )
+        return replace(split, parts=parts, note="whole clouds are dealt: blocks of one overlap")
+
+    def name_parts(self, params: OwnPointParams) -> list[str]:
+        """Neighbours, and the width of blocks."""
+        block = [] if params.block is None else [f"block{params.block:g}"]
+        return [*params.edge_name_parts, *block, *super().name_parts(params)]
+
+
+PIPELINE = OwnPointPipeline
+
+
+class Cloud(NamedTuple):
+    """The columns of a cloud of N points that are used."""
+
+    xyz: F64  #: (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32
+    features: F64  #: (N, F)
+    y: I64  #: (N,), or (0,) without a label column
+
+
+def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
+    """Read the columns that the parameters name; ``DamagedInput`` where one is not there or not finite."""
+    columns = read_points(path, name)
+
+    def column(wanted: str) -> F64:
+        if wanted not in columns:
+            raise DamagedInput(
+                f"{name} has no column {wanted!r}, only {', '.join(columns)}.",
+                next="name columns of the file: --set position=, feature=, label_column=",
+            )
+        values = np.asarray(columns[wanted], np.float64)
+        finite = np.isfinite(values)
+        if not finite.all():
+            row = int(np.argmin(finite))
+            raise DamagedInput(
+                f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}."
+            )
+        return values
+
+    xyz = np.column_stack([column(axis) for axis in params.position_columns])
+    features = np.empty((len(xyz), len(params.feature)))
+    for number, feature in enumerate(params.feature):
+        # A column may be called red/255 itself.
+        source, divisor = (feature, 1.0) if feature in columns else _scaled(feature)
+        features[:, number] = column(source) / divisor
+
+    # Labels are compared as floats: 1.5 must not become class 1.
+    label = np.empty(0) if params.label_column is None else column(params.label_column)
+    y = label.astype(np.int64)
+    wrong = (y != label) | (y < 0) | (y >= MOST_CLASSES)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DamagedInput(
+            f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not a whole number "
+            f"from 0 to {MOST_CLASSES - 1}."
+        )
+    if params.classes is not None and y.max(initial=0) >= params.classes:
+        raise DamagedInput(
+            f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}.",
+            next="--set classes=NUMBER",
+        )
+    return Cloud(xyz - xyz.min(axis=0), features, y)

@@ -1,0 +1,277 @@
+"""Sample rooms in the layout of ``indoor3d_sem_seg_hdf5_data``: generated, never the real data.
+
+Rooms are boxes of surfaces (floor, ceiling, walls, beams, furniture) with colours by class, scanned
+with millimetre noise; blocks are cut and normalised by the upstream recipe (pointnet
+``sem_seg/indoor3d_util.py``, ``gen_indoor3d_h5.py``): 1 m windows at stride 0.5 m, at least 100
+points, 4,096 points drawn with replacement or filled up with duplicates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+from kmip_data.pipelines.shared.clouds import BLOCK_POINTS, FEWEST, draw, normalised, windows
+from kmip_data.pipelines.shared.clouds import WINDOW as WIDTH
+
+ROOT = "indoor3d_sem_seg_hdf5_data"
+DEFAULT_BLOCKS = 48
+BLOCKS_PER_FILE = 1_000
+AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)  #: of the published set
+KINDS = (
+    "WC",
+    "conferenceRoom",
+    "copyRoom",
+    "hallway",
+    "lobby",
+    "lounge",
+    "office",
+    "pantry",
+    "storage",
+)
+CEILING = 0
+FLOOR = 1
+WALL = 2
+BEAM = 3
+COLUMN = 4
+WINDOW = 5
+DOOR = 6
+TABLE = 7
+CHAIR = 8
+SOFA = 9
+BOOKCASE = 10
+BOARD = 11
+CLUTTER = 12
+COLORS = np.array(
+    [
+        (224, 222, 214), (126, 104, 84), (203, 199, 183), (170, 158, 140), (150, 152, 158), (150, 190, 214),
+        (118, 74, 44), (164, 126, 82), (58, 60, 70), (120, 38, 42), (92, 62, 40), (232, 240, 236),
+        (110, 120, 90),
+    ],
+    np.float64,
+)  # fmt: skip
+
+
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write ``limit`` blocks in all six areas (their published shares) into ``folder``.
+
+    There are 48 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.
+    """
+    import h5py
+
+    folder.mkdir(parents=True, exist_ok=True)
+    blocks = _blocks(DEFAULT_BLOCKS if limit is None else limit, seed)
+    rooms: list[str] = []
+    files: list[str] = []
+    while batch := list(itertools.islice(blocks, BLOCKS_PER_FILE)):
+        names, data, label = zip(*batch, strict=True)
+        rooms += names
+        file_name = f"ply_data_all_{len(files)}.h5"
+        files.append(f"{ROOT}/{file_name}")
+
+        # As pointnet utils/data_prep_util.py::save_h5: gzip 4 and 1, chunks chosen by h5py.
+        with h5py.File(folder / file_name, "w", libver="earliest") as file:
+            file.create_dataset(
+                "data",
+                data=np.array(data),
+                compression="gzip",
+                compression_opts=4,
+            )
+            file.create_dataset(
+                "label",
+                data=np.array(label),
+                compression="gzip",
+                compression_opts=1,
+            )
+
+    _write_lines(folder / "all_files.txt", files)
+    _write_lines(folder / "room_filelist.txt", rooms)
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_bytes(text.encode())
+
+
+def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
+    """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
+    for area, size in enumerate(area_sizes(total), 1):
+        # At least four rooms an area (if it has as many blocks), so that whole rooms can be held out.
+        most = max(1, -(-size // 4))
+        number = 0
+        wanted = size
+        while wanted > 0:
+            number += 1
+            rng = Generator(PCG64([seed, area, number]))
+            cloud, label, extent = make_room(rng)
+            corners = windows(extent[:2].tolist(), WIDTH)
+            count = min(wanted, most, len(corners))
+            spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
+            blocks = list(_cut(cloud, label, [corners[i] for i in spread], rng))
+            kind = KINDS[int(rng.integers(len(KINDS)))]
+            for x, y in blocks:
+                yield f"Area_{area}_{kind}_{number}", x, y
+            wanted -= len(blocks)
+
+
+def area_sizes(total: int) -> list[int]:
+    """Deal ``total`` blocks to the six areas by the published shares (largest remainder).
+
+    No area is empty where there are six blocks or more; with fewer, areas 1 and 6 come first.
+    """
+    published = sum(AREA_BLOCKS)
+    exact = [total * blocks / published for blocks in AREA_BLOCKS]
+    sizes = [int(share) for share in exact]
+    for area in (0, 5, 4, 1, 3, 2)[:total]:
+        sizes[area] = max(sizes[area], 1)
+
+    missing = max(total - sum(sizes), 0)
+    by_remainder = sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))
+    for area in by_remainder[:missing]:
+        sizes[area] += 1
+    return sizes
+
+
+def _cut(
+    cloud: NDArray[np.float64],
+    label: NDArray[np.uint8],
+    corners: list[tuple[float, float]],
+    rng: Generator,
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.uint8]]]:
+    """Cut windows out of a room cloud (P, 6) and normalise them: (4096, 9), (4096,)."""
+    top = cloud[:, :3].max(axis=0)
+    by_x = np.argsort(cloud[:, 0], kind="stable")
+    cloud = cloud[by_x]
+    label = label[by_x]
+    for left, front in corners:
+        first, last = np.searchsorted(cloud[:, 0], [left, left + WIDTH])
+        strip = cloud[first:last, 1]
+        inside = first + np.flatnonzero((strip >= front) & (strip <= front + WIDTH))
+        if len(inside) < FEWEST:
+            continue
+        rows = draw(inside, BLOCK_POINTS, rng)
+        centred, share = normalised(cloud[:, :3], rows, WIDTH, top)
+        colour = cloud[rows, 3:].astype(np.float32)
+        yield np.hstack([centred, colour, share]), label[rows]
+
+
+Vector = tuple[float, float, float]
+
+
+class _Scene:
+    """Rectangles to be sampled: corner, two edges, class."""
+
+    def __init__(self) -> None:
+        self.corner: list[Vector] = []
+        self.edges: list[tuple[Vector, Vector]] = []
+        self.label: list[int] = []
+
+    def box(self, label: int, low: Vector, size: Vector) -> None:
+        """Add the faces of a box; a size of 0 on one axis gives one face."""
+        x, y, z = low
+        dx, dy, dz = size
+        ex = (dx, 0.0, 0.0)
+        ey = (0.0, dy, 0.0)
+        ez = (0.0, 0.0, dz)
+        for u, v, normal in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
+            if max(u) == 0 or max(v) == 0:
+                continue
+            nx, ny, nz = normal
+            shifts = (0.0, 1.0) if max(normal) > 0 else (0.0,)
+            for shift in shifts:
+                self.corner.append((x + shift * nx, y + shift * ny, z + shift * nz))
+                self.edges.append((u, v))
+                self.label.append(label)
+
+
+def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.float64]]:
+    """Make one room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), its extent."""
+    extent = np.array([rng.uniform(3.5, 7.0), rng.uniform(3.5, 7.0), rng.uniform(2.5, 3.2)])
+    scene = _furnish(extent, rng)
+    corner = np.array(scene.corner)
+    label = np.array(scene.label, np.uint8)
+    u = np.array([first for first, _ in scene.edges])
+    v = np.array([second for _, second in scene.edges])
+
+    # Points a square metre: some blocks have more than 4,096 points, some fewer.
+    areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+    counts = np.ceil(areas * rng.uniform(700, 1_800)).astype(int)
+    face = np.repeat(np.arange(len(counts)), counts)
+    along_u = rng.random((len(face), 1)) * u[face]
+    along_v = rng.random((len(face), 1)) * v[face]
+    xyz = corner[face] + along_u + along_v
+    xyz = np.clip(xyz + rng.normal(0.0, 0.004, xyz.shape), 0.0, extent)
+    xyz = np.round(xyz - xyz.min(axis=0), 3)
+
+    # One tint a room, one shade a face, noise a point.
+    tint = rng.normal(0.0, 8.0, 3)
+    shade = rng.normal(0.0, 10.0, (len(counts), 3))
+    noise = rng.normal(0.0, 6.0, xyz.shape)
+    rgb = COLORS[label][face] + tint + shade[face] + noise
+    rgb = np.clip(np.round(rgb), 0, 255) / 255.0
+    return np.concatenate([xyz, rgb], axis=1), label[face], extent
+
+
+def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
+    """Place the shell and the furniture of a room; every class is likely, none is sure."""
+    x, y, z = (float(size) for size in extent)
+    scene = _Scene()
+    scene.box(FLOOR, (0, 0, 0), (x, y, 0))
+    scene.box(CEILING, (0, 0, z), (x, y, 0))
+    scene.box(WALL, (0, 0, 0), (x, 0, z))
+    scene.box(WALL, (0, y, 0), (x, 0, z))
+    scene.box(WALL, (0, 0, 0), (0, y, z))
+    scene.box(WALL, (x, 0, 0), (0, y, z))
+
+    def along(length: float, size: float) -> float:
+        last = max(0.25, length - size - 0.2)
+        return float(rng.uniform(0.2, last))
+
+    # On the walls, a few centimetres into the room so that they hide the wall behind them.
+    scene.box(DOOR, (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
+    scene.box(WINDOW, (along(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
+    scene.box(BOARD, (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
+    scene.box(BOOKCASE, (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
+    scene.box(COLUMN, (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
+
+    for _ in range(int(rng.integers(1, 3))):
+        scene.box(BEAM, (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
+    if rng.random() < 0.8:
+        left = along(x, 1.7)
+        front = along(y, 0.85)
+        scene.box(SOFA, (left, front, 0.0), (1.7, 0.85, 0.42))
+        scene.box(SOFA, (left, front, 0.42), (1.7, 0.2, 0.4))
+    for _ in range(int(rng.integers(1, 4))):
+        _add_table(scene, along(x, 1.5), along(y, 0.8), rng)
+    for _ in range(int(rng.integers(1, 4))):
+        dx, dy, dz = rng.uniform(0.2, 0.6, 3).tolist()
+        left = along(x, 0.6)
+        front = along(y, 0.6)
+        scene.box(CLUTTER, (left, front, 0.0), (dx, dy, dz))
+    return scene
+
+
+def _add_table(
+    scene: _Scene,
+    left: float,
+    front: float,
+    rng: Generator,
+) -> None:
+    """Add a table on four legs with something on it, and one or two chairs."""
+    scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
+    for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
+        scene.box(TABLE, (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
+    height = float(rng.uniform(0.1, 0.4))
+    scene.box(CLUTTER, (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, height))
+
+    for side in range(int(rng.integers(1, 3))):
+        x = left + 0.2 + 0.7 * side
+        y = front - 0.35
+        scene.box(CHAIR, (x, y, 0.42), (0.45, 0.45, 0.06))
+        scene.box(CHAIR, (x, y, 0.48), (0.45, 0.05, 0.42))
+        scene.box(CHAIR, (x + 0.2, y + 0.2, 0), (0.06, 0.06, 0.42))

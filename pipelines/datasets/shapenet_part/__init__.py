@@ -1,0 +1,265 @@
+"""ShapeNet-Part: shapes with normals and part labels from the ``v0_normal`` release, as k-NN graphs.
+
+Raw layout: ``synsetoffset2category.txt``, ``<synset>/<shape>.txt`` with one point per line (``x y z nx
+ny nz label``) and ``train_test_split/shuffled_{train,val,test}_file_list.json``. Facts and
+deviations: ``docs/datasets/shapenet-part.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from kmip_data.errors import DamagedInput
+from kmip_data.files.reading import read_json
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import read_shipped, unknown_name
+from kmip_data.pipelines.base import (
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Records,
+    Split,
+    Unit,
+)
+from kmip_data.pipelines.formats.text import parse_points, read_lines
+from kmip_data.pipelines.shared.clouds import PointParams, connect, knn_schema, nodes_per_shard
+from kmip_data.pipelines.shared.records import (
+    check_digests,
+    class_column,
+    feature_column,
+    split_by_lists,
+    units_by_size,
+)
+
+FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
+NUM_CLASSES = 50
+#: Bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size.
+SHORTEST_LINE = 14
+
+
+class Category(NamedTuple):
+    """One of the 16 categories: its WordNet synset and its part labels ``first`` to ``last``."""
+
+    name: str
+    synset: str
+    first: int
+    last: int
+
+
+CATEGORIES = tuple(Category(*row) for row in read_shipped("tables", "categories")["categories"])
+BY_SYNSET = {category.synset: category for category in CATEGORIES}
+
+
+class ShapeNetPartParams(PointParams):
+    """Parameters that change the records."""
+
+    k: int = Field(
+        default=8,
+        ge=1,
+        le=65_535,
+        description="neighbours per point",
+    )
+    category: tuple[str, ...] = Field(
+        default=(),
+        description="only shapes of this category, such as Airplane; repeatable (default: all 16)",
+    )
+
+    @field_validator("category")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Bring the names into the order of the categories; all 16 are the same as none."""
+        known = [category.name for category in CATEGORIES]
+        lower = {name.lower() for name in known}
+        for name in names:
+            if name.lower() not in lower:
+                raise ValueError(
+                    unknown_name(
+                        "category",
+                        name,
+                        known,
+                        command="",
+                    ).what
+                )
+        wanted = {name.lower() for name in names}
+        if wanted == lower:
+            return ()
+        return tuple(name for name in known if name.lower() in wanted)
+
+    @property
+    def categories(self) -> tuple[Category, ...]:
+        """The categories to build, in their order."""
+        return tuple(c for c in CATEGORIES if not self.category or c.name in self.category)
+
+
+class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
+    """The pipeline of ``manifests/datasets/shapenet-part/dataset.toml``."""
+
+    version = 1
+    Params: ClassVar[type[ShapeNetPartParams]] = ShapeNetPartParams
+
+    def schema(self, params: ShapeNetPartParams) -> Schema:
+        """Normals before positions, as the k-MIP code fed them; part label; category."""
+        features = feature_column(
+            "node/x", FIELDS, "surface normal, then position in the units of the file"
+        )
+        label = class_column("node/y", NUM_CLASSES, "part, numbered over all categories")
+        category = Column(
+            key="graph/category", attribute="category", stored="uint8", presented="int64",
+            low=0, high=len(params.categories) - 1,
+            doc="position of the category among those built: " + ", ".join(c.name for c in params.categories),
+        )  # fmt: skip
+        return knn_schema(
+            (features, label, category),
+            params,
+            pos=3,
+            max_nodes=self.manifest.max_nodes,
+        )
+
+    def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
+        """Check the category list and the split lists, and that every listed shape is there."""
+        known = {(category.name, category.synset) for category in CATEGORIES}
+        path = raw.path / "synsetoffset2category.txt"
+        for number, line in enumerate(read_lines(path), 1):
+            if tuple(line.split()) not in known:
+                fault = f"not one of the 16 categories: {line[:100]!r}"
+                raise DamagedInput(f"{path.name}, line {number}: {fault}")
+
+        lists = read_split_lists(raw.path)
+        shapes = sum(map(len, lists.values()))
+        twice = [key for keys in lists.values() for key in keys if "@" in key]
+        if not raw.sample and shapes == self.manifest.expected.graphs:
+            check_digests(raw, self.manifest)
+        elif twice:  # the published lists have 35 shapes twice, others none
+            raise DamagedInput(f"{len(twice)} shapes are in another list, too, such as {twice[0]}.")
+
+        for part, keys in lists.items():
+            for key in keys:
+                name = _file_name(key)
+                if not (raw.path / name).is_file():
+                    raise DamagedInput(f"A shape of the {part} list is not there: {name}")
+        return Prepared(raw.path)
+
+    def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
+        """Deal the listed shapes (train, val, test) by the size of their files."""
+        synsets = {category.synset for category in params.categories}
+        keys: list[str] = []
+        for listed in read_split_lists(prepared.path).values():
+            keys += [key for key in listed if key[:8] in synsets]
+        most_points = {}
+        for position in params.choose(len(keys)):
+            key = keys[position]
+            size = (prepared.path / _file_name(key)).stat().st_size
+            # A bound by the size alone: nothing is read before the workers do.
+            most_points[key] = size // SHORTEST_LINE + 1
+        most = nodes_per_shard(self.schema(params), params)
+        return units_by_size(most_points, most_points.__getitem__, most, "shapes")
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams
+    ) -> Iterator[GraphRecord]:
+        """Yield the shapes of one unit in the order of the lists."""
+        index_dtype = self.schema(params).index_dtype
+        position = {category.synset: i for i, category in enumerate(params.categories)}
+        for key in unit.items["shapes"]:
+            name = _file_name(key)
+            category = BY_SYNSET[key[:8]]
+            points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
+            columns = {
+                "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
+                "node/y": points[:, 6].astype(np.uint8),
+                "graph/category": np.array(position[category.synset], np.uint8),
+            }
+            record = connect(key, points[:, :3], columns, params, index_dtype)
+            if record is not None:
+                yield record
+
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+        """Apply the published lists, in their (shuffled) order."""
+        return split_by_lists(read_split_lists(self.raw_lists(raw)), records.keys, "lists")
+
+    def name_parts(self, params: ShapeNetPartParams) -> list[str]:
+        """``k8``, the categories and what deviates from the defaults."""
+        parts = list(params.edge_name_parts)
+        if len(params.category) > 2:
+            parts.append(f"{len(params.category)}-categories")
+        elif params.category:
+            parts.append("-".join(params.category).lower())
+        return parts
+
+
+PIPELINE = ShapeNetPartPipeline
+
+
+def read_split_lists(folder: Path) -> dict[str, list[str]]:
+    """Return ``{train, val, test: [key, …]}`` from the JSON lists, in their order.
+
+    A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each; their second
+    listing is a record of its own with the list's name in its key, ``<synset>/<shape>@test``.
+    """
+    lists: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for part in PARTS:
+        name = list_name(part)
+        try:
+            entries = read_json(folder / name)
+        except (OSError, ValueError) as error:
+            raise DamagedInput(f"{name} cannot be read: {error}") from error
+        if not isinstance(entries, list):
+            raise DamagedInput(f"{name} is not a list, but a {type(entries).__name__}.")
+
+        shapes: dict[str, str] = {}
+        for entry in entries:
+            match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
+            shape = f"{match[1]}/{match[2]}" if match else ""
+            if match is None or match[1] not in BY_SYNSET or shape in shapes:
+                raise DamagedInput(
+                    f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}",
+                    expected="shape_data/<synset>/<shape>",
+                )
+            shapes[shape] = f"{shape}@{part}" if shape in seen else shape
+        seen |= shapes.keys()
+        lists[part] = list(shapes.values())
+    return lists
+
+
+_ENTRY = re.compile(r"[^/]+/(\d{8})/([A-Za-z0-9_-]{1,48})")
+
+
+def list_name(part: str) -> str:
+    """Return the member that lists the shapes of a part."""
+    return f"train_test_split/shuffled_{part}_file_list.json"
+
+
+def _file_name(key: str) -> str:
+    return f"{key.partition('@')[0]}.txt"
+
+
+def read_shape(
+    path: Path,
+    category: Category,
+    name: str,
+    max_points: int,
+) -> NDArray[np.float32]:
+    """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label."""
+    points = parse_points(path.read_bytes(), 7, name=name)
+    if len(points) > max_points:
+        raise DamagedInput(f"{name} has {len(points)} points; {max_points} at most are allowed.")
+    label = points[:, 6]
+    wrong = ~np.isin(label, range(category.first, category.last + 1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DamagedInput(
+            f"{name}, line {row + 1}: {label[row]:g} is no part of {category.name}, "
+            f"{category.first} to {category.last}."
+        )
+    return points

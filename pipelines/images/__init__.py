@@ -1,1 +1,0 @@
-"""Pictures and masks to graphs of superpixels, by the construction of LRGB."""

@@ -1,1 +1,0 @@
-"""Generators of miniature raw archives in the exact upstream layout."""

@@ -1,0 +1,434 @@
+"""From intersections and streets to the record of a city, and the base class of city pipelines.
+
+A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
+parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
+The rules are those of City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
+``docs/fidelity.md``. Splits are in :mod:`~kmip_data.pipelines.shared.city_splits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from kmip_data.arrays import F32, I32, I64, U8, Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import COORDINATES, Column, Schema, View
+from kmip_data.format.writer import ComputedRows, GraphRecord
+from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
+from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Records, Split, Unit
+from kmip_data.pipelines.shared.city_splits import CitySplitParams, city_split, split_codes
+from kmip_data.pipelines.shared.records import class_column, feature_column
+
+#: The 37 raw columns. Those that the published files do not identify are named by position: the
+#: number of a category in the vocabulary (by frequency), which the card of an own build has.
+FEATURES: Final = (
+    "longitude [°]", "latitude [°]", "street count", *map("landuse_{}".format, range(9)),
+    "length [m]", "speed [km/h]", "oneway False", "oneway True",
+    "lanes nan", *map("lanes_{}".format, range(1, 9)),
+    "reversed False", "reversed True", "reversed [False, True]", *map("highway_{}".format, range(9)),
+)  # fmt: skip
+_ROWS: Final = 2**20  #: streets that are averaged at a time
+#: The first columns are the node's own; the others are means over its streets.
+NODE_FEATURES: Final = 12
+
+
+class CityParams(Params):
+    """Parameters that change the record."""
+
+    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
+
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        description="with --sample: intersections of the generated city",
+    )
+    hops: int = Field(
+        default=16,
+        le=1_000,
+        description="radius in hops of the eccentricity, from 1",
+    )
+    classes: int = Field(
+        default=10,
+        ge=2,
+        le=255,
+        description="quantile chunks of the eccentricity",
+    )
+    weight: Literal["length", "travel_time"] = Field(
+        default="length",
+        description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
+        "speed of each street",
+    )
+    bands: int = Field(
+        default=8,
+        ge=1,
+        le=24,
+        description="frequencies per coordinate of the encoding",
+    )
+
+    @field_validator("hops")
+    @classmethod
+    def _some_hop(cls, value: int) -> int:
+        if value < 1:
+            raise ValueError(
+                "without a hop every eccentricity is 0: labels would follow the file's order"
+            )
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class CityTensors:
+    """A city as a reader hands it over."""
+
+    features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
+    #: (2, E), every street in both directions, as :func:`symmetrise` gives it.
+    edge_index: I32 | I64
+    edge_length: F32  #: (E,) metres; the same in both directions
+    edge_speed: F32 | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
+    node_ids: I64 | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
+    eccentricity: F32 | None = None  #: (N,) as published
+    labels: Array | None = None  #: (N,) integers, as published
+    #: JSON, for ``statistics.city`` of the card.
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    #: Sentences for the notes of the card, shown when the city is built.
+    warnings: tuple[str, ...] = ()
+
+
+class Streets(NamedTuple):
+    """Streets in both directions, parallel ones joined, without self loops; sorted by source, then target."""
+
+    edge_index: I32  #: (2, S)
+    member: I32  #: (M,) edges of each street, one street after the other
+    first: I64  #: (S + 1,) position in ``member`` where each street begins
+
+    def mean(self, values: Array) -> F32:
+        """Return the mean of one feature over the edges of each street, (S,); ``values`` are (M,), by street.
+
+        Sums are made in float64 and rounded once.
+        """
+        mean = np.empty(len(self.first) - 1, np.float32)
+        # In runs of a million streets: float64 values of all would be eight bytes an edge at once.
+        for run in range(0, len(mean), _ROWS):
+            starts = self.first[run : run + _ROWS + 1]
+            rows = values[starts[0] : starts[-1]].astype(np.float64)
+            total = np.add.reduceat(rows, starts[:-1] - starts[0])
+            mean[run : run + _ROWS] = total / np.diff(starts)
+        return mean
+
+
+def join_streets(source: Array, target: Array, num_nodes: int) -> Streets:
+    """Return the streets of directed edges, both ends (E,), for :func:`symmetrise` column by column."""
+    from kmip_data.graphs.kernels.streets import distinct, sorted_edges  # loads numba
+
+    source = source.astype(np.int32, copy=False)
+    target = target.astype(np.int32, copy=False)
+    no_loop = np.flatnonzero(source != target).astype(np.int32)
+    edges = np.concatenate([no_loop, no_loop + np.int32(len(source))])  # all there, then all back
+    del no_loop
+    # Sorting is stable: by target first, then by source, puts them in the order of both.
+    edges = sorted_edges(target, source, edges, num_nodes)
+    edges = sorted_edges(source, target, edges, num_nodes)
+    first, index = distinct(source, target, edges)
+    edges %= np.int32(max(len(source), 1))
+    return Streets(index, edges, first)
+
+
+def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:
+    """Return streets in both directions, parallel ones averaged, without self loops.
+
+    City-Networks' rule: ``to_undirected(edge_index, edge_attr, reduce="mean")``, then
+    ``remove_self_loops``. PyTorch Geometric adds in float32 in the order of an unstable sort, so that
+    the mean of three or more edges may differ in its last digit between the two directions; here the
+    sum is made in float64 and rounded once. Edges are (2, E) int64, the new ones sorted by source and then
+    target, their features (E, F) float32.
+    """
+    streets = join_streets(edge_index[0], edge_index[1], num_nodes)
+    means = [streets.mean(column[streets.member]) for column in edge_features.T]
+    return streets.edge_index.astype(np.int64), np.stack(means, axis=1)
+
+
+def mean_over_streets(edge_index: I64 | I32, edge_features: F32, num_nodes: int) -> F32:
+    """Return the mean of an edge feature over the edges into a node, (N,) float32, of several (N, F).
+
+    ``edge_features`` are (E,) or (E, F); a node without edges has 0. Sums are made in float64, so their order
+    does not matter; upstream's are float32.
+    """
+    if edge_features.ndim > 1:
+        means = [mean_over_streets(edge_index, column, num_nodes) for column in edge_features.T]
+        return np.stack(means, axis=1)
+    count = np.maximum(np.bincount(edge_index[1], minlength=num_nodes), 1)
+    total = np.bincount(edge_index[1], weights=edge_features, minlength=num_nodes)
+    return (total / count).astype(np.float32)
+
+
+def chunk_labels(eccentricity: F32, classes: int) -> U8:
+    """Return the quantile chunk of every node: 0 for the smallest eccentricities.
+
+    Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``. Raises
+    ``DamagedInput`` where there are too few nodes: a class would be empty.
+    """
+    n = len(eccentricity)
+    size = n // classes + 1
+    if size * (classes - 1) >= n:
+        raise DamagedInput(
+            f"The graph is too small for {classes} classes: {n} intersections leave a chunk of {size} empty.",
+            next="give a larger area, or fewer classes",
+        )
+    labels = np.empty(n, np.uint8)
+    labels[np.argsort(eccentricity, kind="stable")] = np.arange(n) // size
+    return labels
+
+
+def check_tensors(tensors: CityTensors, where: str) -> None:
+    """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
+    n = len(tensors.features)
+    e = tensors.edge_index.shape[1]
+    features = tensors.features
+    lengths = tensors.edge_length
+    if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
+        raise DamagedInput(
+            f"{where}: the arrays do not fit together: "
+            f"features {features.shape}, lengths {lengths.shape} of {e} edges."
+        )
+    if e == 0:
+        raise DamagedInput(f"{where}: there are no streets.")
+    least = int(tensors.edge_index.min())
+    largest = int(tensors.edge_index.max())
+    if least < 0 or largest >= n:
+        raise DamagedInput(
+            f"{where}: an edge leads nowhere: {least} to {largest}, of {n} intersections."
+        )
+
+    most = float(np.finfo(np.float32).max)
+    off_the_map = "an intersection is not on the map, in degrees"
+    checks: list[tuple[Array, float, float, str]] = [
+        (column, -most, most, "a feature is not finite") for column in features.T
+    ]
+    checks.append((features[:, 0], -180, 180, off_the_map))
+    checks.append((features[:, 1], -90, 90, off_the_map))
+    checks.append((lengths, 0, most, "a street has no length in metres"))
+    for values, low, high, fault in checks:
+        wrong = ~((values >= low) & (values <= high))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DamagedInput(f"{where}: {fault}: {values[row]}, row {row}.")
+
+
+def street_weights(tensors: CityTensors, weight: str) -> F32:
+    """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
+
+    Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not positive.
+    """
+    if weight == "length":
+        return tensors.edge_length
+    speed = tensors.edge_speed
+    if speed is None or not (speed > 0).all():
+        missing = "all"
+        if speed is not None:
+            missing = f"{int((~(speed > 0)).sum())}"
+        raise DamagedInput(
+            f"Travel times need the speed of every street: {missing} have none.",
+            next="--set weight=length",
+        )
+    seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
+    return seconds
+
+
+P = TypeVar("P", bound=CityParams)
+
+_ARRAYS: Final = (
+    "features",
+    "edge_index",
+    "edge_length",
+    "edge_speed",
+    "node_ids",
+    "eccentricity",
+    "labels",
+)
+
+
+def _file(workdir: Path, name: str) -> Path:
+    return workdir / f"{name}.npy"
+
+
+def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F32:
+    """Write the columns of ``features``, each (N,), one after the other; return them mapped, (N, 37)."""
+    header = {
+        "descr": "<f4",
+        "fortran_order": True,
+        "shape": (num_nodes, len(FEATURES)),
+    }
+    with _file(workdir, "features").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for column in columns:
+            column.astype("<f4", copy=False).tofile(file)
+    features: F32 = np.load(_file(workdir, "features"), mmap_mode="r", allow_pickle=False)
+    return features
+
+
+class CityPipeline(Pipeline[P, CitySplitParams]):
+    """A dataset of one city; ``prepare`` stores its tensors (:func:`store_city`)."""
+
+    version = 1
+    one_unit = True
+    # Of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s.
+    small_bytes = 64 * 2**20
+    Params: ClassVar[type[CityParams]] = CityParams
+    SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
+    node_ids: ClassVar[bool] = (
+        False  #: OpenStreetMap's numbers of the intersections are stored, too
+    )
+
+    def schema(self, params: P) -> Schema:
+        """Features, sinusoids, eccentricity and its chunk; of cities from OpenStreetMap its numbers."""
+        doc = "raw columns in the authors' order; from length on, means over streets"
+        columns = [
+            feature_column("node/x", FEATURES, doc),
+            Column(
+                key=COORDINATES, attribute="coordinate_encoding", stored="float32",
+                presented="float32", shape=(4 * params.bands,), fields=encoding_names(params.bands),
+                low=-1, high=1,
+                doc="sinusoids of longitude and latitude, scaled to the train nodes of the default split",
+            ),
+            Column(
+                key="node/eccentricity", attribute="eccentricity", stored="float32", presented="float32",
+                unit="m" if params.weight == "length" else "s", low=0,
+                doc=f"longest shortest path inside the ball of {params.hops} hops",
+            ),
+            class_column("node/y", params.classes, "quantile chunk of the eccentricity, 0 the smallest"),
+            Column(
+                key="edge/length", attribute="edge_length", stored="float32", presented="float32",
+                unit="m", low=0, doc="mean length of the streets between the two intersections",
+            ),
+            Column(
+                key="node/osm_id", attribute="osm_id", stored="int64", presented="int64",
+                doc="OpenStreetMap's number of the intersection",
+            ),
+        ]  # fmt: skip
+        return Schema(
+            columns=tuple(columns if self.node_ids else columns[:-1]),
+            views=(View(attribute="pos", source="node/x", start=0, stop=2),),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            directed=False,
+        )
+
+    def units(self, prepared: Prepared, params: P) -> list[Unit]:
+        """One city, one shard."""
+        return [Unit(0, self.manifest.name, {})]
+
+    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
+        """Yield the city."""
+        from kmip_data.graphs.eccentricity import local_eccentricity
+
+        arrays = {}
+        for name in _ARRAYS:
+            path = _file(prepared.path, name)
+            if path.is_file():
+                arrays[name] = np.load(path, "r")
+        city = CityTensors(**arrays)
+        n = len(city.features)
+
+        eccentricity = city.eccentricity
+        labels = city.labels
+        as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
+        if not as_published or eccentricity is None or labels is None:
+            weights = street_weights(city, params.weight)
+            eccentricity = local_eccentricity(
+                city.edge_index,
+                weights,
+                n,
+                params.hops,
+                quiet=True,
+            )
+            labels = chunk_labels(eccentricity, params.classes)
+        # The encoding is computed as the shard is written: 4 columns a band are never in memory.
+        lon_lat = np.ascontiguousarray(city.features[:, :2])
+        bounds = coordinate_range(lon_lat[split_codes(n) == 0])
+
+        def encoded(start: int, stop: int) -> F32:
+            return encode_coordinates(lon_lat[start:stop], bounds, params.bands)
+
+        columns: dict[str, Any] = {
+            "node/x": city.features,
+            COORDINATES: ComputedRows((n, 4 * params.bands), np.dtype(np.float32), encoded),
+            "node/eccentricity": eccentricity,
+            "node/y": labels.astype(np.uint8),
+            "edge/length": city.edge_length,
+        }
+        if self.node_ids:
+            node_ids = city.node_ids
+            if node_ids is None:  # published tensors do not have them
+                node_ids = np.full(n, -1, np.int64)
+            columns["node/osm_id"] = node_ids
+        key = self.manifest.name.encode("ascii", "replace").decode()[:64]
+        edge_index = city.edge_index.astype(self.schema(params).index_dtype, copy=False)
+        yield GraphRecord(
+            key=key,
+            num_nodes=n,
+            columns=columns,
+            edge_index=edge_index,
+        )
+
+    def about(self, prepared: Prepared, params: P) -> About:
+        """Counts, vocabulary and what standardises the features; warnings as notes."""
+        plan = prepared.plan
+        facts = {
+            **plan["facts"],
+            "warnings": plan["warnings"],
+            "features": plan["features"],
+        }
+        return About({"city": facts}, plan["warnings"])
+
+    def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
+        """Intersections at random, as published, or blocks of the map."""
+        return city_split(records, params)
+
+    def name_parts(self, params: P) -> list[str]:
+        """Parts of the folder's name for values other than the defaults."""
+        parts = {
+            f"hops{params.hops}": params.hops != 16,
+            f"classes{params.classes}": params.classes != 10,
+            "travel-time": params.weight != "length",
+            f"bands{params.bands}": params.bands != 8,
+        }
+        return [part for part, deviates in parts.items() if deviates]
+
+
+def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
+    """Write the arrays into ``workdir``; the plan has what the card says about them.
+
+    It includes what standardises the features, over the train nodes of the default split, for
+    :mod:`kmip_data.graphs.city_columns`: ``mean`` and ``std`` (unbiased, 0 for a column that never changes)
+    of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then of latitude.
+    """
+    for name in _ARRAYS:
+        values = getattr(tensors, name)
+        path = _file(workdir, name)
+        if values is not None and not path.is_file():  # as :func:`store_features` has written one
+            np.save(path, values, allow_pickle=False)
+
+    rows = np.flatnonzero(split_codes(len(tensors.features)) == 0)
+    train = np.empty((len(rows), len(FEATURES)))
+    for number, column in enumerate(tensors.features.T):
+        train[:, number] = column[rows]
+    std = np.zeros(train.shape[1])
+    if len(train) > 1:
+        std = train.std(axis=0, ddof=1)
+    bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
+    statistics = {
+        "mean": train.mean(axis=0).tolist(),
+        "std": std.tolist(),
+        "coordinate_range": bounds.tolist(),
+    }
+    plan = {
+        "facts": dict(tensors.facts),
+        "warnings": list(tensors.warnings),
+        "features": statistics,
+    }
+    return Prepared(workdir, plan)
