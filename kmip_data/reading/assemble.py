@@ -9,9 +9,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
@@ -20,6 +19,7 @@ from kmip_data.runtime import memory
 from kmip_data.runtime.threads import HelperThreads
 
 Level = Literal["graph", "node", "edge"]
+DType = np.dtype[Any]
 
 #: Order of PyTorch Geometric's own ``Data``; other attributes follow in the order of the schema.
 _ORDER: Final = ("x", "edge_index", "edge_attr", "y", "pos")
@@ -32,9 +32,9 @@ class Field:
     attribute: str
     key: str  #: HDF5 path of the source rows
     level: Level
-    stored: np.dtype[Any]
-    presented: np.dtype[Any]
-    shape: tuple[int, ...]  #: of a presented row
+    stored: DType
+    presented: DType
+    shape: tuple[int, ...]  #: shape of a presented row
     row_bytes: int  #: bytes of a complete stored row
     offset: int  #: first byte that is copied from each row
     width: int  #: bytes that are copied from each row; fewer than ``row_bytes`` for a view
@@ -45,7 +45,9 @@ class Field:
 
 
 def item_fields(
-    schema: Schema, columns: Sequence[str] | None = None, views: Sequence[View] = ()
+    schema: Schema,
+    columns: Sequence[str] | None = None,
+    views: Sequence[View] = (),
 ) -> tuple[tuple[Field, ...], bool]:
     """Return the fields of an item in its order, and True if it has ``edge_index``.
 
@@ -55,34 +57,60 @@ def item_fields(
     fields = {column.attribute: _of_column(column) for column in schema.columns}
     for view in (*schema.views, *views):
         fields[view.attribute] = _of_view(_of_column(schema.column(view.source)), view)
-    names = [*fields, *(["edge_index"] if schema.edges != "none" else [])]
+    names = list(fields)
+    if schema.edges != "none":
+        names.append("edge_index")
     for name in columns or ():
         if name not in names:
-            raise unknown_name("column", name, sorted(names), command="kmip-data info NAME")
-    chosen = sorted((name for name in names if columns is None or name in columns), key=_rank)
-    return tuple(fields[name] for name in chosen if name != "edge_index"), "edge_index" in chosen
+            raise unknown_name(
+                "column",
+                name,
+                sorted(names),
+                command="kmip-data info NAME",
+            )
+
+    chosen = set(names) if columns is None else set(columns)
+    ordered = sorted(fields, key=_rank)
+    selected = tuple(fields[name] for name in ordered if name in chosen)
+    return selected, "edge_index" in chosen
 
 
 def _rank(name: str) -> int:
-    """Place of an attribute in an item; others than PyTorch Geometric's keep their order."""
+    """Position of an attribute in an item; others than PyTorch Geometric's keep their order."""
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
 def _of_column(column: Column) -> Field:
     stored = np.dtype(column.stored)
-    width = stored.itemsize * math.prod(column.shape)
-    level: Level = column.level  # type: ignore[assignment] # the writer accepts no other
-    source = (column.attribute, column.key, level, stored, np.dtype(column.presented), column.shape)
-    return Field(*source, width, 0, width, column.form, column.num_classes, column.low, column.most)
+    row_bytes = stored.itemsize * math.prod(column.shape)
+    return Field(
+        attribute=column.attribute,
+        key=column.key,
+        level=column.level,  # type: ignore[arg-type] # the writer accepts no other
+        stored=stored,
+        presented=np.dtype(column.presented),
+        shape=column.shape,
+        row_bytes=row_bytes,
+        offset=0,
+        width=row_bytes,
+        form=column.form,
+        num_classes=column.num_classes,
+        low=column.low,
+        most=column.most,
+    )
 
 
 def _of_view(source: Field, view: View) -> Field:
     component = source.stored.itemsize * math.prod(source.shape[1:])
     count = view.stop - view.start
-    part = replace(
-        source, shape=(count, *source.shape[1:]), width=count * component, num_classes=None
+    return replace(
+        source,
+        attribute=view.attribute,
+        shape=(count, *source.shape[1:]),
+        offset=view.start * component,
+        width=count * component,
+        num_classes=None,
     )
-    return replace(part, attribute=view.attribute, offset=view.start * component)
 
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread costs more
@@ -94,7 +122,8 @@ _FLOAT32 = np.dtype(np.float32)
 _NO_EDGES: Final = np.empty((2, 0), _INT64)
 
 #: Attribute, level, shape of a row, presented dtype, stored dtype where it is another.
-_Output = tuple[str, int, tuple[int, ...], np.dtype[Any], np.dtype[Any] | None]
+_Output = tuple[str, int, tuple[int, ...], DType, DType | None]
+_Conversion = tuple[Array, Array]  #: an output, and its rows as they were stored
 
 
 class Assembler:
@@ -106,50 +135,54 @@ class Assembler:
     """
 
     def __init__(
-        self, store: ShardStore, fields: Sequence[Field], *, edges: bool, lengths: bool
+        self,
+        store: ShardStore,
+        fields: Sequence[Field],
+        *,
+        edges: bool,
+        lengths: bool,
     ) -> None:
         self.store = store
         self.fields = tuple(fields)
         self.edges = edges
         self.lengths = lengths
         names = [field.attribute for field in fields]
-        names += [name for name, given in (("edge_index", edges), ("edge_attr", lengths)) if given]
+        if edges:
+            names.append("edge_index")
+        if lengths:
+            names.append("edge_attr")
         self.names = sorted(names, key=_rank)
-        inferred = (f.attribute for f in fields if f.level == "node")
-        self.adds_num_nodes = "num_nodes" not in names and not any(
-            name in {"x", "pos"} or "node" in name for name in inferred
-        )
+        self.adds_num_nodes = "num_nodes" not in names and not any(map(_tells_num_nodes, fields))
+
         copied = list(self.fields)
         if lengths and "pos" not in names:
             copied += item_fields(store.schema, ["pos"])[0]
-        rows: list[Rows] = [(f.key, f.row_bytes, gather.LEVELS[f.level], 0) for f in copied]
-        index = np.dtype(store.schema.index_dtype)
-        self._k = store.schema.k if store.schema.edges == "neighbor" else None
-        if (edges or lengths) and self._k is not None:
-            rows.append((NEIGHBOR, self._k * index.itemsize, gather.NODE, 0))
-        elif edges or lengths:
-            rows += [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
-        self._rows = tuple(rows)
-        self._like = np.empty(0, index)
-        self._outputs: list[_Output] = [
-            (
-                f.attribute,
-                gather.LEVELS[f.level],
-                f.shape,
-                f.presented,
-                f.stored if _converted(f) else None,
-            )
-            for f in copied
-        ]
-        self._bounded = [bounds for field in copied if (bounds := _bounds(field)) is not None]
+        self._bounded = list(filter(None, map(_bounds, copied)))
         self._unchecked = np.ones(len(store), np.bool_)
         self._touched = 0
-        layout = [
-            (gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widened(f)) for f in copied
-        ]
-        layout += [
-            (level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in rows[len(copied) :]
-        ]
+
+        # 1. The fields: where their rows lie, what the kernel copies of each, and what it writes.
+        rows: list[Rows] = []
+        layout = []
+        self._outputs: list[_Output] = []
+        for field in copied:
+            level = gather.LEVELS[field.level]
+            stored = field.stored if _converted(field) else None
+            rows.append((field.key, field.row_bytes, level, 0))
+            layout.append((level, field.row_bytes, field.offset, field.width, _widened(field)))
+            self._outputs.append((field.attribute, level, field.shape, field.presented, stored))
+
+        # 2. Behind them the edges: one table of neighbours, or a row of sources and one of targets.
+        index = np.dtype(store.schema.index_dtype)
+        self._like = np.empty(0, index)
+        self._k = store.schema.k if store.schema.edges == "neighbor" else None
+        edge_rows: list[Rows] = []
+        if (edges or lengths) and self._k is not None:
+            edge_rows = [(NEIGHBOR, self._k * index.itemsize, gather.NODE, 0)]
+        elif edges or lengths:
+            edge_rows = [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
+        layout += [(level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in edge_rows]
+        self._rows = (*rows, *edge_rows)
         self._layout: I64 = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
@@ -184,42 +217,69 @@ class Assembler:
         ``edge_index`` and within each graph in ``neighbor``; and int64 (3, B + 1), the rows before each graph
         on the graph, node and edge level.
         """
-        # Gather by address. (1) Look up where each row block lies: one table lookup per field, no slicing in
-        # Python. (2) Allocate every output at its final size. (3) One compiled call per thread copies all
-        # fields graph by graph. The Python around it takes 21 µs for a batch of 8 graphs; PyTorch Geometric's
-        # ``Batch.from_data_list`` takes 240 µs (ADR 0010).
-        address, counts, held = self.store.sources(self._rows, graphs)
+        # Gather by address. The Python around the kernels takes 21 µs for a batch of 8 graphs; PyTorch
+        # Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
+        # 1. Look up where each block of rows lies: one table lookup per field, no slicing in Python.
+        address, counts, unmapped = self.store.sources(self._rows, graphs)
+        edges = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
         np.cumsum(counts, axis=1, out=pointers[:, 1:])
         totals = pointers[:, -1].tolist()
+
+        # 2. Allocate every output at its final size.
         outputs = self._outputs
         if compact and self._k is not None:
-            outputs = [*outputs, ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)]
+            neighbor = ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)
+            outputs = [*outputs, neighbor]
         values, target, converted = _allocate(outputs, totals, pin=pin)
-        number_of = index = None
+        batch = None
         if numbers:
-            number_of, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
+            batch, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
+        index = None
         if self.lengths or (self.edges and not compact):
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64, pin=pin)
-        edges = address[len(self._outputs) :]
+
         unchecked = bool(self._unchecked[graphs].any())
         if unchecked:
             self._check_edges(edges, counts, graphs)
 
+        # 3. One compiled call per thread copies all fields, graph by graph.
         def copy(start: int, stop: int) -> None:
-            gather.copy_rows(address, pointers, self._layout, target, start, stop)
-            if number_of is not None:
+            gather.copy_rows(
+                address,
+                pointers,
+                self._layout,
+                target,
+                start,
+                stop,
+            )
+            if batch is not None:
                 first = pointers[gather.NODE, start : stop + 1]
-                number_of[first[0] : first[-1]] = np.repeat(np.arange(start, stop), np.diff(first))
+                batch[first[0] : first[-1]] = np.repeat(np.arange(start, stop), np.diff(first))
             if index is not None:
-                gather.write_edges(edges, pointers, self._k or 0, self._like, index, start, stop)
+                width = self._k or 0
+                gather.write_edges(
+                    edges,
+                    pointers,
+                    width,
+                    self._like,
+                    index,
+                    start,
+                    stop,
+                )
 
         if helpers is None or sum(totals) < _WORTH_SHARING:
             copy(0, len(graphs))
         else:
             helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
-        self._finish(values, converted, graphs if unchecked else None, index, pin=pin)
-        del held  # decompressed rows must live until they are copied
+        self._finish(
+            values,
+            converted,
+            graphs if unchecked else None,
+            index,
+            pin=pin,
+        )
+        del unmapped  # decompressed rows must live until they are copied
         return values, pointers
 
     def gather_one(self, graph: int) -> tuple[dict[str, torch.Tensor], int]:
@@ -231,53 +291,79 @@ class Assembler:
         if not mapped:
             values, pointers = self.gather(np.array([graph], np.int64))
             return values, int(pointers[gather.NODE, 1])
-        totals = self.store.count[:, graph].tolist()
+
+        counts = self.store.count
+        totals = counts[:, graph].tolist()
         values, target, converted = _allocate(self._outputs, totals)
         width = -1
         index = _NO_EDGES
         if self.edges or self.lengths:
             width = self._k or 0
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64)
-        unchecked = np.array([graph], np.int64) if self._unchecked[graph] else None
-        if unchecked is not None:
-            rows = table[len(self._outputs) :].take(unchecked, axis=1)
-            self._check_edges(rows, self.store.count.take(unchecked, axis=1), unchecked)
+
+        unchecked = None
+        if self._unchecked[graph]:
+            unchecked = np.array([graph], np.int64)
+            edges = table[len(self._outputs) :].take(unchecked, axis=1)
+            self._check_edges(edges, counts.take(unchecked, axis=1), unchecked)
         gather.copy_graph(
-            table, self.store.count, graph, self._layout, target, width, self._like, index
+            table,
+            counts,
+            graph,
+            self._layout,
+            target,
+            width,
+            self._like,
+            index,
         )
         self._finish(values, converted, unchecked, index)
         return values, totals[gather.NODE]
 
-    def mapped_edges(self, graph: int) -> NDArray[Any] | None:
+    def mapped_edges(self, graph: int) -> Array | None:
         """Return the checked edge index (2, E) of a graph in the map; ``None`` where :meth:`cut` cannot read.
 
         It needs mapped columns (not compressed, not remote) of nodes and edges, and edges stored as pairs.
         """
         table, mapped = self.store.table(self._rows)
-        of_graph = any(field.level == "graph" for field in self.fields)
-        if not mapped or of_graph or not self.edges or self._k is not None or self.lengths:
+        as_pairs = self.edges and self._k is None
+        has_graph_column = any(field.level == "graph" for field in self.fields)
+        if not mapped or not as_pairs or has_graph_column or self.lengths:
             return None
+
         only = np.array([graph])
         edges = table[len(self._outputs) :].take(only, axis=1)
         self._check_edges(edges, self.store.count.take(only, axis=1), only)
+
+        view = self.store.shards[self.store.shard[graph]].mapped(EDGE_INDEX)
+        if view is None:
+            return None
         first = self.store.start[gather.EDGE, graph]
         count = self.store.count[gather.EDGE, graph]
-        view = self.store.shards[self.store.shard[graph]].mapped(EDGE_INDEX)
-        return None if view is None else view[:, first : first + count]
+        edges_of_graph: Array = view[:, first : first + count]
+        return edges_of_graph
 
     def cut(self, graph: int, nodes: I64, edges: I64) -> dict[str, torch.Tensor]:
         """Copy the rows of some nodes and some edges of a graph that has :meth:`mapped_edges`."""
         table, _ = self.store.table(self._rows)
-        values, target, converted = _allocate(self._outputs, (1, len(nodes), len(edges)))
+        totals = (1, len(nodes), len(edges))
+        values, target, converted = _allocate(self._outputs, totals)
         for level, rows in ((gather.NODE, nodes), (gather.EDGE, edges)):
             fields = np.flatnonzero(self._layout[0, : len(target)] == level)
             layout = self._layout.take(fields, axis=1)
             # To the kernel each row is a graph.
             source = table[fields, graph][:, None] + rows * layout[1][:, None]
             pointers = np.tile(np.arange(len(rows) + 1), (3, 1))
-            gather.copy_rows(source, pointers, layout, target[fields], 0, len(rows))
+            gather.copy_rows(
+                source,
+                pointers,
+                layout,
+                target[fields],
+                0,
+                len(rows),
+            )
         self._finish(values, converted, None, None)
         self._check_values(values, graph)
+
         self._touched += len(target) * (len(nodes) + len(edges))
         if self._touched > _TOUCHED:
             self._touched = 0
@@ -288,62 +374,89 @@ class Assembler:
     def _finish(
         self,
         values: dict[str, torch.Tensor],
-        converted: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+        converted: Sequence[_Conversion],
         unchecked: I64 | None,
         index: I64 | None,
         *,
         pin: bool = False,
     ) -> None:
         """Convert dtypes, check values and compute edge lengths; ``unchecked`` are graphs read first now."""
-        for array, copied in converted:
-            np.copyto(array, copied, casting="unsafe")
+        for array, stored in converted:
+            np.copyto(array, stored, casting="unsafe")
         if unchecked is not None:
             self._check_values(values, int(unchecked[0]))
             self._unchecked[unchecked] = False
         if self.lengths and index is not None:
             lengths, values["edge_attr"] = empty((index.shape[1], 1), _FLOAT32, pin=pin)
-            gather.edge_lengths(values["pos"].numpy(), index[0], index[1], lengths)
+            gather.edge_lengths(
+                values["pos"].numpy(),
+                index[0],
+                index[1],
+                lengths,
+            )
 
     def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
         """Refuse edges that lead out of their graph: compiled code follows edges without checking."""
-        if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
-            what = "an edge leads out of its graph"
-            nodes = f"nodes below {counts[gather.NODE, b]:,}"
-            raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
+        if not len(edges):
+            return
+        position = gather.first_outside(edges, counts, self._k or 0, self._like)
+        if position >= 0:
+            raise self.store.damaged_record(
+                int(graphs[position]),
+                "an edge leads out of its graph",
+                f"nodes below {counts[gather.NODE, position]:,}",
+                "another node",
+            )
 
     def _check_values(self, values: dict[str, torch.Tensor], graph: int) -> None:
         """Refuse whole numbers of a graph, or of ones read with it, outside the bounds of the schema."""
-        for field, low, most in self._bounded:
-            array = values[field.attribute].numpy()
+        for attribute, low, most in self._bounded:
+            array = values[attribute].numpy()
             # A boolean is copied as the byte that is stored, which may be neither 0 nor 1.
-            array = array.view(np.uint8) if array.dtype == np.bool_ else array
+            if array.dtype == np.bool_:
+                array = array.view(np.uint8)
             if array.size and (array.min() < low or array.max() > most):
-                found = f"{array.min()} to {array.max()} in this record or one read with it"
-                what = f"{field.attribute} is out of range"
-                raise self.store.damaged_record(graph, what, f"{low} to {most}", found)
+                raise self.store.damaged_record(
+                    graph,
+                    f"{attribute} is out of range",
+                    f"{low} to {most}",
+                    f"{array.min()} to {array.max()} in this record or one read with it",
+                )
+
+
+def _tells_num_nodes(field: Field) -> bool:
+    """True if PyTorch Geometric infers the number of nodes from this attribute."""
+    name = field.attribute
+    return field.level == "node" and (name in {"x", "pos"} or "node" in name)
 
 
 def _allocate(
-    outputs: Sequence[_Output], totals: Sequence[int], *, pin: bool = False
-) -> tuple[dict[str, torch.Tensor], I64, list[tuple[NDArray[Any], NDArray[Any]]]]:
+    outputs: Sequence[_Output],
+    totals: Sequence[int],
+    *,
+    pin: bool = False,
+) -> tuple[dict[str, torch.Tensor], I64, list[_Conversion]]:
     """Return a tensor for each output, the addresses to copy to, and pairs to convert afterwards."""
     values: dict[str, torch.Tensor] = {}
     addresses = []
     converted = []
     for attribute, level, shape, presented, stored in outputs:
-        array, tensor = empty((totals[level], *shape), presented, pin=pin)
-        values[attribute] = tensor
+        array, target = empty((totals[level], *shape), presented, pin=pin)
+        values[attribute] = target
         if stored is not None:
-            copied = np.empty(array.shape, stored)
-            converted.append((array, copied))
-            tensor = torch.from_numpy(copied)
-        addresses.append(tensor.data_ptr())
+            as_stored = np.empty(array.shape, stored)
+            converted.append((array, as_stored))
+            target = torch.from_numpy(as_stored)
+        addresses.append(target.data_ptr())
     return values, np.array(addresses, np.int64), converted
 
 
 def empty(
-    shape: tuple[int, ...], dtype: np.dtype[Any], *, pin: bool = False
-) -> tuple[NDArray[Any], torch.Tensor]:
+    shape: tuple[int, ...],
+    dtype: DType,
+    *,
+    pin: bool = False,
+) -> tuple[Array, torch.Tensor]:
     """Return an array and the tensor that shares its memory."""
     if pin:
         torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
@@ -353,15 +466,18 @@ def empty(
     return array, torch.from_numpy(array)
 
 
-def _bounds(field: Field) -> tuple[Field, float, float] | None:
-    """Return the bounds of a field of whole numbers, if its stored dtype can exceed them."""
+def _bounds(field: Field) -> tuple[str, float, float] | None:
+    """Return name and bounds of a field of whole numbers, if its stored dtype can exceed them."""
     if field.stored.kind not in "iu" or field.presented.kind == "f":
         return None
     stored = np.iinfo(field.stored)
-    low, most = (0, 1) if field.presented.kind == "b" else (field.low, field.most)
-    low = stored.min if low is None else low
-    most = stored.max if most is None else most
-    return (field, low, most) if low > stored.min or most < stored.max else None
+    low = stored.min if field.low is None else field.low
+    most = stored.max if field.most is None else field.most
+    if field.presented.kind == "b":
+        low = 0
+        most = 1
+    exceeds = low > stored.min or most < stored.max
+    return (field.attribute, low, most) if exceeds else None
 
 
 def _converted(field: Field) -> bool:

@@ -34,7 +34,8 @@ _INT64 = np.dtype(np.int64)
 
 def collates_by_rows(fields: Sequence[Field]) -> bool:
     """True if PyG collates all these attributes by joining rows, which :func:`make_batch` does."""
-    return not any(part in field.attribute for field in fields for part in _SPECIAL)
+    names = " ".join(field.attribute for field in fields)
+    return not any(part in names for part in _SPECIAL)
 
 
 def make_data(assembler: Assembler, graph: int) -> Data:
@@ -44,7 +45,9 @@ def make_data(assembler: Assembler, graph: int) -> Data:
     for field in assembler.fields:
         if field.level == "graph" and field.form != "axis":
             rows = values[field.attribute]
-            values[field.attribute] = (rows if field.form == "row" else _as_python(field, rows))[0]
+            as_rows = field.form == "row"
+            values[field.attribute] = rows[0] if as_rows else _as_python(field, rows)[0]
+
     data, mapping = _blank()
     for name in assembler.names:
         mapping[name] = values[name]
@@ -69,12 +72,17 @@ def make_batch(
     """
     values: dict[str, Any]
     values, pointers = assembler.gather(
-        graphs, compact=compact, numbers=True, pin=pin, helpers=helpers
+        graphs,
+        compact=compact,
+        numbers=True,
+        pin=pin,
+        helpers=helpers,
     )
     size = len(graphs)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
-    none = torch.from_numpy(np.zeros(size, _INT64))
+    zeros = torch.from_numpy(np.zeros(size, _INT64))
     fields = {field.attribute: field for field in assembler.fields}
+
     batch: DataBatch = copy.copy(_template(Batch))
     store = batch._store  # noqa: SLF001
     mapping: dict[str, Any] = store._mapping  # noqa: SLF001
@@ -83,34 +91,43 @@ def make_batch(
     for attribute in assembler.names:
         name = attribute
         field = fields.get(attribute)
-        if field is not None and field.level == "graph":
-            if name == "num_nodes":
-                _count_nodes(store, pointers)
-                continue
-            values[name], slice_dict[name], inc_dict[name] = _of_many(
-                field, values[name], slices, none
+        increment: torch.Tensor | None = zeros
+        if field is None and name == "edge_index" and compact:
+            name = "neighbor"
+            rows = slices["node"]
+        elif field is None:  # edges or their lengths
+            rows = slices["edge"]
+            if name == "edge_index":
+                increment = slices["node"][:-1]
+        elif name == "num_nodes" and field.level == "graph":
+            _count_nodes(store, pointers)
+            continue
+        elif field.level == "graph":
+            values[name], rows, increment = _of_many(
+                field,
+                values[name],
+                slices["graph"],
+                zeros,
             )
-        elif field is not None:
-            slice_dict[name] = slices[field.level]
-            inc_dict[name] = none
-        elif name == "edge_index":
-            name = "neighbor" if compact else name
-            slice_dict[name] = slices["node" if compact else "edge"]
-            inc_dict[name] = none if compact else slices["node"][:-1]
-        else:  # lengths of the edges
-            slice_dict[name] = slices["edge"]
-            inc_dict[name] = none
+        else:
+            rows = slices[field.level]
+
+        slice_dict[name] = rows
+        inc_dict[name] = increment
         mapping[name] = values[name]
         if name in follow:
-            mapping[f"{name}_batch"] = torch.arange(size).repeat_interleave(slice_dict[name].diff())
-            mapping[f"{name}_ptr"] = slice_dict[name].clone()
+            mapping[f"{name}_batch"] = torch.arange(size).repeat_interleave(rows.diff())
+            mapping[f"{name}_ptr"] = rows.clone()
+
     if assembler.adds_num_nodes:
         _count_nodes(store, pointers)
-    mapping["batch"], mapping["ptr"] = (
-        values["batch"],
-        torch.from_numpy(pointers[gather.NODE].copy()),
+    mapping["batch"] = values["batch"]
+    mapping["ptr"] = torch.from_numpy(pointers[gather.NODE].copy())
+    store.__dict__.update(
+        _num_graphs=size,
+        _slice_dict=slice_dict,
+        _inc_dict=inc_dict,
     )
-    store.__dict__.update(_num_graphs=size, _slice_dict=slice_dict, _inc_dict=inc_dict)
     return batch
 
 
@@ -129,11 +146,11 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
 def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
     """Return (G + 1) first nodes of the graphs, from the sorted graph numbers (``rows``,) of the nodes."""
     whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
-    if (
-        not whole
-        or graph.shape != (rows,)
-        or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any())
-    ):
+    valid = whole and graph.shape == (rows,)
+    if valid:
+        steps = graph.diff(prepend=graph.new_zeros(1))
+        valid = not bool((steps < 0).any())
+    if not valid:
         raise UsageError(
             f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node.",
             next="order the nodes by graph, as Batch.from_data_list does",
@@ -175,11 +192,12 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     else:
         return table
     ptr = graph_pointers(batch, len(table))
-    if ptr is not None:
-        first = ptr[:-1].to(torch.int32)
-        first = first[batch.batch] if "batch" in batch else first.repeat_interleave(ptr.diff())
-        table.add_(first[:, None])
-    return table
+    if ptr is None:
+        return table
+    first = ptr[:-1].to(torch.int32)
+    if "batch" in batch:
+        return table.add_(first[batch.batch][:, None])
+    return table.add_(first.repeat_interleave(ptr.diff())[:, None])
 
 
 def expand_edges(batch: Batch) -> DataBatch:
@@ -194,27 +212,37 @@ def expand_edges(batch: Batch) -> DataBatch:
     index[0].copy_(table.reshape(-1))
     index[1].view(nodes, k).copy_(torch.arange(nodes, device=table.device)[:, None])
     out: DataBatch = copy.copy(batch)
-    store = out._store  # noqa: SLF001
-    store._mapping = {**_renamed(store._mapping), "edge_index": index}  # noqa: SLF001
-    if hasattr(store, "_slice_dict"):
-        slices, first = _renamed(store._slice_dict), _renamed(store._inc_dict)  # noqa: SLF001
-        nodes_before = slices["edge_index"]
-        store._slice_dict = {**slices, "edge_index": nodes_before * k}  # noqa: SLF001
-        store._inc_dict = {**first, "edge_index": nodes_before[:-1]}  # noqa: SLF001
+    store = out._store.__dict__  # noqa: SLF001
+    store["_mapping"] = _with_edges(store["_mapping"], index)
+    if "_slice_dict" in store:
+        nodes_before = store["_slice_dict"]["neighbor"]
+        store["_slice_dict"] = _with_edges(store["_slice_dict"], nodes_before * k)
+        store["_inc_dict"] = _with_edges(store["_inc_dict"], nodes_before[:-1])
     return out
 
 
-def _renamed(values: dict[str, Any]) -> dict[str, Any]:
-    return {("edge_index" if name == "neighbor" else name): value for name, value in values.items()}
+def _with_edges(values: dict[str, Any], edges: torch.Tensor) -> dict[str, Any]:
+    """Return the values by attribute, with ``edge_index`` in the position of the neighbour table."""
+    out = {}
+    for name, value in values.items():
+        if name == "neighbor":
+            out["edge_index"] = edges
+        else:
+            out[name] = value
+    return out
 
 
 def _blank() -> tuple[Data, dict[str, Any]]:
     """Return a new ``Data`` and the dict of its attributes, as ``copy.copy`` of an empty one does."""
     template = _template(Data)
-    data, store = Data.__new__(Data), object.__new__(type(template._store))  # noqa: SLF001
+    data = Data.__new__(Data)
+    store = object.__new__(type(template._store))  # noqa: SLF001
     mapping: dict[str, Any] = {}
-    values = {**template._store.__dict__, "_mapping": mapping, "_parent": weakref.ref(data)}  # noqa: SLF001
-    store.__dict__.update(values)
+    store.__dict__.update(
+        template._store.__dict__,  # noqa: SLF001
+        _mapping=mapping,
+        _parent=weakref.ref(data),
+    )
     data.__dict__.update(template.__dict__, _store=store)
     return data, mapping
 
@@ -231,20 +259,27 @@ def _count_nodes(store: Any, pointers: NDArray[np.int64]) -> None:
 
 
 def _of_many(
-    field: Field, rows: torch.Tensor, slices: dict[str, torch.Tensor], none: torch.Tensor
+    field: Field,
+    rows: torch.Tensor,
+    slices: torch.Tensor,
+    zeros: torch.Tensor,
 ) -> tuple[Any, torch.Tensor, torch.Tensor | None]:
     """Return value, slices and increments of a graph column over a batch, as in PyG's ``collate``."""
     if field.form == "text":
-        return _as_python(field, rows), slices["graph"], None
+        return _as_python(field, rows), slices, None
     if field.form == "number":
-        return torch.tensor(rows.tolist()), slices["graph"], none
+        return torch.tensor(rows.tolist()), slices, zeros
     if field.form == "row" and field.shape:
-        return rows.flatten(0, 1), slices["graph"] * field.shape[0], none
-    return rows, slices["graph"], none
+        return rows.flatten(0, 1), slices * field.shape[0], zeros
+    return rows, slices, zeros
 
 
 def _as_python(field: Field, rows: torch.Tensor) -> list[Any]:
     """Return a graph column as Python numbers or strings."""
     if field.form == "number":
         return rows.tolist()
-    return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows.numpy()]
+    texts = []
+    for row in rows.numpy():
+        text = bytes(row).rstrip(b"\0")
+        texts.append(text.decode("utf-8", "replace"))
+    return texts

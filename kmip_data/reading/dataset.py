@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch_geometric.data import Data, Dataset
 
+from kmip_data.arrays import I64, Array
 from kmip_data.builds.columns import ColumnsCard, read_columns
 from kmip_data.builds.home import Build, added_names
 from kmip_data.errors import PartialBuildWarning, UsageError, located
@@ -25,6 +25,8 @@ from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import open_store
 from kmip_data.wording import counted, without_controls
+
+_OGB_NAMES: Final = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -80,52 +82,67 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         views: Sequence[View] = (),
         edge_lengths: bool = False,
     ) -> None:
-        if not isinstance(path, Build):
+        if isinstance(path, Build):
+            build = path
+        else:
             folder = located(path, "build folder")
-            path = Build(folder, read_card(folder))
-        self.build = path
-        if path.card.extent == PART:
-            about = f"{path.path} has {counted(path.card.counts['graphs'], 'graph')}, {PART}"
+            build = Build(folder, read_card(folder))
+        if build.card.extent == PART:
+            graphs = counted(build.card.counts["graphs"], "graph")
             warnings.warn(
-                f"{about}; see kmip-data info {path.path}", PartialBuildWarning, stacklevel=2
+                f"{build.path} has {graphs}, {PART}; see kmip-data info {build.path}",
+                PartialBuildWarning,
+                stacklevel=2,
             )
+        self.build = build
         self.split = part_name(split)
         self.split_name = split_name or self.card.default_split or None
-        columns, added = _divide_names(path, columns)
-        self._store = open_store(path, added)
-        fields, edges = item_fields(self._store.schema, columns, views)
+
+        attributes, added = _divide_names(build, columns)
+        self._store = open_store(build, added)
+        fields, edges = item_fields(self._store.schema, attributes, views)
         if edge_lengths and self._store.schema.edges == "none":
-            raise UsageError(f"Edge lengths need edges, and {self.build.path} has none.")
-        self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
+            raise UsageError(f"Edge lengths need edges, and {build.path} has none.")
+        self._assembler = Assembler(
+            self._store,
+            fields,
+            edges=edges,
+            lengths=edge_lengths,
+        )
+
         # Record numbers of this part in source order; ``None``: all records.
-        self._records: NDArray[np.int64] | None = None
+        self._records: I64 | None = None
         self._masks: dict[str, torch.Tensor] = {}
         self._choose(self.split)
-        super().__init__(str(path.path), transform)
+        super().__init__(str(build.path), transform)
 
     def _choose(self, part: str | None) -> None:
         """Read the split: which records are in the part, or the masks of a single graph."""
         names = list(self.card.splits)
-        info = f"kmip-data info {self.build.path}"
         if part is None and (len(self._store) != 1 or self.split_name not in names):
             return
+        info = f"kmip-data info {self.build.path}"
         if self.split_name is None:
             raise UsageError(
-                f"{self.card.dataset} has no splits.", next="split=None, for all records"
+                f"{self.card.dataset} has no splits.",
+                next="split=None, for all records",
             )
         if self.split_name not in names:
             raise unknown_name("split", self.split_name, names, command=info)
+
         split = self._store.read_split(self.card.splits[self.split_name])
         parts = list(NODE_PARTS if split.parts is None else split.parts)
-        union = part == TRAIN_AND_VAL and part not in parts
-        chosen = ["train", "val"] if union else [part]
-        if part is not None and not {*chosen} <= {*parts}:
+        chosen = [] if part is None else [part]
+        if part == TRAIN_AND_VAL and part not in parts:
+            chosen = ["train", "val"]
+        if part is not None and not set(chosen) <= set(parts):
             raise unknown_name("part of the split", part, parts, command=info)
+
         if split.node_code is not None:
             code = torch.from_numpy(split.node_code)
             self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
-        elif part is not None and split.parts is not None:
-            self._records = np.concatenate([split.parts[name] for name in chosen if name])
+        elif chosen and split.parts is not None:
+            self._records = np.concatenate([split.parts[name] for name in chosen])
             if not len(self._records):
                 text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs"
                 warnings.warn(without_controls(text), stacklevel=4)
@@ -187,29 +204,34 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         The names are OGB's: ``train``, ``valid``, ``test``. Raises ``UsageError`` for a dataset of one part,
         and where there is no split.
         """
-        names = {"train": "train", "val": "valid", "test": "test"}
+        divided = {}
         if self._masks:
-            return {names[p]: self._masks[f"{p}_mask"].nonzero().flatten() for p in NODE_PARTS}
+            for part, name in _OGB_NAMES.items():
+                divided[name] = self._masks[f"{part}_mask"].nonzero().flatten()
+            return divided
         if self.split is not None or self.split_name is None:
             extent = f"only the {self.split} part" if self.split else "no split"
             raise UsageError(
                 f"get_idx_split divides a dataset of all records, and this one has {extent}.",
                 next="open it with split=None",
             )
-        parts = self._store.read_split(self.card.splits[self.split_name]).parts or {}
+
+        split = self._store.read_split(self.card.splits[self.split_name])
+        parts = split.parts or {}
         position = np.full(len(self._store), -1, np.int64)
         position[self.records] = np.arange(len(self))
-        divided = {}
-        for part, name in names.items():
+        for part, name in _OGB_NAMES.items():
             chosen = position[parts.get(part, np.empty(0, np.int64))]
             divided[name] = torch.from_numpy(chosen[chosen >= 0])
         return divided
 
     @property
-    def records(self) -> NDArray[np.int64]:
+    def records(self) -> I64:
         """Number in source order of each record of this dataset, int64 (len,)."""
         chosen = np.fromiter(self.indices(), np.int64, len(self))
-        return chosen if self._records is None else self._records[chosen]
+        if self._records is None:
+            return chosen
+        return self._records[chosen]
 
     @property
     def assembler(self) -> Assembler | None:
@@ -218,10 +240,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         That is the case with a transform, with masks, in a subclass that overrides ``get``, and if PyTorch
         Geometric batches an attribute by its name.
         """
-        simple = (
-            self.transform is None and not self._masks and collates_by_rows(self._assembler.fields)
-        )
-        return self._assembler if simple and type(self).get is ShardedDataset.get else None
+        overridden = type(self).get is not ShardedDataset.get
+        if self.transform is not None or self._masks or overridden:
+            return None
+        return self._assembler if collates_by_rows(self._assembler.fields) else None
 
     @property
     def keys(self) -> list[str]:
@@ -230,25 +252,27 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return [keys[record] for record in self.records.tolist()]
 
     @property
-    def nodes(self) -> NDArray[np.int64]:
+    def nodes(self) -> I64:
         """Number of nodes of each record, int64 (len,), before any transform."""
         return self._rows(gather.NODE)
 
     @property
-    def edges(self) -> NDArray[np.int64]:
+    def edges(self) -> I64:
         """Number of edges of each record, int64 (len,), before any transform."""
         return self._rows(gather.EDGE)
 
-    def _rows(self, level: int) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = self._store.count[level, self.records]
+    def _rows(self, level: int) -> I64:
+        counts: I64 = self._store.count[level, self.records]
         return counts
 
     def __repr__(self) -> str:
-        parts = [f"{self.card.dataset} {self.card.extent}".rstrip(), counted(len(self), "graph")]
+        name = f"{self.card.dataset} {self.card.extent}".rstrip()
+        parts = [name, counted(len(self), "graph")]
         if self.split is not None:
             parts.append(f"split={self.split!r} of {self.split_name}")
-        if self.card.parameters.get("k") is not None:
-            parts.append(f"k={self.card.parameters['k']}")
+        k = self.card.parameters.get("k")
+        if k is not None:
+            parts.append(f"k={k}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
     if TYPE_CHECKING:  # PyTorch Geometric's own say "a dataset or a base of Data"
@@ -257,7 +281,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         def __getitem__(self, idx: int | np.integer[Any]) -> Data: ...
 
         @overload
-        def __getitem__(self, idx: slice | Sequence[int] | torch.Tensor | NDArray[Any]) -> Self: ...
+        def __getitem__(self, idx: slice | Sequence[int] | torch.Tensor | Array) -> Self: ...
 
         def __getitem__(self, idx: Any) -> Any: ...
 
@@ -265,16 +289,19 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     def len(self) -> int:
         """Return the number of records in the part."""
-        return len(self._store) if self._records is None else int(self._records.size)
+        if self._records is None:
+            return len(self._store)
+        return int(self._records.size)
 
     def get(self, idx: int) -> Data:
         """Return record ``idx`` of the part, without the transform."""
         size = self.len()
         if not -size <= idx < size:
             raise IndexError(f"index {idx} is out of range for {size} graphs")
-        data = make_data(
-            self._assembler, idx % size if self._records is None else int(self._records[idx])
-        )
+        record = idx % size
+        if self._records is not None:
+            record = int(self._records[record])
+        data = make_data(self._assembler, record)
         for name, mask in self._masks.items():
             data[name] = mask.clone()
         return data
@@ -284,11 +311,11 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """``train_mask``, ``val_mask`` and ``test_mask`` of one graph, bool (N,); others have none."""
         return dict(self._masks)
 
-    def mapped_edges(self, idx: int) -> NDArray[Any] | None:
+    def mapped_edges(self, idx: int) -> Array | None:
         """Return the edge index of a record as stored, (2, E), in the map; ``None`` if :meth:`cut` fails."""
         return self._assembler.mapped_edges(int(self.records[idx]))
 
-    def cut(self, idx: int, nodes: NDArray[np.int64], edges: NDArray[np.int64]) -> Data:
+    def cut(self, idx: int, nodes: I64, edges: I64) -> Data:
         """Return a record with only so many of its nodes and edges, read from the map, without edge index.
 
         The transform is applied, which must be one that takes each row by itself.
@@ -301,7 +328,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     @property
     def num_node_features(self) -> int:
         """Number of features per node: columns of ``x``."""
-        return self._features("x") if self.transform is None else int(super().num_node_features)
+        if self.transform is not None:
+            return int(super().num_node_features)
+        return self._features("x")
 
     @property
     def num_edge_features(self) -> int:
@@ -323,7 +352,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return int(self._infer_num_classes(values)) if values.numel() else 0
 
     def _field(self, attribute: str) -> Field | None:
-        return next((f for f in self._assembler.fields if f.attribute == attribute), None)
+        for field in self._assembler.fields:
+            if field.attribute == attribute:
+                return field
+        return None
 
     def _features(self, attribute: str) -> int:
         field = self._field(attribute)
@@ -343,26 +375,29 @@ def _divide_names(
     if names is None:
         return None, []
     names = [names] if isinstance(names, str) else names
-    there = added_names(build.path)
     schema = build.card.schema_
-    own = {column.attribute for column in schema.columns} | {
-        view.attribute for view in schema.views
-    }
-    own |= {"edge_index"} if schema.edges != "none" else set()
-    added = [
-        read_columns(build, name)
-        for name in dict.fromkeys(names)
-        if name in there and name not in own
-    ]
-    stored = [name for name in names if name in own or name not in there]
+    stored = {column.attribute for column in schema.columns}
+    stored.update(view.attribute for view in schema.views)
+    if schema.edges != "none":
+        stored.add("edge_index")
+
+    finished = added_names(build.path)
+    attributes = []
+    added = []
+    for name in dict.fromkeys(names):
+        if name in finished and name not in stored:
+            added.append(read_columns(build, name))
+        else:
+            attributes.append(name)
     if not added:
-        return stored, []
-    attributes = list(stored or sorted(own))
+        return attributes, []
+
+    attributes = attributes or sorted(stored)
     for card in added:
         for column in card.schema_.columns:
-            if column.attribute in attributes or column.attribute in own:
-                raise UsageError(
-                    f"Two columns give the attribute {column.attribute!r}: {', '.join(names)}."
-                )
-            attributes.append(column.attribute)
+            attribute = column.attribute
+            if attribute in attributes or attribute in stored:
+                listed = ", ".join(names)
+                raise UsageError(f"Two columns give the attribute {attribute!r}: {listed}.")
+            attributes.append(attribute)
     return attributes, added

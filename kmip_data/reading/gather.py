@@ -9,64 +9,98 @@ datasets and row pointers against the file when it opens a shard.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined] # exported, not declared
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, I64, Array, Integers
 from kmip_data.runtime.threads import njit_nogil
 
 GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
 LEVELS: Final = {"graph": GRAPH, "node": NODE, "edge": EDGE}
 
+Numba: TypeAlias = Any  #: an object of numba or llvmlite, which are not typed
 
-def _pointer_code(typing_context: Any, address: Any) -> Any:
+_BYTE: Final = ir.IntType(8)
+
+
+def _pointer_code(typing_context: Numba, address: Numba) -> Numba:
     """Turn an address into a pointer for :func:`numba.carray`."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: Numba,
+        builder: Numba,
+        signature: Numba,
+        arguments: Numba,
+    ) -> Numba:
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
     return types.voidptr(types.int64), generate
 
 
-def _copy16_code(typing_context: Any, target: Any, source: Any) -> Any:
+def _copy16_code(typing_context: Numba, target: Numba, source: Numba) -> Numba:
     """Copy 16 bytes between addresses: one load, one store."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
-        to, of = (builder.inttoptr(address, vector) for address in arguments)
-        builder.store(builder.load(of, align=1), to, align=1)
+    def generate(
+        context: Numba,
+        builder: Numba,
+        signature: Numba,
+        arguments: Numba,
+    ) -> Numba:
+        vector = ir.VectorType(_BYTE, 16).as_pointer()
+        target = builder.inttoptr(arguments[0], vector)
+        source = builder.inttoptr(arguments[1], vector)
+        builder.store(builder.load(source, align=1), target, align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
 
 
-def _copy_code(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+def _copy_code(
+    typing_context: Numba,
+    target: Numba,
+    source: Numba,
+    count: Numba,
+) -> Numba:
     """C's ``memcpy`` between addresses."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, of, count = arguments
-        byte = ir.IntType(8).as_pointer()
+    def generate(
+        context: Numba,
+        builder: Numba,
+        signature: Numba,
+        arguments: Numba,
+    ) -> Numba:
+        byte = _BYTE.as_pointer()
         cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
-            builder, builder.inttoptr(to, byte), builder.inttoptr(of, byte), count, 1
+            builder,
+            builder.inttoptr(arguments[0], byte),
+            builder.inttoptr(arguments[1], byte),
+            arguments[2],
+            itemsize=1,
         )
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-_pointer: Any = intrinsic(_pointer_code)
-_copy: Any = intrinsic(_copy_code)
-_copy16: Any = intrinsic(_copy16_code)
+_pointer: Numba = intrinsic(_pointer_code)
+_copy: Numba = intrinsic(_copy_code)
+_copy16: Numba = intrinsic(_copy16_code)
 
 
 @njit_nogil()
-def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, stop: int) -> None:
+def copy_rows(
+    source: I64,
+    pointers: I64,
+    layout: I64,
+    target: I64,
+    start: int,
+    stop: int,
+) -> None:
     """Copy the rows of graphs ``start`` to ``stop`` of a batch for F fields.
 
     ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) that of the output;
@@ -80,19 +114,32 @@ def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, 
         for f in range(target.size):
             level, stride, offset, part, widened = layout[:, f]
             first = pointers[level, b]
-            rows = pointers[level, b + 1] - pointers[level, b]
+            rows = pointers[level, b + 1] - first
+            size = rows * part
+            start_of_rows = source[f, b]
             if widened == 8:
-                _widen(target[f] + first * part * 8, source[f, b], rows * part, np.int64)
+                _widen(
+                    target[f] + first * part * 8,
+                    start_of_rows,
+                    size,
+                    np.int64,
+                )
             elif widened == 4:
-                _widen(target[f] + first * part * 4, source[f, b], rows * part, np.float32)
+                _widen(
+                    target[f] + first * part * 4,
+                    start_of_rows,
+                    size,
+                    np.float32,
+                )
             elif part == stride:
-                _copy(target[f] + first * part, source[f, b], rows * part)
+                _copy(target[f] + first * part, start_of_rows, size)
             else:
-                _copy_parts(target[f] + first * part, source[f, b] + offset, rows, stride, part)
+                to = target[f] + first * part
+                _copy_parts(to, start_of_rows + offset, rows, stride, part)
 
 
 @njit_nogil(inline="always")
-def _widen(to: int, start: int, count: int, dtype: Any) -> None:
+def _widen(to: int, start: int, count: int, dtype: Numba) -> None:
     """Write ``uint8`` numbers as ``dtype``."""
     if count > 0:
         out = carray(_pointer(to), (count,), dtype)
@@ -116,8 +163,10 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
     # A narrow part is copied together with the bytes behind it, which the next row overwrites. The last
     # rows, with fewer than 16 bytes of source or target left, are copied exactly.
     wide = 0
-    if part > 0 and rows * part >= 16 and (rows - 1) * stride + part >= 16:
-        wide = min((rows * part - 16) // part, ((rows - 1) * stride + part - 16) // stride) + 1
+    target_bytes = rows * part
+    source_bytes = (rows - 1) * stride + part
+    if part > 0 and target_bytes >= 16 and source_bytes >= 16:
+        wide = min((target_bytes - 16) // part, (source_bytes - 16) // stride) + 1
     for i in range(wide):
         _copy16(to + i * part, start + i * stride)
     for i in range(wide, rows):
@@ -126,7 +175,13 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
 
 @njit_nogil()
 def write_edges(
-    source: I64, pointers: I64, width: int, like: NDArray[Any], out: I64, start: int, stop: int
+    source: I64,
+    pointers: I64,
+    width: int,
+    like: Array,
+    out: I64,
+    start: int,
+    stop: int,
 ) -> None:
     """Write the edge index of some graphs, with nodes numbered over the batch.
 
@@ -136,9 +191,9 @@ def write_edges(
     """
     for b in range(start, stop):
         node = pointers[NODE, b]
-        nodes = pointers[NODE, b + 1] - pointers[NODE, b]
+        nodes = pointers[NODE, b + 1] - node
         first = pointers[EDGE, b]
-        edges = pointers[EDGE, b + 1] - pointers[EDGE, b]
+        edges = pointers[EDGE, b + 1] - first
         if edges > 0:
             for row in range(source.shape[0]):
                 stored = carray(_pointer(source[row, b]), (edges,), like.dtype)
@@ -146,9 +201,10 @@ def write_edges(
                 for e in range(edges):
                     joined[e] = np.int64(stored[e]) + node
         targets = out[1, first : first + edges]
-        for i in range(nodes if width > 0 else 0):
-            for j in range(width):
-                targets[i * width + j] = node + i
+        if width > 0:
+            for i in range(nodes):
+                for j in range(width):
+                    targets[i * width + j] = node + i
 
 
 @njit_nogil()
@@ -159,7 +215,7 @@ def copy_graph(
     layout: I64,
     target: I64,
     width: int,
-    like: NDArray[Any],
+    like: Array,
     out: I64,
 ) -> None:
     """Copy the rows and the edges of one graph, as the kernels above do for a batch of one.
@@ -181,7 +237,7 @@ def copy_graph(
 
 
 @njit_nogil()
-def first_outside(source: I64, counts: I64, width: int, like: NDArray[Any]) -> int:
+def first_outside(source: I64, counts: I64, width: int, like: Array) -> int:
     """Return the first graph of a batch with an edge that leads out of it; −1 if there is none.
 
     ``source`` (P, B) has the addresses of the edges of each graph: of a neighbour table with ``width`` edges
@@ -189,20 +245,22 @@ def first_outside(source: I64, counts: I64, width: int, like: NDArray[Any]) -> i
     """
     for b in range(source.shape[1]):
         nodes = counts[NODE, b]
-        size = nodes * width if width > 0 else counts[EDGE, b]
+        edges = nodes * width if width > 0 else counts[EDGE, b]
+        if edges == 0:
+            continue
         for plane in range(source.shape[0]):
-            if size > 0:
-                table = carray(_pointer(source[plane, b]), (size,), like.dtype)
-                largest = table[0]
-                for e in range(size):
-                    largest = max(largest, table[e])
-                if np.int64(largest) >= nodes:
-                    return b
+            table = carray(_pointer(source[plane, b]), (edges,), like.dtype)
+            # The largest number alone is compared with the number of nodes: indices are unsigned.
+            largest = table[0]
+            for e in range(edges):
+                largest = max(largest, table[e])
+            if np.int64(largest) >= nodes:
+                return b
     return -1
 
 
 @njit_nogil()
-def edge_lengths(pos: F32, sources: NDArray[Any], targets: NDArray[Any], out: F32) -> None:
+def edge_lengths(pos: F32, sources: Integers, targets: Integers, out: F32) -> None:
     """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
 
     The edges must have been checked by :func:`first_outside`.

@@ -129,16 +129,14 @@ class GraphLoader(DataLoader[Any]):
         generator: torch.Generator | None = None,
     ) -> None:
         graphs = _sharded_dataset(dataset)
-        sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
-        given = {name: size for name, size in sizes.items() if size is not None}
-        _check_numbers(1, batch_size=batch_size, num_threads=num_threads, **given)
-        _check_numbers(
-            0,
-            prefetch=prefetch,
-            seed=seed,
-            rank=0 if rank is None else rank,
-            num_workers=num_workers or 0,
-        )
+        _check_numbers(1, batch_size=batch_size, num_threads=num_threads)
+        _check_numbers(0, prefetch=prefetch, seed=seed)
+        optional = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
+        for name, size in optional.items():
+            if size is not None:
+                _check_numbers(1, **{name: size})
+        _check_numbers(0, rank=0 if rank is None else rank, num_workers=num_workers or 0)
+
         if num_workers is not None:
             num_threads = max(num_workers, 1)
             prefetch = prefetch if num_workers else 0
@@ -146,9 +144,23 @@ class GraphLoader(DataLoader[Any]):
             max_nodes = bucket = rank = world_size = None
             even = divide = False
         rule = BatchRule(
-            batch_size, bool(shuffle), seed, max_nodes, bucket, drop_last, even, divide
+            batch_size=batch_size,
+            shuffle=bool(shuffle),
+            seed=seed,
+            max_nodes=max_nodes,
+            bucket=bucket,
+            drop_last=drop_last,
+            even=even,
+            divide=divide,
         )
-        _refuse_contradictions(rule, sampler, batch_sampler, rank, world_size, generator)
+        _refuse_contradictions(
+            rule,
+            sampler,
+            batch_sampler,
+            rank,
+            world_size,
+            generator,
+        )
         if generator is not None and shuffle:
             sampler = RandomSampler(graphs, generator=generator)
 
@@ -169,18 +181,23 @@ class GraphLoader(DataLoader[Any]):
         self.rule = rule
         divided = even or divide or rank is not None
         irregular = max_nodes is not None or bucket is not None
-        kind = SharedSampler if divided or irregular else EpochSampler
-        self._order = kind(rule, graphs.nodes, rank=rank, world_size=world_size, divided=divided)
+        sampler_type = SharedSampler if divided or irregular else EpochSampler
+        self._order = sampler_type(
+            rule,
+            graphs.nodes,
+            rank=rank,
+            world_size=world_size,
+            divided=divided,
+        )
         self._sampled = sampler is not None or batch_sampler is not None
+        table_dtype = graphs.schema.index_dtype if compact else None
         super().__init__(
             graphs,
             batch_size,
             sampler=sampler if self._sampled else self._order,
             batch_sampler=batch_sampler,  # type: ignore[arg-type]
             num_workers=num_workers or 0,
-            collate_fn=_Collate(
-                self.follow_batch, self.exclude_keys, graphs.schema.index_dtype if compact else None
-            ),
+            collate_fn=_Collate(self.follow_batch, self.exclude_keys, table_dtype),
             pin_memory=_can_pin(pin_memory),
             drop_last=drop_last,
             generator=generator,
@@ -204,8 +221,8 @@ class GraphLoader(DataLoader[Any]):
             if not usual and name not in _NOT_SHOWN:
                 shown.append(f"{name}={value!r}")
         if self._sampled:
-            drawn = self.batch_sampler if self.batch_size is None else self.sampler
-            shown.append(f"sampler={type(drawn).__name__}")
+            sampler = self.batch_sampler if self.batch_size is None else self.sampler
+            shown.append(f"sampler={type(sampler).__name__}")
         return f"GraphLoader({', '.join(shown)})"
 
     def _fast_path(self) -> Assembler | None:
@@ -213,11 +230,13 @@ class GraphLoader(DataLoader[Any]):
         assembler = self.dataset.assembler
         table = self.dataset.schema.edges == "neighbor"
         if self.compact and (assembler is None or not assembler.edges or not table):
-            what = f"compact=True needs a neighbour table, and no transform: {self.dataset!r}"
             raise UsageError(
-                what, next="leave out compact=True, or apply the transform to the batch"
+                f"compact=True needs a neighbour table, and no transform: {self.dataset!r}",
+                next="leave out compact=True, or apply the transform to the batch",
             )
-        return None if assembler is None else assembler.without(self.exclude_keys)
+        if assembler is None:
+            return None
+        return assembler.without(self.exclude_keys)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
@@ -230,8 +249,12 @@ class GraphLoader(DataLoader[Any]):
         with contextlib.suppress(TypeError):  # a sampler without a length
             batches = len(self)
             position = min(position, batches)
-        about = {"batches": batches, "depends_on": self._fingerprint()}
-        return {"epoch": epoch, "position": position, **about}
+        return {
+            "epoch": epoch,
+            "position": position,
+            "batches": batches,
+            "depends_on": self._fingerprint(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
@@ -240,22 +263,30 @@ class GraphLoader(DataLoader[Any]):
         state from between two epochs fits a loader of any order, for example on more GPUs. One from the
         middle of an epoch in another order (other data, batch size, seed, ranks …) is a UsageError.
         """
-        wanted = self._fingerprint()
-        found = state.get("depends_on")
+        fingerprint = self._fingerprint()
+        same_order = state.get("depends_on") == fingerprint
         epoch = state["epoch"]
         position = state["position"]
-        batches = state["batches"]
-        if found != wanted and position not in {0, batches}:
-            what = "The loader's state does not fit this loader."
-            again = f"set_epoch({epoch + 1})"
-            raise UsageError(what, expected=str(wanted), found=str(found), next=again)
+        if not same_order and position not in {0, state["batches"]}:
+            raise UsageError(
+                "The loader's state does not fit this loader.",
+                expected=str(fingerprint),
+                found=str(state.get("depends_on")),
+                next=f"set_epoch({epoch + 1})",
+            )
+        if position and not same_order:
+            position = sys.maxsize  # the epoch is over, however many batches it has here
         self._order.epoch = epoch
         self._order.running = None
-        self._order.position = position if found == wanted or not position else sys.maxsize
+        self._order.position = position
 
     def _fingerprint(self) -> dict[str, Any]:
-        data = {"graphs": len(self.dataset), "split_digest": self.dataset.split_digest}
-        return {**asdict(self.rule), **data, "world_size": self.ranks()[1]}
+        return {
+            **asdict(self.rule),
+            "graphs": len(self.dataset),
+            "split_digest": self.dataset.split_digest,
+            "world_size": self.ranks()[1],
+        }
 
     def ranks(self) -> tuple[int, int]:
         """Return the rank of this process and the number of processes."""
@@ -286,27 +317,31 @@ class GraphLoader(DataLoader[Any]):
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is read then:
         # trainers call iter() before set_epoch().
         self._assembler = self._fast_path()  # the transform may have changed since
-        at = self._order.begin()
-        epoch, start = at
+        progress = self._order.begin()
+        epoch, start = progress
         batches = islice(self._batches(epoch), start, None)
+
         # With an assembler, num_threads share the copying inside one batch, and one more thread makes it
         # ahead. Without, each batch is made by one thread, num_threads of them at a time.
-        by_graph = self._assembler is None
-        helpers = HelperThreads(0 if by_graph else self.num_threads - 1)
+        if self._assembler is None:
+            helpers = HelperThreads(0)
+            makers = self.num_threads
+        else:
+            helpers = HelperThreads(self.num_threads - 1)
+            makers = _WHILE_WAITING if self.dataset.build.waits else 1
         make = partial(self._make, helpers)
         try:
             if self.prefetch:
-                waiting = _WHILE_WAITING if self.dataset.build.waits else 1
-                makers = self.num_threads if by_graph else waiting
-                made = ahead(batches, make, threads=makers, depth=max(self.prefetch, makers))
+                depth = max(self.prefetch, makers)
+                made = ahead(batches, make, threads=makers, depth=depth)
             else:
                 made = map(make, batches)
             for batch in made:
-                at[1] += 1
+                progress[1] += 1
                 yield batch
         finally:
             helpers.close()
-        if self._order.running is at:
+        if self._order.running is progress:
             self._order.running = None
 
     def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
@@ -357,7 +392,10 @@ class _Collate:
     """Collate function for libraries that read the items themselves, as accelerate's loader does."""
 
     def __init__(
-        self, follow: tuple[str, ...], exclude: tuple[str, ...], table: str | None
+        self,
+        follow: tuple[str, ...],
+        exclude: tuple[str, ...],
+        table: str | None,
     ) -> None:
         self._follow = list(follow)
         self._exclude = list(exclude)
@@ -379,11 +417,14 @@ def _with_table(item: Data, dtype: str) -> Data:
 def _sharded_dataset(dataset: Any) -> ShardedDataset:
     """Return the sharded dataset that ``dataset`` is, or is a subset of."""
     if isinstance(dataset, torch.utils.data.Subset):
-        return _sharded_dataset(dataset.dataset).index_select(list(dataset.indices))  # type: ignore[no-any-return]
+        graphs = _sharded_dataset(dataset.dataset)
+        return graphs.index_select(list(dataset.indices))  # type: ignore[no-any-return]
     if isinstance(dataset, ShardedDataset):
         return dataset
-    what = f"GraphLoader reads datasets of this package, not {type(dataset).__name__}."
-    raise UsageError(what, next="kmip_data.save(dataset, folder), then kmip_data.open(folder)")
+    raise UsageError(
+        f"GraphLoader reads datasets of this package, not {type(dataset).__name__}.",
+        next="kmip_data.save(dataset, folder), then kmip_data.open(folder)",
+    )
 
 
 def _can_pin(wanted: bool) -> bool:
@@ -394,7 +435,7 @@ def _can_pin(wanted: bool) -> bool:
     return wanted
 
 
-def _check_numbers(least: int, **arguments: Any) -> None:
+def _check_numbers(least: int, **arguments: object) -> None:
     """Refuse anything but whole numbers of at least ``least``."""
     for name, value in arguments.items():
         if not isinstance(value, int | np.integer) or value < least:
@@ -403,31 +444,34 @@ def _check_numbers(least: int, **arguments: Any) -> None:
 
 def _refuse_contradictions(
     rule: BatchRule,
-    sampler: Any,
-    batch_sampler: Any,
+    sampler: object,
+    batch_sampler: object,
     rank: int | None,
     world_size: int | None,
     generator: torch.Generator | None,
 ) -> None:
     """Refuse arguments that contradict each other."""
+    by_nodes = rule.max_nodes is not None
+    sized = rule.batch_size != 1
     ordered = rule.shuffle or rule.bucket is not None
-    cut = rule.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
+    cut = sized or by_nodes or rule.drop_last
     distributed = rank is not None or world_size is not None or rule.even or rule.divide
     sampled = sampler is not None
     batched = batch_sampler is not None
+    drawn = generator is not None and rule.shuffle
+    seeded = rule.seed != 0 or rule.bucket is not None
     clashes = {
-        "batch_size or divide with max_nodes": rule.max_nodes
-        and (rule.batch_size != 1 or rule.divide),
+        "batch_size or divide with max_nodes": by_nodes and (sized or rule.divide),
         "shuffle or bucket with a sampler": ordered and sampled,
-        "anything that orders or cuts with a batch_sampler": batched
-        and (ordered or cut or sampled),
+        "anything that orders or cuts with a batch_sampler": (ordered or cut or sampled)
+        and batched,
         "rank, world_size, even or divide with a sampler": distributed and (sampled or batched),
-        "seed, bucket, rank, world_size, even or divide with a generator": generator is not None
-        and rule.shuffle
-        and (rule.seed != 0 or rule.bucket is not None or distributed),
+        "seed, bucket, rank, world_size, even or divide with a generator": drawn
+        and (seeded or distributed),
         "rank without world_size, or world_size without rank": (rank is None)
         != (world_size is None),
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
     }
-    for clash in (clash for clash, clashing in clashes.items() if clashing):
-        raise UsageError(f"Arguments of GraphLoader contradict each other: {clash}.")
+    for clash, clashing in clashes.items():
+        if clashing:
+            raise UsageError(f"Arguments of GraphLoader contradict each other: {clash}.")

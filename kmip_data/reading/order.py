@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from kmip_data.arrays import I64
+
+Items = TypeVar("Items", I64, list[I64])
 
 
 @dataclass(frozen=True)
@@ -19,62 +21,96 @@ class BatchRule:
     seed: int = 0
     max_nodes: int | None = None
     bucket: int | None = None
-    drop_last: bool = (
-        False  #: on every rank; with ``max_nodes`` no batch is full, so always the last one
-    )
+    #: on every rank; with ``max_nodes`` no batch is full, so always the last one
+    drop_last: bool = False
     even: bool = False
     divide: bool = False  #: True if ``batch_size`` counts the graphs of all ranks together
 
-    def batches(self, nodes: I64, epoch: int, rank: int = 0, world_size: int = 1) -> list[I64]:
+    def batches(
+        self,
+        nodes: I64,
+        epoch: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> list[I64]:
         """Return the positions of the graphs, of sizes ``nodes`` (G,), in each batch of ``rank``.
 
         The batches of all ranks are disjoint and cover all graphs, except for ``drop_last`` and ``even``.
         Batches at the same position have about the same size on all ranks.
         """
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-        order = generator.permutation(len(nodes)) if self.shuffle else np.arange(len(nodes))
+
+        # 1. Every graph once, in random order or in that of the source.
+        order = np.arange(len(nodes))
+        if self.shuffle:
+            order = generator.permutation(len(nodes))
+
+        # 2. Sort by size within windows, so that the graphs of a batch are of similar size.
         if self.bucket is not None:
-            windows = (
-                order[start : start + self.bucket] for start in range(0, len(order), self.bucket)
-            )
-            order = np.concatenate(
-                [w[np.argsort(nodes[w], kind="stable")] for w in windows] or [order]
-            )
+            for window in _slices(order, self.bucket):
+                by_size = np.argsort(nodes[window], kind="stable")
+                window[:] = window[by_size]
+
+        # 3. Cut into groups of one batch per rank.
         if self.max_nodes is None:
             groups = self._by_count(order, world_size)
         else:
             groups = self._by_nodes(order, nodes, world_size, self.max_nodes)
+
+        # 4. Sorted windows would train on small graphs first: shuffle the groups again.
         if self.bucket is not None and self.shuffle:
             groups = [groups[i] for i in generator.permutation(len(groups))]
         return [group[rank] for group in groups if len(group[rank])]
 
     def _by_count(self, order: I64, world_size: int) -> list[list[I64]]:
         """Cut into groups of one batch per rank; the graphs of a group are dealt in turn."""
-        step = self.batch_size * (1 if self.divide else world_size)
-        groups = [order[start : start + step] for start in range(0, len(order), step)]
+        step = self.batch_size
+        if not self.divide:
+            step *= world_size
+        groups = _slices(order, step)
         if self.drop_last and groups and len(groups[-1]) < step:
             groups.pop()
         if self.even and groups and len(groups[-1]) < world_size:
             groups[-1] = np.resize(groups[-1], world_size)
-        return [[group[rank::world_size] for rank in range(world_size)] for group in groups]
 
-    def _by_nodes(self, order: I64, nodes: I64, world_size: int, most: int) -> list[list[I64]]:
+        ranks = range(world_size)
+        return [[group[rank::world_size] for rank in ranks] for group in groups]
+
+    def _by_nodes(
+        self,
+        order: I64,
+        nodes: I64,
+        world_size: int,
+        most: int,
+    ) -> list[list[I64]]:
         """Cut greedily by the number of nodes; neighbouring batches go to different ranks."""
         batches = cut_by_nodes(order, nodes, most)
         if self.drop_last:
-            batches = batches[: (len(batches) - 1) // world_size * world_size]
-        short = -len(batches) % world_size
-        nothing = np.empty(0, np.int64)
-        batches += [batches[i % len(batches)] if self.even else nothing for i in range(short)]
-        return [batches[start : start + world_size] for start in range(0, len(batches), world_size)]
+            full = (len(batches) - 1) // world_size
+            batches = batches[: full * world_size]
+        for position in range(-len(batches) % world_size):
+            if self.even:
+                batches.append(batches[position])
+            else:
+                batches.append(np.empty(0, np.int64))
+        return _slices(batches, world_size)
+
+
+def _slices(items: Items, size: int) -> list[Items]:
+    """Cut into runs of ``size``; the last one may be shorter."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def cut_by_nodes(order: I64, nodes: I64, max_nodes: int) -> list[I64]:
     """Cut ``order`` into the longest runs of at most ``max_nodes`` nodes, at least one graph each."""
     total = np.cumsum(nodes[order])
-    bounds = [0]
-    while bounds[-1] < len(order):
-        used = int(total[bounds[-1] - 1]) if bounds[-1] else 0
-        stop = int(np.searchsorted(total, used + max_nodes, side="right"))
-        bounds.append(max(stop, bounds[-1] + 1))
-    return [order[start:stop] for start, stop in pairwise(bounds)]
+    batches = []
+    start = 0
+    nodes_before = 0
+    while start < len(order):
+        stop = int(np.searchsorted(total, nodes_before + max_nodes, side="right"))
+        stop = max(stop, start + 1)
+        batches.append(order[start:stop])
+        nodes_before = int(total[stop - 1])
+        start = stop
+    return batches

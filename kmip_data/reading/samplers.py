@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.utils.data import DistributedSampler, Sampler
@@ -45,7 +44,7 @@ class EpochSampler(Sampler[int]):
         self._divided = divided
         self.epoch = 0  #: epoch of the next iteration
         self.position = 0  #: number of its batches to skip
-        #: epoch and batches yielded of the iteration started last, until it ends
+        #: epoch and yielded batches of the latest iteration, until it ends
         self.running: list[int] | None = None
 
     def set_epoch(self, epoch: int) -> None:
@@ -77,7 +76,9 @@ class EpochSampler(Sampler[int]):
 
     def exposed(self, epoch: int) -> list[I64]:
         """Return the batches that other libraries see."""
-        return self.batches(epoch) if self._divided else self.rule.batches(self._nodes, epoch)
+        if self._divided:
+            return self.batches(epoch)
+        return self.rule.batches(self._nodes, epoch)
 
     def __iter__(self) -> Iterator[int]:
         epoch, _ = self.begin()
@@ -109,6 +110,6 @@ class EpochBatches(Sampler[list[int]]):
         return len(self.sampler.exposed(self.sampler.epoch))
 
 
-def is_cut(batch_sampler: Any) -> bool:
+def is_cut(batch_sampler: object) -> bool:
     """True if a ``batch_sampler`` is that of another loader here, which has applied all its arguments."""
     return isinstance(getattr(batch_sampler, "sampler", None), EpochSampler)

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, Array
 from kmip_data.builds.columns import ColumnsCard
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput
@@ -29,16 +28,23 @@ Rows = tuple[str, int, int, int]
 
 def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, once for all datasets over it that are in use."""
-    columns = [(card.name, *(entry.sha256 for entry in card.files)) for card in added]
-    # The digests of a card are not verified here: a folder that was replaced shows by its files.
-    shards = [build.path / file for file in build.card.files]
-    found = [path.stat() for path in shards if not build.waits and path.exists()]
-    written = [(status.st_ino, status.st_mtime_ns) for status in found]
-    digests = (entry.sha256 for entry in build.card.shards)
-    key = (build.path, build.location, *columns, *digests, *written)
-    store = _open_stores.get(key)
+    key: list[object] = [build.path, build.location]
+    for card in added:
+        digests = [entry.sha256 for entry in card.files]
+        key.append((card.name, *digests))
+
+    for entry in build.card.shards:
+        key.append(entry.sha256)
+        path = build.path / entry.file
+        # The digests of a card are not verified here: a folder that was replaced shows by its files.
+        if not build.waits and path.exists():
+            status = path.stat()
+            key.append((status.st_ino, status.st_mtime_ns))
+
+    store = _open_stores.get(tuple(key))
     if store is None:
-        store = _open_stores[key] = ShardStore(build, added)
+        store = ShardStore(build, added)
+        _open_stores[tuple(key)] = store
     return store
 
 
@@ -53,10 +59,16 @@ class ShardStore:
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
         self.build = build
-        self.schema = schema = build.card.schema_
         card = build.card
+        self.schema = card.schema_
         self.shards = [
-            self._open(entry.file, entry.graphs, card.key, schema) for entry in card.shards
+            self._open(
+                entry.file,
+                entry.graphs,
+                card.key,
+                self.schema,
+            )
+            for entry in card.shards
         ]
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
@@ -69,42 +81,72 @@ class ShardStore:
         schema = card.schema_
         folder = f"{COLUMNS}/{card.name}"
         files = [
-            self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema)
+            self._open(
+                f"{folder}/{entry.file}",
+                entry.graphs,
+                card.key,
+                schema,
+            )
             for entry in card.files
         ]
-        pairs = list(zip(files, self.shards, strict=False))
-        same = all(np.array_equal(file.node_ptr, shard.node_ptr) for file, shard in pairs)
-        if schema.edges != "none":  # a column of edges
-            same &= all(np.array_equal(file.edge_ptr, shard.edge_ptr) for file, shard in pairs)
-        if not same or len(files) != len(self.shards):
-            what = f"{self.build.location}/{folder} does not go with the shards."
+
+        # 1. As many nodes, and for a column of edges as many edges, in every graph of every shard.
+        same = len(files) == len(self.shards)
+        for file, shard in zip(files, self.shards, strict=False):
+            same &= np.array_equal(file.node_ptr, shard.node_ptr)
+            if schema.edges != "none":
+                same &= np.array_equal(file.edge_ptr, shard.edge_ptr)
+        if not same:
             raise self._damaged(
-                what, "the graphs of each shard, with as many nodes and edges", "others"
+                f"{self.build.location}/{folder} does not go with the shards.",
+                "the graphs of each shard, with as many nodes and edges",
+                "others",
             )
+
+        # 2. Rows are looked up by key: two columns of one key would be read with each other's width.
         taken = {column.key for column in self.schema.columns}
-        if twice := [column.key for column in schema.columns if column.key in taken]:
-            # Rows are found by key: two columns of one key would be read with each other's width.
-            what = f"{self.build.location}/{folder} has a key that is another column's."
-            raise self._damaged(what, "keys of its own", twice[0])
-        self._added.update({column.key: files for column in schema.columns})
-        self.schema = replace(self.schema, columns=(*self.schema.columns, *schema.columns))
+        for column in schema.columns:
+            if column.key in taken:
+                raise self._damaged(
+                    f"{self.build.location}/{folder} has a key that is another column's.",
+                    "keys of its own",
+                    column.key,
+                )
+            self._added[column.key] = files
+        self.schema = replace(
+            self.schema,
+            columns=(*self.schema.columns, *schema.columns),
+        )
 
     def _open(self, file: str, graphs: int, key: str, schema: Schema) -> Shard:
         shard = self.build.shard(file)
         # Rows are read by address, so a shard of another layout must be refused here.
-        if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
-            other = "" if shard.schema == schema else ", with other columns"
-            what = f"{self.build.location}/{file} is not a shard of this build."
-            found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
-            raise self._damaged(what, f"{graphs} graphs of build {key}", found)
-        return shard
+        if shard.build_key == key and shard.schema == schema and shard.graphs == graphs:
+            return shard
+
+        contents = f"{shard.graphs} graphs of build {shard.build_key}"
+        if shard.schema != schema:
+            contents += ", with other columns"
+        raise self._damaged(
+            f"{self.build.location}/{file} is not a shard of this build.",
+            f"{graphs} graphs of build {key}",
+            contents,
+        )
 
     def _index(self) -> None:
         sizes = [shard.graphs for shard in self.shards]
         self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
-        levels = [np.stack([np.arange(s.graphs + 1), s.node_ptr, s.edge_ptr]) for s in self.shards]
-        self.start: I64 = np.concatenate([pointers[:, :-1] for pointers in levels], axis=1)
-        self.count: I64 = np.concatenate([np.diff(pointers) for pointers in levels], axis=1)
+
+        starts = []
+        counts = []
+        for shard in self.shards:
+            graphs = np.arange(shard.graphs + 1)
+            pointers = np.stack([graphs, shard.node_ptr, shard.edge_ptr])
+            starts.append(pointers[:, :-1])
+            counts.append(np.diff(pointers))
+        self.start: I64 = np.concatenate(starts, axis=1)
+        self.count: I64 = np.concatenate(counts, axis=1)
+
         # Addresses are valid in this process and its forks; a pickled copy maps the files again.
         self._tables: dict[tuple[Rows, ...], tuple[I64, bool]] = {}
 
@@ -112,7 +154,12 @@ class ShardStore:
         return int(self.shard.size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("build", "shards", "schema", "_added")}
+        return {
+            "build": self.build,
+            "shards": self.shards,
+            "schema": self.schema,
+            "_added": self._added,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -127,33 +174,57 @@ class ShardStore:
         path = self.build.path / entry.file
         nodes = int(self.count[NODE].sum())
         records = nodes if len(self) == 1 else len(self)
+
         try:
             data = read_small(path, max_split_bytes(records))
             digest = hashlib.sha256(data).hexdigest()
         except OSError as error:
             digest = str(error)
         if digest != entry.sha256:
-            what = f"{path} is not the split file that the card names."
-            raise self._damaged(what, f"SHA-256 {entry.sha256}", digest)
+            raise self._damaged(
+                f"{path} is not the split file that the card names.",
+                f"SHA-256 {entry.sha256}",
+                digest,
+            )
+
         split = read_split(path, records=records)
         expected = "each record in one part at most"
-        found = split.fault(len(self), nodes)
-        if found is None and not split.digests.keys() <= entry.parts.keys():
+        fault = split.fault(len(self), nodes)
+        if fault is None and not split.digests.keys() <= entry.parts.keys():
             expected = f"parts {', '.join(entry.parts)}"
-            found = ", ".join(split.digests)
-        if found is not None:
-            raise self._damaged(f"{path} does not fit the shards.", expected, found)
+            fault = ", ".join(split.digests)
+        if fault is not None:
+            raise self._damaged(f"{path} does not fit the shards.", expected, fault)
         return split
 
-    def _damaged(self, what: str, expected: str, found: str) -> DamagedInput:
-        return DamagedInput(what, expected=expected, found=found, next=self.build.remedy)
+    def _damaged(self, problem: str, expected: str, contents: str) -> DamagedInput:
+        return DamagedInput(
+            problem,
+            expected=expected,
+            found=contents,
+            next=self.build.remedy,
+        )
 
-    def damaged_record(self, graph: int, what: str, expected: str, found: str) -> DamagedInput:
+    def damaged_record(
+        self,
+        graph: int,
+        problem: str,
+        expected: str,
+        contents: str,
+    ) -> DamagedInput:
         """Return the error for values of a record that violate its schema."""
-        file = f"{self.build.location}/{self.build.card.shards[self.shard[graph]].file}"
-        return self._damaged(f"{file} is damaged: {what} (record {graph}).", expected, found)
+        shard = self.build.card.shards[self.shard[graph]]
+        return self._damaged(
+            f"{self.build.location}/{shard.file} is damaged: {problem} (record {graph}).",
+            expected,
+            contents,
+        )
 
-    def sources(self, wanted: tuple[Rows, ...], graphs: I64) -> tuple[I64, I64, list[NDArray[Any]]]:
+    def sources(
+        self,
+        wanted: tuple[Rows, ...],
+        graphs: I64,
+    ) -> tuple[I64, I64, list[Array]]:
         """Return the addresses of F kinds of rows of B graphs, given by number in source order.
 
         They are int64 (F, B), of the first row of each graph; then come int64 (3, B), its number of rows on
@@ -161,48 +232,66 @@ class ShardStore:
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
-        held: list[NDArray[Any]] = []
-        places = [] if mapped else np.argwhere(address == 0).tolist()
-        parts = []
-        for f, b in places:
-            (key, _, level, _), graph = wanted[f], graphs[b]
+        counts = self.count.take(graphs, axis=1)
+        if mapped:
+            return address, counts, []
+
+        # 1. List the blocks that are in no map (compressed, or remote), and fetch them together.
+        positions = np.argwhere(address == 0).tolist()
+        blocks = []
+        for field, position in positions:
+            key, _, level, _ = wanted[field]
+            graph = graphs[position]
             start = int(self.start[level, graph])
-            count = int(self.count[level, graph])
-            parts.append(
-                (self._added.get(key, self.shards)[self.shard[graph]], key, start, start + count)
-            )
-        self.build.bring(parts)
-        for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
-            rows = shard.read(key, first, end)
-            held.append(np.ascontiguousarray(rows[wanted[f][3]] if key == EDGE_INDEX else rows))
-            address[f, b] = held[-1].ctypes.data
-        return address, self.count.take(graphs, axis=1), held
+            stop = start + int(self.count[level, graph])
+            files = self._added.get(key, self.shards)
+            blocks.append((files[self.shard[graph]], key, start, stop))
+        self.build.bring(blocks)
+
+        # 2. Read each into memory of its own, and give the address of that.
+        unmapped: list[Array] = []
+        for (field, position), (shard, key, start, stop) in zip(
+            positions,
+            blocks,
+            strict=True,
+        ):
+            rows = shard.read(key, start, stop)
+            if key == EDGE_INDEX:
+                rows = rows[wanted[field][3]]
+            rows = np.ascontiguousarray(rows)
+            unmapped.append(rows)
+            address[field, position] = rows.ctypes.data
+        return address, counts, unmapped
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
         """Return the address of the rows of every graph, int64 (F, G), 0 if not mapped, and if all are."""
-        if wanted not in self._tables:
-            table = np.zeros((len(wanted), len(self)), np.int64)
-            for f, (key, row_bytes, level, _) in enumerate(wanted):
-                files = self._added.get(key, self.shards)
-                mapped = np.array([_address(wanted[f], file) for file in files], np.int64)[
-                    self.shard
-                ]
-                table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
-            self._tables[wanted] = table, bool(table.all())
+        cached = self._tables.get(wanted)
+        if cached is not None:
+            return cached
+
+        table = np.zeros((len(wanted), len(self)), np.int64)
+        for field, rows in enumerate(wanted):
+            key, row_bytes, level, _ = rows
+            files = self._added.get(key, self.shards)
+            maps = np.array([_address(rows, file) for file in files], np.int64)
+            first = maps[self.shard]
+            table[field] = np.where(first == 0, 0, first + self.start[level] * row_bytes)
+        self._tables[wanted] = table, bool(table.all())
         return self._tables[wanted]
 
 
 def _address(rows: Rows, shard: Shard) -> int:
     """Return the address of the first row in the map of a file; 0 if it is not mapped."""
     key, row_bytes, level, plane = rows
-    if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
+    size = (shard.graphs, shard.nodes, shard.edges)[level]
+    if row_bytes * size == 0:
         return 1  # any address but 0: no byte is copied from it
+
     view = shard.mapped(key)
-    return (
-        0
-        if view is None
-        else int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
-    )
+    if view is None:
+        return 0
+    address: int = view.__array_interface__["data"][0]
+    return address + plane * row_bytes * shard.edges
 
 
 _open_stores: weakref.WeakValueDictionary[tuple[object, ...], ShardStore] = (
