@@ -128,6 +128,7 @@ class GraphLoader(DataLoader[Any]):
         num_workers: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
+        # Long: every argument is checked, and kept as an attribute.
         graphs = _sharded_dataset(dataset)
         _check_numbers(1, batch_size=batch_size, num_threads=num_threads)
         _check_numbers(0, prefetch=prefetch, seed=seed)
