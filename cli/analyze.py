@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.analysis.study import Projections
 
+GRAPHS = 50  #: of the test part, at most
+
 save_option = click.option(
     "--save", metavar="PREFIX",
     help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv."
@@ -51,7 +53,6 @@ analysis_options = shared.several(
         "--gaussian", callback=_pair("x"), metavar="NxD",
         help="Instead of RUN: standard normal queries, keys and values, such as 2500x16.",
     ),
-    shared.number_option("--graphs", "Number of graphs; with --gaussian, of draws.  [default: 50; 1]"),
     click.option(
         "--nodes", callback=_pair(".."), default="1..5000", show_default=True, metavar="A..B",
         help="Only graphs of A to B nodes; the work grows with the square.",
@@ -139,13 +140,12 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
 
     run = options["run"]
     gaussian = options["gaussian"]
-    graphs = options["graphs"]
     if bool(run) == bool(gaussian):
         what = f"{'Both RUN and --gaussian are' if run else 'Neither RUN nor --gaussian is'} given."
         raise UsageError(what, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
     if gaussian:
-        return gaussian_projections(*gaussian, graphs=graphs or 1)
-    return record_run(run, graphs=graphs or 50, sizes=options["nodes"], home=options["home"])
+        return gaussian_projections(*gaussian)
+    return record_run(run, graphs=GRAPHS, sizes=options["nodes"], home=options["home"])
 
 
 def _save_paths(

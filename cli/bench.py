@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kmip_data.models.profiling.training import Pace
 
 SHARE = 0.8  #: of the free memory that a method may take
-SETTINGS = ("inference", "training")
 ROUNDS, BATCHES, SECONDS = (
     5,
     20,
@@ -52,10 +51,6 @@ def command() -> None:
     100_000,
     type=click.FloatRange(100, 1e9),
 )
-@click.option(
-    "--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True
-)
-@shared.number_option("--heads", "Attention heads.", 1)
 @shared.number_option(
     "--d", "Dimension of queries, keys and values.", 10, type=shared.Integer(1, 256)
 )
@@ -75,8 +70,8 @@ def command() -> None:
 @shared.json_option
 @shared.quiet_option
 def attention(
-    methods: str | None, max_n: float, setting: str, device: str, breakdown: bool, save: str | None,
-    as_json: bool, quiet: bool, **shapes: Any,
+    methods: str | None, max_n: float, device: str, breakdown: bool, save: str | None, as_json: bool,
+    quiet: bool, **shapes: Any,
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
 
@@ -88,7 +83,7 @@ def attention(
     from kmip_data.files.reading import csv_bytes
     from kmip_data.manifest import read_shipped
     from kmip_data.models.profiling.breakdown import METHODS, NODES, PATIENCE, draw_breakdown
-    from kmip_data.models.profiling.measuring import Protocol, draw_sweep, measure
+    from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure
     from kmip_data.models.profiling.methods import Shape, default_methods, method_names, sizes_up_to
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
@@ -104,10 +99,10 @@ def attention(
     else:
         chosen = default_methods(kind)
     names = method_names() if chosen == ["all"] else list(dict.fromkeys(chosen))
-    settings: Any = SETTINGS if setting == "both" else (setting,)
+    settings: Any = SETTINGS
     sizes = sizes_up_to(max_n)
     if breakdown:
-        settings = settings[-1:]
+        settings = SETTINGS[-1:]
         sizes = sizes_up_to(min(max_n, NODES))[-1:]
     shape = Shape(**shapes)
     memory_limit = int(SHARE * free_host_memory())
@@ -125,7 +120,7 @@ def attention(
     draw: Any = draw_sweep
     title = what
     if breakdown:
-        if cells[0].n != int(NODES) or settings != ("training",):
+        if cells[0].n != int(NODES):
             paper = None
         rows = [row for cell in cells for row in cell.stage_rows()]
         text = [f"{_stage_table(cells, paper)}\n"]
@@ -216,26 +211,23 @@ def _time(cell: Measurement) -> str:
 
 
 @command.command("reading", cls=shared.Command)
-@shared.number_option(
-    "--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256
-)
 @shared.json_option
-def reading(graphs: int, as_json: bool) -> None:
+def reading(as_json: bool) -> None:
     """Time single graphs at random and shuffled batches.
 
-    Reads generated graphs from shards and from PyTorch Geometric's datasets on disk and in memory, in turn.
-    A ratio above 1 means that the shards are faster.
+    Reads 256 generated graphs of S3DIS size (4,096 nodes, 32 neighbours each) from shards and from PyTorch
+    Geometric's datasets on disk and in memory, in turn. A ratio above 1 means that the shards are faster.
     """
-    from kmip_data.models.profiling.reading import compare_reading
+    from kmip_data.models.profiling.reading import GRAPHS, compare_reading
 
-    found = compare_reading(graphs)
-    about = {"machine": machine_line(), "graphs": graphs, "rows": [row._asdict() for row in found]}
+    found = compare_reading()
+    about = {"machine": machine_line(), "graphs": GRAPHS, "rows": [row._asdict() for row in found]}
     rows = []
     for row in found:
         times = (quantity(seconds, "s") for seconds in (row.ours, row.theirs))
         rows.append([row.what, *times, f"{row.ratio:.2f}×", f"{row.least:.2f} to {row.most:.2f}"])
     shown = table(["", "kmip-data", "PyTorch Geometric", "ratio", "spread"], rows)
-    show(about, f"{shown}\n{graphs:,} graphs; {machine_line()}", as_json=as_json)
+    show(about, f"{shown}\n{GRAPHS:,} graphs; {machine_line()}", as_json=as_json)
 
 
 @command.command("train", cls=shared.Command)

@@ -48,7 +48,7 @@ COMMANDS = {
     "sweep": "Run a plan: datasets by models by changes by seeds.",
     "runs": "List the runs in the home folder, the newest first.",
     "report": "Tabulate results of runs next to the paper's figures.",
-    "evaluate": "Measure a trained model, or predictions.",
+    "evaluate": "Measure a trained model.",
     "predict": "Write the predictions of a trained model.",
     "analyze": "Study attention, on a trained run or on generated data.",
     "bench": "Measure speed on this machine.",

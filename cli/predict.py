@@ -23,8 +23,8 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     """Write the predictions of a trained model.
 
     Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
-    or values, of every record of a part of the split, with its key. `evaluate --predictions`
-    measures such a file.
+    or values, of every record of a part of the split, with its key. In Python,
+    `kmip_data.models.evaluate_predictions` measures such a file.
     """
     if output.suffix != ".npz":
         raise UsageError(
@@ -42,6 +42,6 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     show(
         {"path": output, **about.model_dump(), "rows": rows},
         f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}, split {about.split}\n"
-        f"run  {about.run}\nNext: kmip-data evaluate --predictions {output}",
+        f"run  {about.run}\nNext: kmip_data.models.evaluate_predictions({str(output)!r}, {about.build!r})",
         as_json=as_json,
     )

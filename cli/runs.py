@@ -17,16 +17,9 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
 @click.option("--model", metavar="NAME", help="Only runs of this model.")
-@click.option(
-    "--state",
-    type=click.Choice(["done", "running", "stopped", "failed"]),
-    help="Only runs in this state.",
-)
 @home_option
 @json_option
-def command(
-    dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool
-) -> None:
+def command(dataset: str | None, model: str | None, home: Home, as_json: bool) -> None:
     """List the runs in the home folder, the newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of a sweep
@@ -39,7 +32,6 @@ def command(
         for run in list_runs(home)
         if dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
         and model in {None, run["model"]}
-        and state in {None, run["state"]}
     ]
     none = f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20"
     show(

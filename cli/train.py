@@ -26,10 +26,10 @@ GROUPS = {
         "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
         "--neighbor-sampling",
     ),
-    "Model": ("--model", "--as", "--set", "--config", "--from-yaml", "--init-from"),
+    "Model": ("--model", "--as", "--set", "--config", "--init-from"),
     "Run": ("--epochs", "--stop-after", "--seeds", "--name", "--resume", "--reproduce"),
     "Machine": (
-        "--device", "--devices", "--precision", "--plugin", "--home", "--json", "--quiet", "-h",
+        "--device", "--devices", "--plugin", "--home", "--json", "--quiet", "-h",
     ),
 }  # fmt: skip
 
@@ -47,11 +47,9 @@ GROUPS = {
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
 )
 @shared.path_option(
-    "--config", "config_file", exists=True, help="A config.toml to use instead of a preset."
-)
-@shared.path_option(
-    "--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS instead."
-)
+    "--config", "file", exists=True,
+    help="Configuration instead of a preset: a config.toml, or a .yaml of GraphGPS.",
+)  # fmt: skip
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
 )
@@ -59,10 +57,6 @@ GROUPS = {
 @shared.number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @shared.device_option()
 @shared.number_option("--devices", "Number of devices of this machine.  [default: 1]")
-@click.option(
-    "--precision", type=click.Choice(["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"]),
-    help="Arithmetic of the model.  [default: the preset's]",
-)  # fmt: skip
 @click.option("--name", metavar="NAME", help="Name of the run.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", type=shared.RUN, help="Continue a run that was stopped.")
 @click.option(
@@ -82,8 +76,7 @@ GROUPS = {
 def command(
     target: str | None,
     dataset: str | None,
-    config_file: Path | None,
-    yaml_file: Path | None,
+    file: Path | None,
     resume: str | None,
     reproduce: str | None,
     seeds: str | None,
@@ -102,13 +95,11 @@ def command(
         what = f"Two datasets are named: {target} and {dataset}."
         raise UsageError(what, next=f"kmip-data train {target}, or --dataset {dataset} alone")
     dataset = dataset or target
-    file = config_file or yaml_file
     given_as = [bool(dataset or file), resume is not None, reproduce is not None]
-    if sum(given_as) != 1 or (config_file and yaml_file):
+    if sum(given_as) != 1:
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
-            expected="TARGET (or --dataset TARGET), --config or --from-yaml FILE,"
-            " or --resume RUN or --reproduce ROW",
+            expected="TARGET (or --dataset TARGET), --config FILE, --resume RUN or --reproduce ROW",
             found="several of them" if any(given_as) else "none of them",
             next="kmip-data train --help",
         )
@@ -142,7 +133,7 @@ def command(
             raise UsageError(
                 what, next=f"leave out {ignored[-1]}, or --set model.name=… to change the model"
             )
-        chosen |= {"home": home, "file": file, "graphgps": yaml_file is not None, "quiet": quiet}
+        chosen |= {"home": home, "file": file, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
         numbers = (
@@ -197,12 +188,12 @@ def _on_line() -> set[str]:
     }
 
 
+YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
 #: Options of the line -> the key of the configuration that they set.
 KEYS = {
     "sample": "data.sample",
     "neighbors": "training.neighbors",
     "init_from": "training.init_from",
-    "precision": "training.precision",
     "stop_after": "training.stop_after",
     "device": "system.device",
     "devices": "system.devices",
@@ -221,8 +212,8 @@ def configuration(
     """Return the preset of the dataset, or the file's configuration, with the options given; ``--set`` last.
 
     ``records`` and ``split`` are parameters that were given; ``options`` are ``model``, ``variant``,
-    ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, ``graphgps`` (the file is its
-    YAML), and by the names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
+    ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the names of :data:`KEYS`
+    options, of which ``None`` and ``False`` leave the key alone.
     """
     from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
     from kmip_data.models.training.config.presets import config_for
@@ -231,8 +222,8 @@ def configuration(
         shared.seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
-        yaml = options.get("graphgps")
-        config = _from_yaml(file, **options) if yaml else read_config(file, import_plugins=True)
+        is_yaml = file.suffix.lower() in YAML
+        config = _from_yaml(file, **options) if is_yaml else read_config(file, import_plugins=True)
         named = {} if target is None else {"dataset": target}
         config = config.model_copy(update={"data": config.data.model_copy(update=named)})
     data = {

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NODES = 4096  #: nodes of a graph of S3DIS
 K = 32  #: its edges a node
+GRAPHS = 256
 BATCH = 8
 REPEATS = 7
 
@@ -40,14 +41,14 @@ class Compared(NamedTuple):
     most: float
 
 
-def compare_reading(graphs: int, repeats: int = REPEATS) -> list[Compared]:
+def compare_reading() -> list[Compared]:
     """Compare single graphs at random, shuffled batches, and batches in compact form."""
     from kmip_data.reading.dataset import ShardedDataset
 
     with tempfile.TemporaryDirectory() as folder:
-        items = itertools.islice(generated(), graphs)
+        items = itertools.islice(generated(), GRAPHS)
         dataset = ShardedDataset(save(items, Path(folder) / "build", name="generated"))
-        rows = [random_access(dataset, Path(folder), repeats)]
+        rows = [random_access(dataset, Path(folder), REPEATS)]
         memory = in_memory(list(dataset))
         for compact in (False, True):
             # Nothing is made ahead: this thread alone reads on both sides.
@@ -55,7 +56,7 @@ def compare_reading(graphs: int, repeats: int = REPEATS) -> list[Compared]:
                 dataset, BATCH, shuffle=True, compact=compact, num_threads=1, prefetch=0
             )
             what = f"shuffled batch of {BATCH}{', compact' * compact}"
-            rows.append(batches(loader, memory, what, repeats))
+            rows.append(batches(loader, memory, what, REPEATS))
     return rows
 
 

@@ -78,7 +78,7 @@ def check_precision(precision: str, device: Device) -> None:
     if precision in ("tf32", "bf16x3", "16-mixed") and device.kind == "cpu":
         raise UsageError(
             f"A CPU cannot train in {precision}.",
-            next="--precision 32 or bf16-mixed, or --device cuda",
+            next="--set training.precision=32 or bf16-mixed, or --device cuda",
         )
 
 

@@ -235,7 +235,9 @@ def ways_out(config: RunConfig, data: RunData) -> str:
         tips.append("--set training.eval_neighbors=10,10 (parts of the graph in evaluations, too)")
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
-    return "\n    ".join([*tips, "--precision bf16-mixed", "a machine with more memory"])
+    return "\n    ".join(
+        [*tips, "--set training.precision=bf16-mixed", "a machine with more memory"]
+    )
 
 
 def out_of_memory(error: BaseException, module: Any, data: RunData) -> OutOfResources:

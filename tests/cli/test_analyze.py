@@ -33,9 +33,9 @@ def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
     assert (
         (tmp_path / "approximation.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
     )
-    args = ["--gaussian", "30x16", "--graphs", 2, "--json", "-q", "--save", tmp_path / "mine"]
+    args = ["--gaussian", "30x16", "--json", "-q", "--save", tmp_path / "mine"]
     found = done("analyze", "cumulative-weight", *args).json
-    assert (found["k"][-1], found["samples"]) == (30, 2)
+    assert (found["k"][-1], found["samples"]) == (30, 1)
     assert found["curves"]["k-MIP"]["mean"][-1] == pytest.approx(1)
     assert all(Path(path).is_file() for path in found["saved"])
     assert found["curves"]["Gaussian"]["mean"][0] != found["curves"]["k-MIP"]["mean"][0]

@@ -45,7 +45,7 @@ def test_a_breakdown_prints_and_saves_its_stages(tmp_path):
     with (tmp_path / "a.csv").open() as file:
         assert [row["stage"] for row in csv.DictReader(file)] == [stage for *_, stage in stages]
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-    assert "A100" not in done(*words[:4], "auto", *words[5:], "--setting", "inference").out
+    assert "A100" not in done(*words[:4], "auto", *words[5:]).out
 
 
 def test_wrong_usage_is_named_before_anything_is_measured():
@@ -72,7 +72,8 @@ def test_wrong_usage_is_named_before_anything_is_measured():
 def test_reading_compares_with_pyg(monkeypatch):
     monkeypatch.setattr(reading, "REPEATS", 2)
     monkeypatch.setattr(reading, "NODES", 64)
-    rows = done("bench", "reading", "--graphs", 16, "--json").json["rows"]
+    monkeypatch.setattr(reading, "GRAPHS", 16)
+    rows = done("bench", "reading", "--json").json["rows"]
     names = ["one graph at random", "shuffled batch of 8", "shuffled batch of 8, compact"]
     assert [row["what"] for row in rows] == names
     assert all(row["least"] <= row["ratio"] <= row["most"] for row in rows)

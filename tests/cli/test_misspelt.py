@@ -49,7 +49,7 @@ CASES = {
     "train --dataset /no/such/folder": "/no/such/folder",
     "train --config none.toml": "'none.toml' does not exist.\n  next: ",
     "evaluate foo": "There is no run called 'foo'",
-    "evaluate": "expected: RUN; or --predictions FILE",
+    "evaluate": "Missing argument 'RUN'",
     "predict foo --output x.npz": "There is no run called 'foo'",
     "sweep small-citys": "Did you mean 'small-cities'",
     "sweep small-cities --model gat2": "Did you mean 'city/gat'",

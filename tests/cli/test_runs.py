@@ -78,12 +78,13 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> 
     assert max(map(len, lines)) <= 80
     cases = {
         "--dataset clouds --model gcn": ["early"],
-        "--model gps-kmip --state stopped": ["damaged", "stopped"],
+        "--model gps-kmip": ["damaged", "running", "failed", "stopped", "done"],
         "--dataset s3dis": [],
     }
     chosen = {line: done("runs", *line.split(), "--json").json["runs"] for line in cases}
     assert {line: [run["name"] for run in each] for line, each in chosen.items()} == cases
     home = runs.parents[2]  # another one is named in the command
     monkeypatch.delenv("KMIP_DATA_HOME")
-    (run,) = done("runs", "--home", home, "--state", "failed", "--json").json["runs"]
+    listed = done("runs", "--home", home, "--json").json["runs"]
+    (run,) = [run for run in listed if run["state"] == "failed"]
     assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"

@@ -44,7 +44,7 @@ LIMITS = {
     "comments": 21,
     "words of docs": 51_000,
     "commands": 27,
-    "options": 165,
+    "options": 150,
 }
 AT_LEAST = {"comments"}
 

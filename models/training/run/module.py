@@ -121,7 +121,7 @@ class TrainingModule(nn.Module):
         return CheckFailed(
             f"{what}, {self.doing}.",
             found=found,
-            next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
+            next="a lower --set optimiser.lr=…, --set training.precision=32, or kmip-data verify on the build",
         )
 
 

@@ -390,7 +390,7 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
         for word in (
             *(f"while {where} ", f"on {graphs} graphs, ", "nodes", "edges"),
             "--set training.batch_size=2 --set training.accumulate=4",
-            *("--set model.checkpoint_layers=true", "--precision bf16-mixed"),
+            *("--set model.checkpoint_layers=true", "--set training.precision=bf16-mixed"),
         ):
             assert word in text, (error, word)
         assert "Continue from the last checkpoint with: kmip-data train" in capsys.readouterr().err
