@@ -1,73 +1,65 @@
-"""Encoders: raw features and positional encodings to the network's channels, by name."""
+"""Encoders of features and positions; the tables of ``models/tables.py`` name them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.models.config import EDGE_ENCODINGS, POSITIONAL, positional
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
-#: Values of each integer feature of OGB's molecules, plus one for all others (ogb 1.3.6).
-ATOM_FEATURES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
-BOND_FEATURES = (5, 6, 2)
-#: The same by ``torch_geometric.utils.from_smiles``, which numbers chirality, hydrogens, hybridisation and
-#: types of bonds otherwise (2.8).
-FROM_SMILES = {"node features": (119, 9, 11, 12, 9, 5, 8, 2, 2), "edge features": (22, 6, 2)}
-#: Encoders of whole numbers -> option, features and number of values of each column.
-INTEGER_FEATURES = {
-    "atom": ("model.node_encoder", "node features", ATOM_FEATURES),
-    "bond": ("model.edge_encoder", "edge features", BOND_FEATURES),
-}
+if TYPE_CHECKING:
+    from kmip_data.graphs.encoding import Encoding
+    from kmip_data.models.tables import Integers, Positional
 
 
-def check_integers(name: str, rows: Iterable[Tensor]) -> None:
-    """Raise ``UsageError`` or ``DamagedInput`` where the encoder ``name`` has no embedding for a value.
+def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
+    """Raise ``UsageError`` or ``DamagedInput`` where there is no embedding for a value.
 
     ``rows`` are pieces of the data, (…, columns), of which only bounds by column are kept.
     """
-    option, what, sizes = INTEGER_FEATURES[name]
-    linear = f"--set {option}=linear"
+    features = integers.features
+    sizes = integers.sizes
     low = torch.zeros(len(sizes), dtype=torch.int64)
     high = torch.zeros(len(sizes), dtype=torch.int64)
     for piece in rows:
         if piece.shape[-1:] != (len(sizes),) or piece.is_floating_point():
             columns = piece.shape[-1] if piece.ndim > 1 else 1
-            found = f"{columns} columns of {piece.dtype}, not OGB's {len(sizes)} of whole numbers"
-            raise UsageError(f"The {what} are {found}.", next=linear)
+            raise UsageError(
+                f"The {features} are {columns} columns of {piece.dtype}, not OGB's {len(sizes)} of"
+                " whole numbers.",
+                next=integers.instead,
+            )
         if piece.numel():
             flat = piece.reshape(-1, len(sizes)).long().cpu()
             low = torch.minimum(low, flat.amin(0))
             high = torch.maximum(high, flat.amax(0))
 
-    wrong = []
-    for column, (least, most, size) in enumerate(
-        zip(low.tolist(), high.tolist(), sizes, strict=True)
-    ):
+    faults = []
+    bounds = zip(low.tolist(), high.tolist(), sizes, strict=True)
+    for column, (least, most, size) in enumerate(bounds):
         if least < 0 or most >= size:
-            wrong.append(f"column {column} is {least} to {most}, OGB's 0 to {size - 1}")
-    if not wrong:
+            faults.append(f"column {column} is {least} to {most}, OGB's 0 to {size - 1}")
+    if not faults:
         return
-    step = linear
-    bounds = torch.tensor(FROM_SMILES[what])
-    if bool((low >= 0).all()) and bool((high < bounds).all()):
-        wrong.append("PyTorch Geometric's from_smiles numbers them so")
+
+    step = integers.instead
+    if bool((low >= 0).all()) and bool((high < torch.tensor(integers.from_smiles)).all()):
+        faults.append("PyTorch Geometric's from_smiles numbers them so")
         step += ", or OGB's numbers (ogb.utils.smiles2graph) instead of from_smiles'"
-    raise DamagedInput(f"The {what} are not OGB's.", found="; ".join(wrong), next=step)
+    raise DamagedInput(f"The {features} are not OGB's.", found="; ".join(faults), next=step)
 
 
-def _features(batch: GraphBatch, what: str) -> Tensor:
-    rows = batch.x if what == "node features" else batch.edge_attr
+def _features(batch: GraphBatch, features: str) -> Tensor:
+    rows = batch.x if features == "node features" else batch.edge_attr
     if rows is None:
         raise _no_edge_features()
     return rows
@@ -91,29 +83,29 @@ class LinearEncoder(nn.Module):
 
     def __init__(
         self,
-        what: str,
         channels: int | None,
         dim: int,
-        published: tuple[str, str] | None = None,
         *,
+        features: str,
+        published: tuple[str, str] | None = None,
         bias: bool = True,
         added: int = 0,
     ) -> None:
         super().__init__()
         if channels is None:
             raise _no_edge_features()
-        constants = (
-            None if published is None else load_manifest(published[0]).standardisation[published[1]]
-        )
-        if constants is not None and len(constants.mean) != channels:
-            raise UsageError(
-                f"The {what} have {channels} columns, the encoder's constants {len(constants.mean)}.",
-                next="--set model.node_encoder=linear --set model.edge_encoder=linear",
-            )
-        self.what = what
+        self.features = features
         self.channels = channels
-        self.standardised = constants is not None
-        if constants is not None:
+        self.standardised = published is not None
+        if published is not None:
+            dataset, column = published
+            constants = load_manifest(dataset).standardisation[column]
+            if len(constants.mean) != channels:
+                raise UsageError(
+                    f"The {features} have {channels} columns, the encoder's constants"
+                    f" {len(constants.mean)}.",
+                    next="--set model.node_encoder=linear --set model.edge_encoder=linear",
+                )
             self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
             self.register_buffer("std", torch.tensor(constants.std), persistent=False)
         self.linear = Linear(channels + added, dim, bias=bias)
@@ -123,27 +115,33 @@ class LinearEncoder(nn.Module):
         return self.linear(self.columns(batch))  # type: ignore[no-any-return]
 
     def columns(self, batch: GraphBatch) -> Tensor:
-        """What the linear map takes: the features, standardised where the dataset is published."""
-        rows = _features(batch, self.what)
+        """Return the features, standardised where the dataset is published."""
+        rows = _features(batch, self.features)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.shape[-1] != self.channels:
-            found = f"{rows.shape[-1]} columns, the network takes {self.channels}"
-            raise UsageError(f"The {self.what} have {found}.")
+            raise UsageError(
+                f"The {self.features} have {rows.shape[-1]} columns, the network takes"
+                f" {self.channels}."
+            )
         rows = rows.to(self.linear.weight.dtype)
         return (rows - self.mean) / self.std if self.standardised else rows
 
 
 class WalkedEdges(LinearEncoder):
-    """Edge features as :class:`LinearEncoder` takes them, next to the columns of an encoding of edges.
+    """Edge features of PascalVOC-SP as :class:`LinearEncoder` takes them, next to an encoding of edges.
 
     GNN⁺'s ``VOCEdge`` where the nodes have RWSE: random walks between the ends of an edge are not standardised.
     """
 
-    def __init__(self, encoder: str, channels: int | None, dim: int, dataset: str) -> None:
-        encoding = EDGE_ENCODINGS[encoder]
-        column = encoding.columns()[0]
-        published = dataset, "edge/attr"
-        super().__init__("edge features", channels, dim, published, added=column.shape[0])
+    def __init__(self, channels: int | None, dim: int, *, encoding: Encoding) -> None:
+        (column,) = encoding.columns()
+        super().__init__(
+            channels,
+            dim,
+            features="edge features",
+            published=("pascalvoc-sp", "edge/attr"),
+            added=column.shape[0],
+        )
         self.added_name = encoding.name
         self.attribute = column.attribute
 
@@ -166,7 +164,7 @@ class BlockEncoder(LinearEncoder):
     """
 
     def __init__(self, channels: int, dim: int) -> None:
-        super().__init__("node features", channels, dim, bias=False)
+        super().__init__(channels, dim, features="node features", bias=False)
         self.norm = BatchNorm(dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
@@ -178,28 +176,26 @@ class BlockEncoder(LinearEncoder):
 class IntegerEncoder(nn.Module):
     """Sum of one embedding per integer feature, drawn by Xavier's uniform rule, as OGB's two encoders."""
 
-    def __init__(self, name: str, channels: int | None, dim: int) -> None:
+    def __init__(self, channels: int | None, dim: int, *, integers: Integers) -> None:
         super().__init__()
         if channels is None:
             raise _no_edge_features()
-        _, what, sizes = INTEGER_FEATURES[name]
-        tables = [nn.Embedding(size, dim) for size in sizes]
+        tables = [nn.Embedding(size, dim) for size in integers.sizes]
         for table in tables:
             nn.init.xavier_uniform_(table.weight)
-        self.name = name
-        self.what = what
+        self.integers = integers
         self.features = nn.ModuleDict({"embeddings": nn.ModuleList(tables)})  # names in checkpoints
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim), or (…, dim) in the form of the batch's edges."""
-        rows = _features(batch, self.what)
+        rows = _features(batch, self.integers.features)
         tables: Any = self.features["embeddings"]
         if rows.shape[-1] != len(tables) or rows.is_floating_point():
-            check_integers(self.name, [rows])
+            check_integers(self.integers, [rows])
         try:
             parts = [table(column) for table, column in zip(tables, rows.unbind(-1), strict=True)]
         except IndexError:  # on the CPU, where torch looks; a GPU stops with a text of its own
-            check_integers(self.name, [rows])
+            check_integers(self.integers, [rows])
             raise
         total: Tensor = functools.reduce(torch.add, parts)
         return total
@@ -217,40 +213,16 @@ class DummyEdge(nn.Module):
         return self.embedding.weight
 
 
-_NODES = partial(LinearEncoder, "node features")
-_EDGES = partial(LinearEncoder, "edge features")
-#: Called with the columns of the data (None: there are no edge features) and the network's channels.
-NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
-    "linear": _NODES,
-    "atom": partial(IntegerEncoder, "atom"),  # upstream ``Atom``
-    "voc": partial(_NODES, published=("pascalvoc-sp", "node/x")),  # upstream VOCNode
-    "coco": partial(_NODES, published=("coco-sp", "node/x")),  # upstream COCONode
-    "block": BlockEncoder,
-}
-EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
-    "dummy": DummyEdge,
-    "linear": _EDGES,
-    "bond": partial(IntegerEncoder, "bond"),  # upstream ``Bond``
-    "voc": partial(
-        _EDGES, published=("pascalvoc-sp", "edge/attr")
-    ),  # as LRGB; the paper's code: linear
-    "coco": partial(_EDGES, published=("coco-sp", "edge/attr")),  # upstream COCOEdge
-    "voc-rwse32": partial(WalkedEdges, "voc-rwse32", dataset="pascalvoc-sp"),
-}
-
-
 class _Columns(nn.Module):
     """A module that reads the columns of an added encoding."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, position: Positional) -> None:
         super().__init__()
-        found = positional(name)
-        encoding = positional(name).encoding
-        assert encoding is not None
-        self.width = found.width
-        self.reads = found.reads
-        self.column = encoding.name
-        self.count = encoding.columns()[0].shape[0]
+        assert position.encoding is not None
+        self.width = position.width
+        self.reads = position.reads
+        self.column = position.encoding.name
+        self.count = position.encoding.columns()[0].shape[0]
 
     def columns(self, batch: GraphBatch) -> list[Tensor]:
         missing = [name for name in self.reads if name not in batch.added]
@@ -272,8 +244,8 @@ class LapPE(_Columns):
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
 
-    def __init__(self, _dim: int) -> None:
-        super().__init__("lappe")
+    def __init__(self, position: Positional, _dim: int) -> None:
+        super().__init__(position)
         width = self.width
         self.each = nn.Sequential(
             Linear(2, 2 * width), nn.ReLU(), Linear(2 * width, width), nn.ReLU()
@@ -284,31 +256,26 @@ class LapPE(_Columns):
         values, vectors = self.columns(batch)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
-        values = values.reshape(
-            vectors.shape
-        )  # of the nodes, as transforms of PyTorch Geometric give them
+        # Those of the nodes, as transforms of PyTorch Geometric give them, may have another shape.
+        values = values.reshape(vectors.shape)
         if self.training:
-            vectors = vectors * (
-                torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device) * 2 - 1
-            )
+            signs = torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device) * 2 - 1
+            vectors = vectors * signs
         pairs = torch.stack([vectors, values], dim=-1)
-        there = ~pairs.isnan().any(-1, keepdim=True)
-        return (self.each(pairs.nan_to_num()) * there).sum(1)  # type: ignore[no-any-return]
+        exists = ~pairs.isnan().any(-1, keepdim=True)
+        return (self.each(pairs.nan_to_num()) * exists).sum(1)  # type: ignore[no-any-return]
 
 
-class RandomWalkSE(_Columns):
-    """Return probabilities of random walks: batch norm, then a linear map (upstream ``RWSE``, ``Linear``).
+class ColumnPosition(_Columns):
+    """One column of floats: batch norm, then a linear map (upstream ``RWSE``, ``Linear``)."""
 
-    Encodings of plugins, too.
-    """
-
-    def __init__(self, _dim: int, name: str = "rwse") -> None:
-        super().__init__(name)
+    def __init__(self, position: Positional, _dim: int) -> None:
+        super().__init__(position)
         self.norm = BatchNorm(self.count)
         self.linear = Linear(self.count, self.width)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, 28), or (N, 16) of a plugin's."""
+        """(N, width)."""
         (rows,) = self.columns(batch)
         return self.linear(self.norm(rows, batch.node_rows))  # type: ignore[no-any-return]
 
@@ -324,35 +291,18 @@ class StablePosition(_Columns):
     Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of GraphGPS.
     """
 
-    def __init__(self, dim: int) -> None:
-        super().__init__("equivstable")
+    def __init__(self, position: Positional, dim: int) -> None:
+        super().__init__(position)
         self.linear = Linear(self.count, dim)
 
     def forward(self, batch: GraphBatch) -> GraphBatch:
-        """The batch, its edges with their distances."""
+        """Return the batch, its edges with their distances."""
         (vectors,) = self.columns(batch)
         position = self.linear(vectors.nan_to_num())
         edges = batch.edges
-        apart = edges.at_source(position) - edges.at_target(position)
-        return replace(batch, edges=replace(edges, distance=apart.square().sum(-1, keepdim=True)))
-
-
-POSITIONAL_ENCODERS: dict[str, Callable[[int], nn.Module]] = {
-    "lappe": LapPE,
-    "rwse": RandomWalkSE,
-    "rwse32": partial(RandomWalkSE, name="rwse32"),
-    "equivstable": StablePosition,
-}
-
-
-def positional_encoder(name: str, dim: int) -> nn.Module | None:
-    """Return the module of a value of ``model.positional``, for ``dim`` channels.
-
-    ``module(batch)`` gives (N, width), or where the encoding takes no channels the batch with what it adds.
-    """
-    if name in POSITIONAL:
-        return POSITIONAL_ENCODERS[name](dim) if name != "none" else None
-    return RandomWalkSE(dim, name)
+        difference = edges.at_source(position) - edges.at_target(position)
+        distance = difference.square().sum(-1, keepdim=True)
+        return replace(batch, edges=replace(edges, distance=distance))
 
 
 class WithPositional(nn.Module):

@@ -1,10 +1,10 @@
-"""GPS layers and heads, the network of them, and ``build_model`` which makes it from a configuration."""
+"""GPS layers, the network of them, and ``build_model`` which makes it from a configuration."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,21 +13,22 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
-from kmip_data.models.config import USUAL_DIM, ModelConfig, positional
+from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
 from kmip_data.models.context import PLAIN, ForwardContext, Found
-from kmip_data.models.encoders import (
-    EDGE_ENCODERS,
-    NODE_ENCODERS,
-    WalkedEdges,
-    WithPositional,
-    positional_encoder,
-)
-from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, formed, read_batch
+from kmip_data.models.encoders import WithPositional
+from kmip_data.models.layers.batch import GraphBatch, Rows, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, Activation, BatchNorm, normed
+from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
-from kmip_data.models.parts import Place
+from kmip_data.models.parts import Activation, Place
+from kmip_data.models.tables import (
+    all_heads,
+    all_norms,
+    edge_encoders,
+    node_encoders,
+    positional,
+)
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class GPSLayer(nn.Module):
     dim, dropout
         Channels d; probability of dropout after attention and twice in the feed-forward block.
     norm
-        Name in :data:`~kmip_data.models.layers.norms.NORMS`.
+        Name in :data:`~kmip_data.models.tables.NORMS`, or of a loaded plugin.
     activation, feed_forward
         Activation of the feed-forward block; False: the layer ends with h.
     add_local_input
@@ -80,16 +81,17 @@ class GPSLayer(nn.Module):
             raise UsageError("a GPS layer has neither conv nor attention")
         self.local = conv
         self.attention = attention
-        self.norm_local = None if conv is None else NORMS[norm](dim)
-        self.norm_global = None if attention is None else NORMS[norm](dim)
+        new_norm = all_norms()[norm]
+        self.norm_local = None if conv is None else new_norm(dim)
+        self.norm_global = None if attention is None else new_norm(dim)
         self.feed_forward = feed_forward
         self.add_local_input = add_local_input
         if feed_forward:
-            self.norm_out = NORMS[norm](dim)
+            self.norm_out = new_norm(dim)
             self.linear_in = Linear(dim, 2 * dim)
             self.linear_out = Linear(2 * dim, dim)
         self.dropout = nn.Dropout(dropout)
-        self.activation = ACTIVATIONS[activation]
+        self.activation = getattr(nn.functional, activation)
 
     def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
         """Nodes (N, d), edge features and what attention carries to the same.
@@ -100,7 +102,9 @@ class GPSLayer(nn.Module):
         dropout = self.dropout.p if self.dropout.training else 0.0
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
-            local, e = self.local(x, e if isinstance(self.local, GatedGCN) else formed(e), batch)
+            if not isinstance(self.local, GatedGCN):
+                e = formed(e)
+            local, e = self.local(x, e, batch)
             h = normed(self.norm_local, local, x if self.add_local_input else None, batch)
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, batch, *carried)
@@ -138,92 +142,6 @@ def recomputed(
     return checkpoint(run, x, e, *carried, use_reentrant=False)
 
 
-class NodeHead(nn.Module):
-    """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
-
-    Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or ``gelu``;
-    dropout comes before each. ``l2norm`` scales each row to length 1 after an activation. GraphGym does so
-    unasked, in all published numbers on nodes; the paper does not mention it. ``pooling`` is that of a
-    :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        classes: int,
-        *,
-        layers: int,
-        l2norm: bool,
-        dropout: float = 0.0,
-        activation: Activation = "relu",
-        pooling: str = "mean",
-    ) -> None:
-        super().__init__()
-        self.hidden = nn.ModuleList(Linear(dim, dim) for _ in range(layers - 1))
-        self.out = Linear(dim, classes)
-        self.dropout = nn.Dropout(dropout)
-        self.activation = ACTIVATIONS[activation]
-        self.l2norm = l2norm
-        self.pooling = pooling
-
-    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """(N, dim) → (N, classes)."""
-        p = self.dropout.p if self.training else 0.0
-        rows = ALL if batch is None else batch.node_rows
-        for linear in self.hidden:
-            x = self.activation(linear(dropout_rows(x, p, rows)))
-            if self.l2norm:
-                x = nn.functional.normalize(x, dim=1)
-        return self.out(dropout_rows(x, p, rows))  # type: ignore[no-any-return]
-
-
-class GraphHead(NodeHead):
-    """The nodes of each graph pooled, then the perceptron.
-
-    With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True`` GraphGym's
-    ``graph``.
-    """
-
-    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """(N, dim) → (G, classes)."""
-        return super().forward(x if batch is None else pool(x, batch, self.pooling))
-
-
-class LinkHead(NodeHead):
-    """The perceptron on each node, then the dot product of each pair of a graph (LRGB)."""
-
-    def __init__(self, dim: int, classes: int, **options: Any) -> None:
-        super().__init__(dim, dim, **options)
-
-    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """(N, dim) → (G, W, W), W nodes of the largest graph; 0 beyond the others' nodes."""
-        x = super().forward(x)
-        ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
-        with torch.autocast(
-            x.device.type, enabled=False
-        ):  # half precision has too few scores to rank by
-            ends = ends.to(torch.promote_types(ends.dtype, torch.float32))
-            return ends @ ends.mT
-
-
-def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
-    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
-    if pooling == "max":
-        out = x.new_zeros(batch.num_graphs, x.shape[1])
-        return out.scatter_reduce(
-            0, batch.graph[:, None].expand_as(x), x, "amax", include_self=False
-        )
-    total = batch.members.sum_at_target(x)
-    return (total / batch.sizes if pooling == "mean" else total).to(x.dtype)
-
-
-HEADS: dict[str, Callable[..., nn.Module]] = {
-    "node": NodeHead,
-    "graph": GraphHead,
-    "link": LinkHead,
-}
-
-
 class GPSNetwork(nn.Module):
     """Encoders, GPS layers and a head; arguments as :func:`build_model` takes them.
 
@@ -240,25 +158,32 @@ class GPSNetwork(nn.Module):
     ) -> None:
         super().__init__()
         dim = config.hidden_dim
-        name = config.positional
-        width = positional(name).width
         parts = (config.local, config.attention)
-        encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim - width)
-        position = positional_encoder(name, dim) if width else None
-        self.node_encoder = WithPositional(encoder, position) if position else encoder
+        position = positional(config.positional)
+        nodes = node_encoders()[config.node_encoder]
+        edges = edge_encoders()[config.edge_encoder]
+        self.reads = (*position.reads, *nodes.reads, *edges.reads)
+        for part in parts:
+            self.reads += part.reads
+
+        self.node_encoder = nodes.build(in_channels, dim - position.width)
+        if position.build is not None and position.width:
+            self.node_encoder = WithPositional(self.node_encoder, position.build(position, dim))
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
-        self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
+        self.edge_encoder = edges.build(edge_channels, dim)
         self.reads_edges = any(part.reads_edges for part in parts)
         # Without a reader it stays, for the parameter counts of upstream, but takes no gradient.
         self.edge_encoder.requires_grad_(self.reads_edges)
         for part in parts:
             part.initialise(self.node_encoder, self.edge_encoder)
-        self.position = None if width else positional_encoder(name, dim)
+        self.position: nn.Module | None = None
+        if position.build is not None and not position.width:
+            self.position = position.build(position, dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.begin(dim)
         self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))
         self.checkpoint_layers = bool(config.checkpoint_layers)
-        self.head = HEADS[config.head or "node"](
+        self.head = all_heads()[config.head or "node"].build(
             dim,
             num_classes,
             layers=config.head_layers,
@@ -268,9 +193,6 @@ class GPSNetwork(nn.Module):
             pooling=config.pooling,
         )
         self.output_scale = config.output_scale
-        self.reads = (*positional(name).reads, *(name for part in parts for name in part.reads))
-        if isinstance(self.edge_encoder, WalkedEdges):
-            self.reads += (self.edge_encoder.attribute,)
 
     def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
@@ -294,6 +216,28 @@ class GPSNetwork(nn.Module):
                 x, e, *carried = layer(x, e, graphs, *carried)
         out: Tensor = self.head(x, graphs)
         return out if self.output_scale == 1 else out * self.output_scale
+
+
+class ForeignNetwork(nn.Module):
+    """The network of a plugin, called with a :class:`GraphBatch`; arguments as :class:`GPSNetwork`'s."""
+
+    def __init__(self, config: ModelConfig, **sizes: Any) -> None:
+        super().__init__()
+        network = network_of(config.name)
+        assert network is not None
+        self.network = network(config, **sizes)
+        columns = [column for encoding in config.encodings for column in encoding.columns()]
+        self.reads = tuple(column.attribute for column in columns)
+
+    def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
+        """Predictions, in the form of the targets."""
+        out: Tensor = self.network(read_batch(batch, self.reads, context))
+        return out
+
+
+def _network(config: ModelConfig, sizes: Mapping[str, Any]) -> nn.Module:
+    kind = GPSNetwork if network_of(config.name) is None else ForeignNetwork
+    return kind(config, **sizes)
 
 
 class InputBlock(nn.Module):
@@ -358,7 +302,7 @@ def fit_hidden_dim(
 
     def count(dim: int) -> int:
         with torch.device("meta"):
-            return count_parameters(GPSNetwork(candidate(dim), **sizes))
+            return count_parameters(_network(candidate(dim), sizes))
 
     best = NARROWEST
     low = NARROWEST
@@ -402,6 +346,6 @@ def build_model(
         "num_classes": num_classes,
         "edge_channels": edge_channels,
     }
-    return GPSNetwork(
-        fit_hidden_dim(config, **sizes) if config.parameter_budget else config, **sizes
-    )
+    if config.parameter_budget:
+        config = fit_hidden_dim(config, **sizes)
+    return _network(config, sizes)

@@ -20,6 +20,8 @@ from kmip_data.manifest import Strict
 if TYPE_CHECKING:
     from torch import nn
 
+Activation = Literal["relu", "gelu"]  #: functions of ``torch.nn.functional``
+
 
 @dataclass(frozen=True)
 class Place:
@@ -120,7 +122,7 @@ class GatedGCNPart(MessagePassing):
     reads_distances = True
 
     kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
-    activation: Literal["relu", "gelu"] = Field(
+    activation: Activation = Field(
         default="relu", description="activation: relu (code) or gelu (text)"
     )
     edge_residual: bool = Field(
@@ -152,7 +154,7 @@ class StackPart(MessagePassing):
     stack: Literal["lrgb", "graphgym", "gnn-plus"] = Field(
         default="lrgb", description="operations after the convolution (models.md)"
     )
-    activation: Literal["relu", "gelu"] = Field(
+    activation: Activation = Field(
         default="relu", description="activation: relu (point clouds) or gelu (LRGB, cities)"
     )
 

@@ -18,8 +18,9 @@ from torch_geometric.data import Data
 from kmip_data.arrays import F64, I64
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.config import ATTENTION, POSITIONAL, ModelConfig
+from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
+from kmip_data.models.tables import POSITIONAL
 
 #: Values of an encoding that are no further apart count as equal: they are float32 on disk.
 SAME = 1e-5

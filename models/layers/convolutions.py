@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum
 from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.layers.norms import ACTIVATIONS, Activation, BatchNorm, dropout, relu_dropout
+from kmip_data.models.layers.norms import BatchNorm, dropout, relu_dropout
+from kmip_data.models.parts import Activation
 
 Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus"]
 NORMED = {"graphgym", "gnn-plus"}  #: stacks with a batch norm
@@ -68,11 +69,10 @@ class Convolution(nn.Module):
     def _activated(self, x: Tensor, rows: Rows) -> Tensor:
         if self.activation == "relu":
             return relu_dropout(x, self.dropout, self.training, rows)  # in either order the same
-        act = ACTIVATIONS[self.activation]
         p = self.dropout if self.training else 0.0
         if self.stack == "graphgym":
-            return act(dropout(x, p, rows))
-        return dropout(act(x), p, rows)
+            return nn.functional.gelu(dropout(x, p, rows))
+        return dropout(nn.functional.gelu(x), p, rows)
 
 
 class MLP(Convolution):

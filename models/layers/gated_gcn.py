@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.layers.norms import Activation, BatchNorm, activated, normed
+from kmip_data.models.layers.norms import BatchNorm, activated, normed
+from kmip_data.models.parts import Activation
 
 
 class GatedGCN(nn.Module):

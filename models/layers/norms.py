@@ -7,26 +7,23 @@ with statistics of this process alone. The fused kernels and torch draw other ch
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
-from torch_geometric.nn.norm import LayerNorm
 
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows
+from kmip_data.models.parts import Activation
 
 if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen
 
 
-#: Elements from which dropout on a CPU is :mod:`~.cpu.chances`'; below, the state costs more than drawing.
+#: Elements from which :mod:`~.cpu.chances` draws dropout on a CPU; below, its state costs more than drawing.
 DRAWN_IN_BLOCKS = 1 << 16
 
 
@@ -63,9 +60,15 @@ class BatchNorm(nn.BatchNorm1d):
 
     def _by_running(self, x: Tensor, by_batch: bool = False) -> Tensor:
         """Normalise by running statistics, or by those of the batch; neither moves the running ones."""
-        statistics = self.running_mean, self.running_var
         return nn.functional.batch_norm(
-            x, *statistics, self.weight, self.bias, by_batch, 0.0, self.eps
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            by_batch,
+            0.0,
+            self.eps,
         )
 
     def uses_batch(self, rows: int) -> bool:
@@ -73,14 +76,16 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and rows > 1
 
     def _normalised_by_first(self, x: Tensor, count: Tensor, repeated: bool) -> Tensor:
-        work = x.to(torch.promote_types(x.dtype, torch.float32))
-        there = (torch.arange(len(x), device=x.device) < count)[:, None]
-        mean = work.where(there, 0).sum(0) / count
-        away = work - mean
+        work = _at_least_float32(x)
+        counted = (torch.arange(len(x), device=x.device) < count)[:, None]
         # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their gradients.
-        variance = away.where(there, 0).square().sum(0) / count
+        mean = work.where(counted, 0).sum(0) / count
+        centred = work - mean
+        variance = centred.where(counted, 0).square().sum(0) / count
         self.note(mean, variance, count, repeated=repeated)
-        return (away * (self.weight * (variance + self.eps).rsqrt()) + self.bias).to(x.dtype)
+
+        factor = self.weight * (variance + self.eps).rsqrt()
+        return (centred * factor + self.bias).to(x.dtype)
 
     @property
     def together(self) -> bool:
@@ -94,9 +99,16 @@ class BatchNorm(nn.BatchNorm1d):
         if count < 2:
             return self._by_running(x)
         self.note(mean, variance, count, repeated=rows.repeated)
-        deviation = (variance + self.eps).rsqrt()
-        given = x, self.weight, self.bias, mean, deviation, share / count
-        return _Together.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
+        inverse = (variance + self.eps).rsqrt()
+        normalised: Tensor = _Together.apply(  # type: ignore[no-untyped-call]
+            x,
+            self.weight,
+            self.bias,
+            mean,
+            inverse,
+            share / count,
+        )
+        return normalised
 
     @torch.no_grad()
     def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor, *, repeated: bool) -> None:
@@ -108,30 +120,36 @@ class BatchNorm(nn.BatchNorm1d):
             return
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        if isinstance(
-            rows, Tensor
-        ):  # a padded batch: counted in the dtype of the statistics, not in float32
-            rows = rows.to(variance.dtype)
+        if isinstance(rows, Tensor):
+            rows = rows.to(variance.dtype)  # a padded batch's; float32 would lose digits
         unbiased = variance * (rows / (rows - 1))
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 @torch.no_grad()
 def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
     """Number of rows on all processes, and their mean and variance (d,) in float64; waits for a GPU."""
-    work = x.to(torch.promote_types(x.dtype, torch.float32))
+    work = _at_least_float32(x)
     d = x.shape[1]
-    mean = work.sum(0) / max(1, len(x))
-    away = (work - mean).square_().sum(0).double()
-    mean = mean.double()
+    local_mean = work.sum(0) / max(1, len(x))
     # Squares are about each process's own mean, so nothing is lost where that is large.
-    sums = torch.cat([mean.new_ones(1), mean, mean.square()]) * len(x)
-    sums[1 + d :] += away
+    squares = (work - local_mean).square_().sum(0).double()
+    local_mean = local_mean.double()
+
+    # Number, sums and sums of squares of all processes in one exchange.
+    sums = torch.cat([local_mean.new_ones(1), local_mean, local_mean.square()]) * len(x)
+    sums[1 + d :] += squares
     sums *= share
     distributed.all_reduce(sums)
+
     rows = int(sums[0])
     mean = sums[1 : 1 + d] / sums[0]
-    return rows, mean, (sums[1 + d :] / sums[0] - mean.square()).clamp_min(0)
+    variance = (sums[1 + d :] / sums[0] - mean.square()).clamp_min(0)
+    return rows, mean, variance
 
 
 class _Together(torch.autograd.Function):
@@ -144,62 +162,67 @@ class _Together(torch.autograd.Function):
         scale: Tensor,
         shift: Tensor,
         mean: Tensor,
-        deviation: Tensor,
+        inverse: Tensor,
         share: float,
     ) -> Tensor:
-        ctx.save_for_backward(x, scale, mean, deviation)
+        ctx.save_for_backward(x, scale, mean, inverse)
         ctx.share = share
-        factor = scale * deviation
-        return (x * factor.to(scale.dtype) + (shift - mean * factor).to(scale.dtype)).to(x.dtype)
+        factor = scale * inverse
+        offset = (shift - mean * factor).to(scale.dtype)
+        return (x * factor.to(scale.dtype) + offset).to(x.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, mean, deviation = ctx.saved_tensors
-        grad = grad.to(scale.dtype)
-        kind = scale.dtype
-        normal = (x - mean.to(kind)) * deviation.to(kind)
-        shift = grad.sum(0)
-        product = (grad * normal).sum(0)
-        sums = torch.stack([shift, product])
+        x, scale, mean, inverse = ctx.saved_tensors
+        dtype = scale.dtype
+        grad = grad.to(dtype)
+        normal = (x - mean.to(dtype)) * inverse.to(dtype)
+        grad_shift = grad.sum(0)
+        grad_scale = (grad * normal).sum(0)
+
+        # The statistics carry each row's share to the rows of all processes.
+        sums = torch.stack([grad_shift, grad_scale])
         distributed.all_reduce(sums)
         through = grad - ctx.share * (sums[0] + normal * sums[1])
-        grad_x = (through * (scale * deviation).to(kind)).to(x.dtype)
-        return grad_x, product, shift, None, None, None
+        grad_x = (through * (scale * inverse).to(dtype)).to(x.dtype)
+        return grad_x, grad_scale, grad_shift, None, None, None
 
 
 def constants_of(
-    norm: BatchNorm, own: tuple[Tensor, Tensor] | None, rows: int, *, repeated: bool = False
+    norm: BatchNorm, statistics: tuple[Tensor, Tensor] | None, rows: int, *, repeated: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Make of weights and statistics (d,) (3, d) factors, shifts and means, and 1 / deviations in float64.
+    """Factors, shifts and means of a norm (3, d), and 1 / its deviations (d,) in float64.
 
-    The norm of a value z is factor · z + shift. ``own`` are mean and variance of these ``rows`` values, which
-    ``norm`` takes up unless they are ``repeated``; None: its running ones.
+    The norm of a value z is factor · z + shift. ``statistics`` are mean and variance (d,) of these ``rows``
+    values, which ``norm`` takes up unless they are ``repeated``; None: its running ones.
     """
-    if own is not None:
-        norm.note(*own, rows, repeated=repeated)
-    mean, variance = own or (norm.running_mean, norm.running_var)
-    deviation = (variance.double() + norm.eps).rsqrt()
-    factor = norm.weight * deviation
-    return torch.stack([factor, norm.bias - mean * factor, mean]).float(), deviation
+    if statistics is not None:
+        norm.note(*statistics, rows, repeated=repeated)
+    mean, variance = statistics or (norm.running_mean, norm.running_var)
+    inverse = (variance.double() + norm.eps).rsqrt()
+    factor = norm.weight * inverse
+    shift = norm.bias - mean * factor
+    return torch.stack([factor, shift, mean]).float(), inverse
 
 
 def gradients_of(
-    constants: Tensor, deviation: Tensor, total: Tensor, product: Tensor, share: float
+    constants: Tensor, inverse: Tensor, total: Tensor, product: Tensor, share: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the norm's weight and bias (d,), and what the gradient of a value takes.
+    """Gradients of the norm's weight and bias (d,), and the constants of the gradient of a value.
 
     ``total`` and ``product`` (d,) float64 are Σ g and Σ g · (z − mean), g the gradient of what the norm
     gives; ``share`` is 1 / the number of values where their own statistics were taken, else 0: running ones
     do not depend on z. Gives (5, d): ``constants``, offsets and slopes; the gradient of z is
     factor · g − offset − slope · (z − mean).
     """
-    more = torch.stack([total * share, product * deviation.square() * share])
-    all_ = torch.cat([constants, (constants[0] * more).float()])
-    return (product * deviation).float(), total.float(), all_
+    means = torch.stack([total * share, product * inverse.square() * share])
+    offsets_and_slopes = (constants[0] * means).float()
+    grad_weight = (product * inverse).float()
+    return grad_weight, total.float(), torch.cat([constants, offsets_and_slopes])
 
 
-class GraphLayerNorm(LayerNorm):  # type: ignore[misc] # PyTorch Geometric has no types
+class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geometric has no types
     """PyTorch Geometric's ``LayerNorm(mode="graph")``: one mean and variance of each graph, all channels.
 
     In float32 at least: a count in bfloat16 stops at 256.
@@ -209,11 +232,12 @@ class GraphLayerNorm(LayerNorm):  # type: ignore[misc] # PyTorch Geometric has n
         """(N, d) to the same."""
         nodes = batch.members
         count = batch.sizes * x.shape[1]
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        x = x - nodes.at_target(nodes.sum_at_target(x).sum(1, keepdim=True) / count)
+        x = _at_least_float32(x)
+        mean = nodes.sum_at_target(x).sum(1, keepdim=True) / count
+        x = x - nodes.at_target(mean)
         variance = nodes.sum_at_target(x * x).sum(1, keepdim=True) / count
-        out: Tensor = x / nodes.at_target((variance + self.eps).sqrt()) * self.weight + self.bias
-        return out
+        deviation = nodes.at_target((variance + self.eps).sqrt())
+        return x / deviation * self.weight + self.bias  # type: ignore[no-any-return]
 
 
 class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
@@ -223,29 +247,12 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
         """(N, d) to the same."""
         nodes = batch.members
         count = batch.sizes
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        x = x - nodes.at_target(nodes.sum_at_target(x) / count) * self.mean_scale
+        x = _at_least_float32(x)
+        mean = nodes.sum_at_target(x) / count
+        x = x - nodes.at_target(mean) * self.mean_scale
         variance = nodes.sum_at_target(x.square()) / count
-        out: Tensor = self.weight * x / nodes.at_target((variance + self.eps).sqrt()) + self.bias
-        return out
-
-
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "batch": BatchNorm,  # point clouds
-    "graph-layer": GraphLayerNorm,  # LRGB and cities
-    "layer": partial(
-        LayerNorm, mode="node"
-    ),  # one mean and variance per node: what the paper's word means
-    "graph": GraphNorm,  # the thesis and Exphormer
-    "none": nn.Identity,  # stacks of message passing
-}
-
-
-Activation = Literal["relu", "gelu"]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": nn.functional.relu,
-    "gelu": nn.functional.gelu,
-}
+        deviation = nodes.at_target((variance + self.eps).sqrt())
+        return self.weight * x / deviation + self.bias  # type: ignore[no-any-return]
 
 
 def normed(
@@ -262,21 +269,23 @@ def normed(
     """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
 
     What is None is left out. ``before`` and ``after`` are the probabilities of the two dropouts, 0 outside
-    training; ``norm`` is one of :data:`~.norms.NORMS`, and rows are the nodes of ``batch`` (None: one graph).
+    training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows are the nodes of ``batch``
+    (None: one graph).
     """
     counted = ALL if batch is None else batch.node_rows
-    if (
-        activation != "gelu"
-        and type(norm) is BatchNorm
-        and norm.uses_batch(len(rows))
-        and not norm.together
-    ):
-        kernels = _kernels(rows, more, residual)
-        if kernels is not None:
-            relu = activation is not None
-            options = {"relu": relu, "before": before, "after": after, "counted": counted}
-            fused: Tensor = kernels.normed(norm, rows, more, residual, **options)
-            return fused
+    if activation != "gelu" and _is_fused(norm, rows, more, residual):
+        from kmip_data.models.layers.gpu import norms  # Triton, which a CPU lacks
+
+        return norms.normed(
+            norm,
+            rows,
+            more,
+            residual,
+            relu=activation is not None,
+            before=before,
+            after=after,
+            counted=counted,
+        )
     if more is not None:
         rows = rows + dropout(more, before, counted)
     if not isinstance(norm, nn.Identity):
@@ -286,17 +295,16 @@ def normed(
     return rows if residual is None else residual + rows
 
 
-def _kernels(*tensors: Tensor | None) -> Any:
-    """The module of fused passes that take these, or None."""
-    given = [tensor for tensor in tensors if tensor is not None]
-    if torch.compiler.is_compiling() or "norms" in LEFT_OUT or not triton_runs(given[0].device):
-        return None
-    if (
-        any(tensor.dtype not in {torch.float32, torch.bfloat16} for tensor in given)
-        or not given[0].numel()
-    ):
-        return None
-    return importlib.import_module("kmip_data.models.layers.gpu.norms")
+def _is_fused(norm: nn.Module, rows: Tensor, *others: Tensor | None) -> TypeGuard[BatchNorm]:
+    """True if a GPU takes the norm and the operations around it, of these tensors, in one pass."""
+    if type(norm) is not BatchNorm or not norm.uses_batch(len(rows)) or norm.together:
+        return False
+    if torch.compiler.is_compiling() or "norms" in LEFT_OUT or not triton_runs(rows.device):
+        return False
+    for tensor in (rows, *others):
+        if tensor is not None and tensor.dtype not in {torch.float32, torch.bfloat16}:
+            return False
+    return rows.numel() > 0
 
 
 def dropout(x: Tensor, p: float, rows: Rows = ALL) -> Tensor:
@@ -307,7 +315,8 @@ def dropout(x: Tensor, p: float, rows: Rows = ALL) -> Tensor:
     if rows.among is None or p == 0:
         return _dropped(x, p)
     total, chosen = rows.among
-    return x * nn.functional.dropout(x.new_ones(total, *x.shape[1:]), p).index_select(0, chosen)
+    factors = nn.functional.dropout(x.new_ones(total, *x.shape[1:]), p)
+    return x * factors.index_select(0, chosen)
 
 
 def _dropped(x: Tensor, p: float) -> Tensor:
@@ -336,9 +345,8 @@ def relu_dropout(x: Tensor, p: float, training: bool, rows: Rows = ALL) -> Tenso
     """
     if not training or p == 0:
         return nn.functional.relu(x)
-    if (
-        torch.compiler.is_compiling()
-    ):  # fuses torch's own, and could not follow what draws the numbers here
+    if torch.compiler.is_compiling():
+        # It fuses torch's own, and could not follow what draws the numbers here.
         return nn.functional.dropout(nn.functional.relu(x), p)
     return _ReLUDropout.apply(x, round(p * 2**16), rows.among)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -348,13 +356,12 @@ class _ReLUDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, dropped: int, among: Chosen | None) -> Tensor:
         shape = x.shape if among is None else (among.total, *x.shape[1:])
         count = math.prod(shape)
-        drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=x.device).random_(
-            -(2**63), None
-        )
+        drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=x.device)
+        drawn.random_(-(2**63), None)  # each has four chances of 16 bits
         numbers = drawn.view(torch.int16)[:count].view(shape)
-        mask = (
-            numbers if among is None else numbers.index_select(0, among.rows)
-        ) >= dropped - 2**15
+        if among is not None:
+            numbers = numbers.index_select(0, among.rows)
+        mask = numbers >= dropped - 2**15
         mask &= x > 0
         ctx.save_for_backward(mask)
         ctx.scale = 2**16 / max(1, 2**16 - dropped)

@@ -9,24 +9,16 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.config import POSITIONAL
-from kmip_data.models.encoders import (
-    ATOM_FEATURES,
-    BOND_FEATURES,
-    EDGE_ENCODERS,
-    FROM_SMILES,
-    NODE_ENCODERS,
-    POSITIONAL_ENCODERS,
-)
 from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.tables import ATOM, BOND, EDGE_ENCODERS, NODE_ENCODERS, POSITIONAL
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
 def test_missing_edge_features() -> None:
     with pytest.raises(UsageError, match="edge features"):
-        EDGE_ENCODERS["linear"](None, 6)
-    encoder = EDGE_ENCODERS["linear"](2, 6)
+        EDGE_ENCODERS["linear"].build(None, 6)
+    encoder = EDGE_ENCODERS["linear"].build(2, 6)
     for attr in (None, torch.ones(3, 1)):
         with pytest.raises(UsageError, match="edge features"):
             encoder(read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr)))
@@ -37,11 +29,9 @@ def test_atoms_and_bonds_are_ogbs() -> None:
 
     generator = torch.Generator().manual_seed(0)
     atoms, bonds = AtomEncoder(6), BondEncoder(6)
-    ours = NODE_ENCODERS["atom"](9, 6), EDGE_ENCODERS["bond"](3, 6)
-    x = torch.stack([torch.randint(size, (3,), generator=generator) for size in ATOM_FEATURES], 1)
-    attr = torch.stack(
-        [torch.randint(size, (3,), generator=generator) for size in BOND_FEATURES], 1
-    )
+    ours = NODE_ENCODERS["atom"].build(9, 6), EDGE_ENCODERS["bond"].build(3, 6)
+    x = torch.stack([torch.randint(size, (3,), generator=generator) for size in ATOM.sizes], 1)
+    attr = torch.stack([torch.randint(size, (3,), generator=generator) for size in BOND.sizes], 1)
     batch = read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))
     for mine, theirs, features, lists in (
         (ours[0], atoms, x, atoms.atom_embedding_list),
@@ -66,7 +56,7 @@ def test_atoms_and_bonds_are_ogbs() -> None:
 )
 def test_superpixels_are_standardised_first(registry, name, constants) -> None:
     columns = len(constants.mean)
-    encoder = registry[name](columns, 6)
+    encoder = registry[name].build(columns, 6)
     rows = torch.rand(3, columns, generator=torch.Generator().manual_seed(1)) * 100
     x, attr = (rows, None) if registry is NODE_ENCODERS else (torch.ones(3, 1), rows)
     scaled = (rows - torch.tensor(constants.mean)) / torch.tensor(constants.std)
@@ -78,7 +68,7 @@ def test_superpixels_are_standardised_first(registry, name, constants) -> None:
 
 
 def test_one_number_an_edge_may_come_without_an_axis() -> None:
-    encoder = EDGE_ENCODERS["linear"](1, 6)
+    encoder = EDGE_ENCODERS["linear"].build(1, 6)
     attr = torch.rand(3)
     batch = read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr))
     torch.testing.assert_close(
@@ -88,10 +78,10 @@ def test_one_number_an_edge_may_come_without_an_axis() -> None:
 
 @pytest.mark.parametrize("value", [-1, 119])
 def test_atoms_that_are_none(value: int) -> None:
-    x = torch.zeros(3, len(ATOM_FEATURES), dtype=torch.int64)
+    x = torch.zeros(3, len(ATOM.sizes), dtype=torch.int64)
     x[1, 0] = value
     with pytest.raises(DamagedInput, match="OGB's"):
-        NODE_ENCODERS["atom"](x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))
+        NODE_ENCODERS["atom"].build(x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))
 
 
 K, STEPS = 10, 20
@@ -112,7 +102,8 @@ def encoded_batch() -> Data:
 
 
 def test_eigenvalues_may_come_once_a_graph() -> None:
-    encoder, data = POSITIONAL_ENCODERS["lappe"](8).eval(), encoded_batch()
+    lappe = POSITIONAL["lappe"]
+    encoder, data = lappe.build(lappe, 8).eval(), encoded_batch()
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
     values = torch.rand(2, K)
     data[LAPPE_VALUES] = values
@@ -140,5 +131,5 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
 def test_sizes_of_from_smiles_are_those_of_pyg():
     from torch_geometric.utils.smiles import e_map, x_map
 
-    assert FROM_SMILES["node features"] == tuple(map(len, x_map.values()))
-    assert FROM_SMILES["edge features"] == tuple(map(len, e_map.values()))
+    assert ATOM.from_smiles == tuple(map(len, x_map.values()))
+    assert BOND.from_smiles == tuple(map(len, e_map.values()))

@@ -16,16 +16,13 @@ from torch_geometric.nn import GCNConv
 from kmip_data.errors import UsageError
 from kmip_data.models import GraphBatch, KMIPAttention, read_batch
 from kmip_data.models.config import ModelConfig, merged, models
+from kmip_data.models.heads import GraphHead, LinkHead, NodeHead, pool
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.network import (
     GPSLayer,
-    GraphHead,
-    LinkHead,
-    NodeHead,
     build_model,
     count_parameters,
     fit_hidden_dim,
-    pool,
     recomputed,
 )
 from kmip_data.models.search import topk

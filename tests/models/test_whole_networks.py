@@ -31,9 +31,9 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encoding import Graphs
-from kmip_data.models.config import POSITIONAL, ModelConfig, models
-from kmip_data.models.encoders import ATOM_FEATURES, BOND_FEATURES
+from kmip_data.models.config import ModelConfig, models
 from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.tables import ATOM, BOND, POSITIONAL
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": gelu}
@@ -424,10 +424,10 @@ def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[
         if not table:
             target = torch.randint(0, n, (3 * n,), generator=generator).sort().values
         source = torch.randint(0, n, (len(target),), generator=generator)
-        graph = Data(x=features(config.node_encoder, ATOM_FEATURES, columns_of(config), n))
+        graph = Data(x=features(config.node_encoder, ATOM.sizes, columns_of(config), n))
         graph.edge_index = torch.stack([source, target])
         if config.edge_encoder != "dummy":
-            graph.edge_attr = features(config.edge_encoder, BOND_FEATURES, 2, len(target))
+            graph.edge_attr = features(config.edge_encoder, BOND.sizes, 2, len(target))
         of = Graphs(
             np.array([0, n]), np.array([0, len(target)]), graph.edge_index.numpy(), [f"graph/{n}"]
         )

@@ -1,6 +1,7 @@
 """Rules of the structure of the code, checked by ``make lint`` (``python tests/support/structure.py``).
 
-- No module imports itself through others: imports inside functions count, those for type checkers do not.
+- No module imports itself through others: imports inside functions and ``"module:name"`` of a table count, those
+  for type checkers do not.
 - No module has more than 600 lines, no folder more than 15 modules.
 - A function of more than 90 lines, docstring left out, says why in a comment that begins ``# Long:``.
 - What begins with ``_`` is imported in its own folder only.
@@ -77,6 +78,10 @@ def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 yield name if name in known else node.module
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module, colon, _ = node.value.partition(":")
+            if colon and module in known:  # imported where a part of a table is built
+                yield module
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:

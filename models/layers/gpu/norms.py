@@ -6,7 +6,7 @@ keeps one (n, d) tensor until the backward pass: its input.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,9 @@ from triton import cdiv
 from kmip_data.models.layers.batch import ALL, Rows
 from kmip_data.models.layers.gpu import norm_kernels
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.norms import BatchNorm
+
+if TYPE_CHECKING:
+    from kmip_data.models.layers.norms import BatchNorm
 
 STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each
 #: Tiles and channels that a program adds up at a time.

@@ -231,9 +231,11 @@ def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
     local = config.model.local.kind
     attention = cast(Any, config.model.attention)
     searches = attention.kind == "k-mip" and not (attention.legacy_padding or attention.warm_start)
+    foreign = config.model.foreign
     takes = {
         "a sampled neighbourhood": not config.training.neighbors,
         "a score of pairs": data.task.level != "link",
+        f"{foreign} of a plugin": foreign is None,
         local: local in {"none", "gated-gcn", "gcn", "gat", "gine", "mlp"},
         attention.kind: attention.kind == "none" or searches,
     }

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, GetCoreSchemaHandler, model_validator
-from pydantic_core import core_schema
+from pydantic import Field, model_validator
 
-from kmip_data.manifest import ADDED, Plugin, Strict, unknown_name
+from kmip_data.manifest import ADDED, Plugin, Strict
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.tables import Names
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.models.training.schedules import all_schedules
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-@dataclass(frozen=True)
-class Names:
-    """Annotation of a key whose value is a name of a table, which plugins add to."""
-
-    group: str  #: of plugins
-    kind: str  #: for errors
-    table: Callable[[], Mapping[str, Any]]
-
-    def check(self, name: str) -> str:
-        """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""
-        names = list(self.table())
-        if name not in names:
-            message = unknown_name(self.kind, name, names).what
-            raise ValueError(f"{message} It must be {', '.join(names)}.")
-        return name
-
-    def __get_pydantic_core_schema__(
-        self, source: type[str], handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        """Let :meth:`check` follow the check of the type."""
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
 
 
 _Loss = Annotated[str, Names("losses", "loss", all_losses)]
@@ -293,17 +270,13 @@ class RunConfig(Strict):
 
     def with_plugins(self) -> RunConfig:
         """Return this configuration with the loaded plugins that it uses."""
-        model = self.model
         used = [
             ("datasets", self.data.dataset),
-            ("models", model.name),
             ("losses", self.training.loss),
             ("metrics", self.training.metric),
             ("schedules", self.schedule.kind),
             ("optimisers", self.optimiser.name),
-            ("attention", model.attention.kind),
-            ("message_passing", model.local.kind),
-            *(("encodings", encoding.stem) for encoding in model.encodings),
+            *self.model.parts,
         ]
         plugins = [ADDED[group][name][1] for group, name in used if name in ADDED[group]]
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})

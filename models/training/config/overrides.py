@@ -18,17 +18,12 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import ADDED, unknown_name
 from kmip_data.models.config import SECTIONS, ModelConfig, kinds_of
-from kmip_data.models.training.config.keys import Names, RunConfig
+from kmip_data.models.tables import Names
+from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.wording import nearest
 
 HELP = "kmip-data info DATASET --model MODEL lists every key"
-#: Keys of the network whose values plugins may add -> their group; of others, :class:`Names` says it.
-_GROUPS = {
-    "model.attention.kind": "attention",
-    "model.local.kind": "message_passing",
-    "model.positional": "encodings",
-}
 
 
 @dataclass(frozen=True)
@@ -185,8 +180,11 @@ def _group_of(key: Key | None) -> str | None:
     """Return the group of plugins that may add values of a key."""
     if key is None:
         return None
-    names = None if key.field is None else _names_of(key.field)
-    return _GROUPS.get(key.name) if names is None else names.group
+    if key.field is None:  # the kind of a section
+        group, _ = SECTIONS[key.name.split(".")[1]]
+        return group
+    names = _names_of(key.field)
+    return None if names is None else names.group
 
 
 def _names_of(field: FieldInfo) -> Names | None:

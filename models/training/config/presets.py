@@ -22,7 +22,8 @@ from kmip_data.manifest import (
     shipped_names,
     unknown_name,
 )
-from kmip_data.models.config import kinds_of, merged, models, positional
+from kmip_data.models.config import kinds_of, merged, models
+from kmip_data.models.tables import positional
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.models.training.config.published import PaperResult, published

@@ -279,12 +279,15 @@ class OneGraph(RunData):
 
 def _check_divides(config: RunConfig) -> None:
     """Raise ``UsageError`` where the run has several processes, and one graph cannot lie on them."""
-    for part in (config.model.attention, config.model.local):
-        if config.processes > 1 and not part.divides:
-            raise UsageError(
-                f"{part.kind}, as it is set, cannot share one graph among {config.processes} processes.",
-                next="leave out --devices, or k-MIP attention, none, or Exphormer's without dropout",
-            )
+    model = config.model
+    undivided = [part.kind for part in (model.attention, model.local) if not part.divides]
+    if model.foreign is not None:
+        undivided.append(model.foreign)
+    if config.processes > 1 and undivided:
+        raise UsageError(
+            f"{undivided[0]}, as it is set, cannot share one graph among {config.processes} processes.",
+            next="leave out --devices, or k-MIP attention, none, or Exphormer's without dropout",
+        )
     if config.processes > 1 and (config.training.neighbors or config.training.eval_neighbors):
         raise UsageError(
             f"Sampled neighbourhoods are not dealt to {config.processes} processes.",

@@ -18,6 +18,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.format.targets import is_class, is_whole, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
+from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import folder_of
@@ -59,7 +60,7 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     for name, chosen, fits in (
         ("training.loss", loss, loss is None or losses[loss].kind == kind),
         ("training.metric", metric, metric is None or all_metrics()[metric].kind == kind),
-        ("model.head", head, head is None or head == level),
+        ("model.head", head, head is None or all_heads()[head].level == level),
     ):
         if not fits:
             raise UsageError(

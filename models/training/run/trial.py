@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from kmip_data.models.encoders import INTEGER_FEATURES, check_integers
+from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.network import build_model
+from kmip_data.models.network import GPSNetwork, build_model
+from kmip_data.models.tables import edge_encoders, node_encoders
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -22,11 +23,14 @@ def try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     none. On a CPU, the memory of a step is measured by steps on a cut of the data; for a GPU, where it is
     not, the network is built and its encoders read the same cut. Random generators stay as they are.
     """
-    encoders = {"x": config.model.node_encoder, "edge_attr": config.model.edge_encoder}
+    encoders = {
+        "x": node_encoders()[config.model.node_encoder],
+        "edge_attr": edge_encoders()[config.model.edge_encoder],
+    }
     stored = {column.attribute for column in data.build.card.schema_.columns}
-    for attribute, name in encoders.items():
-        if name in INTEGER_FEATURES and attribute in stored:
-            check_integers(name, data.rows_of(attribute))
+    for attribute, encoder in encoders.items():
+        if encoder.integers is not None and attribute in stored:
+            check_integers(encoder.integers, data.rows_of(attribute))
 
     if device.kind == "cuda":
         try_encoders(config, data)
@@ -34,13 +38,17 @@ def try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
 
 
 def try_encoders(config: RunConfig, data: RunData) -> None:
-    """Build the network and let its encoders read a cut of the data, on the CPU.
+    """Build the network and let its encoders, or all of a plugin's, read a cut of the data, on the CPU.
 
     What the data and a configuration disagree about shows there: kinds and numbers of features.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model: Any = build_model(config.model, **data.channels).eval()
-        batch = read_batch(cut_of(config, data, data.largest_batch), model.reads)
+        cut = cut_of(config, data, data.largest_batch)
+        if not isinstance(model, GPSNetwork):
+            model(cut)
+            return
+        batch = read_batch(cut, model.reads)
         model.node_encoder(batch)
         if model.reads_edges:
             model.edge_encoder(batch)

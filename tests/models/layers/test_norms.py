@@ -15,7 +15,8 @@ from torch_geometric.nn.norm import GraphNorm, LayerNorm
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import EdgeList, sum_lists
 from kmip_data.models.layers.batch import GraphBatch, Rows
-from kmip_data.models.layers.norms import NORMS, BatchNorm, relu_dropout
+from kmip_data.models.layers.norms import BatchNorm, relu_dropout
+from kmip_data.models.tables import NORMS
 
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
 

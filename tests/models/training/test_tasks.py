@@ -13,7 +13,7 @@ from support.training_data import tiny_config
 
 from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError
-from kmip_data.models.config import POSITIONAL
+from kmip_data.models.tables import POSITIONAL
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cross_entropy

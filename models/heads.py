@@ -1,0 +1,92 @@
+"""Heads: nodes to the predictions of nodes, graphs or pairs of nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kmip_data.models.layers.batch import ALL, GraphBatch, by_graph
+from kmip_data.models.layers.linear import Linear
+from kmip_data.models.layers.norms import dropout as dropout_rows
+from kmip_data.models.parts import Activation
+
+
+class NodeHead(nn.Module):
+    """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
+
+    Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or ``gelu``;
+    dropout comes before each. ``l2norm`` scales each row to length 1 after an activation. GraphGym does so
+    unasked, in all published numbers on nodes; the paper does not mention it. ``pooling`` is that of a
+    :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        layers: int,
+        l2norm: bool,
+        dropout: float = 0.0,
+        activation: Activation = "relu",
+        pooling: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.hidden = nn.ModuleList(Linear(dim, dim) for _ in range(layers - 1))
+        self.out = Linear(dim, classes)
+        self.dropout = nn.Dropout(dropout)
+        self.activation = getattr(nn.functional, activation)
+        self.l2norm = l2norm
+        self.pooling = pooling
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (N, classes)."""
+        p = self.dropout.p if self.training else 0.0
+        rows = ALL if batch is None else batch.node_rows
+        for linear in self.hidden:
+            x = self.activation(linear(dropout_rows(x, p, rows)))
+            if self.l2norm:
+                x = nn.functional.normalize(x, dim=1)
+        return self.out(dropout_rows(x, p, rows))  # type: ignore[no-any-return]
+
+
+class GraphHead(NodeHead):
+    """The nodes of each graph pooled, then the perceptron.
+
+    With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True`` GraphGym's
+    ``graph``.
+    """
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (G, classes)."""
+        return super().forward(x if batch is None else pool(x, batch, self.pooling))
+
+
+class LinkHead(NodeHead):
+    """The perceptron on each node, then the dot product of each pair of a graph (LRGB)."""
+
+    def __init__(self, dim: int, classes: int, **options: Any) -> None:
+        super().__init__(dim, dim, **options)
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (G, W, W), W nodes of the largest graph; 0 beyond the others' nodes."""
+        x = super().forward(x)
+        ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
+        # Half precision has too few scores to rank by.
+        with torch.autocast(x.device.type, enabled=False):
+            ends = ends.to(torch.promote_types(ends.dtype, torch.float32))
+            return ends @ ends.mT
+
+
+def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
+    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
+    if pooling == "max":
+        out = x.new_zeros(batch.num_graphs, x.shape[1])
+        graph = batch.graph[:, None].expand_as(x)
+        return out.scatter_reduce(0, graph, x, "amax", include_self=False)
+    pooled = batch.members.sum_at_target(x)
+    if pooling == "mean":
+        pooled = pooled / batch.sizes
+    return pooled.to(x.dtype)

@@ -1,0 +1,256 @@
+"""Parts of a network by name, one entry each: norms, heads, encoders and positional encodings.
+
+Plugins add to the tables. torch is imported when a part is built.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+from kmip_data.errors import UsageError
+from kmip_data.graphs.encoding import Encoding, encodings, parse_encoding
+from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
+from kmip_data.graphs.encodings.lappe import Laplacian
+from kmip_data.graphs.encodings.rwse import RandomWalk
+from kmip_data.manifest import unknown_name, with_added
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Build = Callable[..., "nn.Module"]
+
+
+def late(reference: str, **options: Any) -> Build:
+    """Make a function that imports ``module:name`` and calls it, with ``options`` besides its arguments."""
+
+    def build(*arguments: Any, **more: Any) -> nn.Module:
+        module: nn.Module = pkgutil.resolve_name(reference)(*arguments, **options, **more)
+        return module
+
+    return build
+
+
+@dataclass(frozen=True)
+class Names:
+    """Annotation of a key whose value is a name of a table, which plugins add to."""
+
+    group: str  #: of plugins
+    kind: str  #: for errors
+    table: Callable[[], Mapping[str, Any]]
+
+    def check(self, name: str) -> str:
+        """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""
+        names = list(self.table())
+        if name not in names:
+            message = unknown_name(self.kind, name, names).what
+            raise ValueError(f"{message} It must be {', '.join(names)}.")
+        return name
+
+    def __get_pydantic_core_schema__(
+        self, source: type[str], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Let :meth:`check` follow the check of the type."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+
+#: Called with the channels; the norm of nodes (N, d) is then called as ``norm(x, batch)``.
+NORMS: Final[dict[str, Build]] = {
+    "batch": late("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
+    "graph-layer": late("kmip_data.models.layers.norms:GraphLayerNorm"),  # LRGB and cities
+    # One mean and variance per node: the paper's word.
+    "layer": late("torch_geometric.nn.norm:LayerNorm", mode="node"),
+    "graph": late("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer
+    "none": late("torch.nn:Identity"),  # stacks of message passing
+}
+
+
+def all_norms() -> Mapping[str, Build]:
+    """Return the norms by name, with those of loaded plugins."""
+    return with_added("norms", NORMS)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head: nodes (N, d) to predictions, called as ``head(x, batch)``."""
+
+    #: Called with channels, outputs and the keys ``layers``, ``l2norm``, ``dropout``, ``activation`` of the
+    #: head and ``pooling``.
+    build: Build
+    level: str  #: unit that a prediction belongs to: node, graph or link
+
+    def __post_init__(self) -> None:
+        if self.level not in {"node", "graph", "link"}:
+            raise ValueError(f"the level of a head is node, graph or link, not {self.level!r}")
+
+
+HEADS: Final[dict[str, Head]] = {
+    "node": Head(late("kmip_data.models.heads:NodeHead"), level="node"),
+    "graph": Head(late("kmip_data.models.heads:GraphHead"), level="graph"),
+    "link": Head(late("kmip_data.models.heads:LinkHead"), level="link"),
+}
+
+
+def all_heads() -> Mapping[str, Head]:
+    """Return the heads by name, with those of loaded plugins."""
+    return with_added("heads", HEADS)
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Whole numbers of OGB's molecules that an encoder embeds (ogb 1.3.6)."""
+
+    features: str  #: in errors
+    instead: str  #: option for other numbers
+    sizes: tuple[int, ...]  #: values of each column, plus one for all others
+    #: The same by ``torch_geometric.utils.from_smiles`` (2.8), which numbers chirality, hydrogens,
+    #: hybridisation and types of bonds otherwise.
+    from_smiles: tuple[int, ...]
+
+
+ATOM: Final = Integers(
+    features="node features",
+    instead="--set model.node_encoder=linear",
+    sizes=(119, 5, 12, 12, 10, 6, 6, 2, 2),
+    from_smiles=(119, 9, 11, 12, 9, 5, 8, 2, 2),
+)
+BOND: Final = Integers(
+    features="edge features",
+    instead="--set model.edge_encoder=linear",
+    sizes=(5, 6, 2),
+    from_smiles=(22, 6, 2),
+)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Features of nodes or edges, called as ``encoder(batch)``, to the channels of the network."""
+
+    build: Build  #: called with the columns of the features (None: there are none) and the channels
+    encoding: Encoding | None = None  #: added column that it reads from ``batch.added``
+    integers: Integers | None = None  #: numbers that it embeds, which are checked before a run
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Attributes of a batch in its added column."""
+        return _attributes(self.encoding)
+
+
+def _attributes(encoding: Encoding | None) -> tuple[str, ...]:
+    columns = () if encoding is None else encoding.columns()
+    return tuple(column.attribute for column in columns)
+
+
+def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
+    """Linear, of features that are standardised first where a dataset publishes constants for a column."""
+    published = (dataset, column) if dataset else None
+    build = late("kmip_data.models.encoders:LinearEncoder", features=features, published=published)
+    return Encoder(build)
+
+
+def _embeddings(integers: Integers) -> Encoder:
+    build = late("kmip_data.models.encoders:IntegerEncoder", integers=integers)
+    return Encoder(build, integers=integers)
+
+
+def _with_walks(steps: int) -> Encoder:
+    encoding = EdgeRandomWalk(steps)
+    return Encoder(late("kmip_data.models.encoders:WalkedEdges", encoding=encoding), encoding)
+
+
+NODE_ENCODERS: Final[dict[str, Encoder]] = {
+    "linear": _linear("node features"),
+    "atom": _embeddings(ATOM),  # upstream ``Atom``
+    "voc": _linear("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
+    "coco": _linear("node features", "coco-sp", "node/x"),  # upstream COCONode
+    "block": Encoder(late("kmip_data.models.encoders:BlockEncoder")),
+}
+EDGE_ENCODERS: Final[dict[str, Encoder]] = {
+    "dummy": Encoder(late("kmip_data.models.encoders:DummyEdge")),
+    "linear": _linear("edge features"),
+    "bond": _embeddings(BOND),  # upstream ``Bond``
+    # As LRGB; the paper's code has ``linear``.
+    "voc": _linear("edge features", "pascalvoc-sp", "edge/attr"),
+    "coco": _linear("edge features", "coco-sp", "edge/attr"),  # upstream COCOEdge
+    "voc-rwse32": _with_walks(32),
+}
+
+
+def node_encoders() -> Mapping[str, Encoder]:
+    """Return the encoders of node features by name, with those of loaded plugins."""
+    return with_added("node_encoders", NODE_ENCODERS)
+
+
+def edge_encoders() -> Mapping[str, Encoder]:
+    """Return the encoders of edge features by name, with those of loaded plugins."""
+    return with_added("edge_encoders", EDGE_ENCODERS)
+
+
+@dataclass(frozen=True)
+class Positional:
+    """How a network reads an encoding of the positions of nodes."""
+
+    #: Added column that it reads; training adds it where it is missing.
+    encoding: Encoding | None = None
+    #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N, width),
+    #: or where the encoding takes no channels the batch with an addition.
+    build: Build | None = None
+    width: int = (
+        0  #: channels that it takes from those of the node encoder; 0: it changes the batch
+    )
+    distances: bool = False  #: True if it gives the edges the squared distance of their ends
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Attributes of a batch; distances are of eigenvectors, without their eigenvalues."""
+        return ("lappe_vectors",) if self.distances else _attributes(self.encoding)
+
+
+_ONE_COLUMN: Final = late("kmip_data.models.encoders:ColumnPosition")
+POSITIONAL: Final[dict[str, Positional]] = {
+    "equivstable": Positional(
+        encoding=Laplacian(8),
+        build=late("kmip_data.models.encoders:StablePosition"),
+        distances=True,
+    ),
+    "lappe": Positional(
+        encoding=Laplacian(10), build=late("kmip_data.models.encoders:LapPE"), width=16
+    ),
+    "none": Positional(),
+    "rwse": Positional(RandomWalk(20), _ONE_COLUMN, width=28),
+    "rwse32": Positional(RandomWalk(32), _ONE_COLUMN, width=28),
+}
+OTHER_WIDTH: Final = 16  #: channels of an encoding that is no entry of the table
+
+
+def positional(name: str) -> Positional:
+    """Return a value of ``model.positional``: an entry of the table, or an encoding of one column."""
+    entry = POSITIONAL.get(name)
+    return entry or Positional(parse_encoding(name), _ONE_COLUMN, width=OTHER_WIDTH)
+
+
+class PositionalNames(Names):
+    """Names of the table, and of every encoding that has one column of floats for nodes."""
+
+    def check(self, name: str) -> str:
+        """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
+        if name in POSITIONAL:
+            return name
+        for kind in encodings():
+            encoding = kind.parse(name)
+            if encoding is not None:
+                _check_columns(name, encoding)
+                return name
+        return super().check(name)
+
+
+def _check_columns(name: str, encoding: Encoding) -> None:
+    column, *others = encoding.columns()
+    floats = column.presented.startswith("float")
+    if others or column.level != "node" or len(column.shape) != 1 or not floats:
+        raise UsageError(f"The encoding {name} has other columns than one of floats, (N, width).")
