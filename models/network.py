@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -235,7 +235,7 @@ class ForeignNetwork(nn.Module):
         return out
 
 
-def _network(config: ModelConfig, sizes: Mapping[str, Any]) -> nn.Module:
+def _network(config: ModelConfig, **sizes: Any) -> nn.Module:
     kind = GPSNetwork if network_of(config.name) is None else ForeignNetwork
     return kind(config, **sizes)
 
@@ -269,12 +269,7 @@ def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
 
 
 def fit_hidden_dim(
-    config: ModelConfig,
-    *,
-    in_channels: int,
-    num_classes: int,
-    edge_channels: int | None = None,
-    budget: int | None = None,
+    config: ModelConfig, *, budget: int | None = None, **sizes: int | None
 ) -> ModelConfig:
     """Return ``config`` with ``hidden_dim`` chosen as upstream ``main.py:find_max_hidden_dim`` does.
 
@@ -282,7 +277,7 @@ def fit_hidden_dim(
     and logged, when even that has too many. Each candidate is rounded up to what the parts divide it by, and
     counted without memory and without drawing random numbers: weights do not depend on the search (upstream's
     do). ``budget`` is by default ``config.parameter_budget``, which a ``hidden_dim`` that is given switches
-    off; the result has none. The other arguments are as :func:`build_model` takes them.
+    off; the result has none. ``sizes`` are as :func:`build_model` takes them.
     """
     if budget is None and config.hidden_dim != USUAL_DIM:
         return config.model_copy(update={"parameter_budget": None})
@@ -290,11 +285,6 @@ def fit_hidden_dim(
     if budget is None:
         return config
     multiple = math.lcm(config.attention.multiple, config.local.multiple)
-    sizes: Any = {
-        "in_channels": in_channels,
-        "num_classes": num_classes,
-        "edge_channels": edge_channels,
-    }
 
     def candidate(dim: int) -> ModelConfig:
         rounded = -(-dim // multiple) * multiple
@@ -302,7 +292,7 @@ def fit_hidden_dim(
 
     def count(dim: int) -> int:
         with torch.device("meta"):
-            return count_parameters(_network(candidate(dim), sizes))
+            return count_parameters(_network(candidate(dim), **sizes))
 
     best = NARROWEST
     low = NARROWEST
@@ -341,11 +331,11 @@ def build_model(
     UsageError
         An unknown search backend, or parts that do not go together.
     """
-    sizes: Any = {
+    sizes = {
         "in_channels": in_channels,
         "num_classes": num_classes,
         "edge_channels": edge_channels,
     }
     if config.parameter_budget:
         config = fit_hidden_dim(config, **sizes)
-    return _network(config, sizes)
+    return _network(config, **sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,9 @@ from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum
 from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, dropout, relu_dropout
-from kmip_data.models.parts import Activation
+
+if TYPE_CHECKING:
+    from kmip_data.models.parts import Activation
 
 Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus"]
 NORMED = {"graphgym", "gnn-plus"}  #: stacks with a batch norm

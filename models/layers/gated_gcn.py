@@ -8,7 +8,7 @@ first two drop the same elements for the same seed; torch operations draw other 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,9 @@ from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
-from kmip_data.models.parts import Activation
+
+if TYPE_CHECKING:
+    from kmip_data.models.parts import Activation
 
 
 class GatedGCN(nn.Module):

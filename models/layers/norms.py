@@ -17,10 +17,10 @@ from torch_geometric.nn import norm as geometric
 
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows
-from kmip_data.models.parts import Activation
 
 if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen
+    from kmip_data.models.parts import Activation
 
 
 #: Elements from which :mod:`~.cpu.chances` draws dropout on a CPU; below, its state costs more than drawing.
