@@ -132,6 +132,8 @@ class Manifest(Strict):
         str  #: its last word is the family's folder in ``pipelines/datasets``; stands on cards
     )
     task: str
+    #: Kind of the targets -> its metric, where it is not the usual one (:data:`~.format.targets.USUAL_METRICS`).
+    metrics: dict[str, str] = Field(default_factory=dict)
     homepage: str
     #: day of publication, as far as it is known; empty for a recipe
     published: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""

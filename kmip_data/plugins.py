@@ -1,10 +1,9 @@
 """Plugins: datasets, parts of networks and parts of a training from outside the package.
 
 A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the groups
-``kmip_data.datasets``, ``kmip_data.attention``, ``kmip_data.message_passing``, ``kmip_data.encodings``,
-``kmip_data.models``, ``kmip_data.metrics``, ``kmip_data.losses``, ``kmip_data.schedules`` and
-``kmip_data.optimisers``. It is code, so it is imported only where the user names it: by ``--plugin``, by
-``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of its names.
+``kmip_data.datasets``, ``kmip_data.attention`` and so on: those of :data:`kmip_data.manifest.ADDED`. It is code,
+so it is imported only where the user names it: by ``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of
+``--config``, or an installed one by one of its names.
 What cards and runs say imports nothing (:func:`allowed`).
 """
 
@@ -50,7 +49,7 @@ _NEEDED: Final = {
     "heads": ("build", "level"),
     "node_encoders": ("build", "reads"),
     "edge_encoders": ("build", "reads"),
-    "models": (),
+    "models": ("__call__",),
     "metrics": ("compute", "better", "title", "kind"),
     "losses": ("compute", "kind", "weight", "divided"),
     "schedules": ("build", "options", "only_epochs"),
@@ -249,38 +248,39 @@ def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
     """Return an object as its group has it; raise UsageError where it cannot be added under a name."""
     if group not in ADDED:
         raise unknown_name("group of plugins", group, list(ADDED), command="docs/bring-your-own.md")
-    what = f"{name!r} in {group} of the plugin {plugin.name}"
+    label = f"{name!r} in {group} of the plugin {plugin.name}"
     if _NAME.fullmatch(str(name)) is None:
-        raise UsageError(f"{what} is no name.", expected="letters, digits, '-', '_' and '.'")
+        raise UsageError(f"{label} is no name.", expected="letters, digits, '-', '_' and '.'")
     shipped = {"datasets": shipped_datasets(), "models": shipped_names("models")}
     if name in shipped.get(group, ()):
-        raise UsageError(f"{what} is a name that kmip-data has itself.", next="another name")
+        raise UsageError(f"{label} is a name that kmip-data has itself.", next="another name")
     if name in ADDED[group]:
-        raise UsageError(f"{what} is a name of the plugin {ADDED[group][name][1].name}, too.")
-    missing = [each for each in _NEEDED[group] if not hasattr(value, each)]
+        raise UsageError(f"{label} is a name of the plugin {ADDED[group][name][1].name}, too.")
+
+    missing = [attribute for attribute in _NEEDED[group] if not hasattr(value, attribute)]
     missing += sorted(getattr(value, "__abstractmethods__", ()))
-    if group == "models" and not missing:
-        parts = {
-            key: part for key, part in value.items() if isinstance(part, Mapping) and "kind" in part
-        }
-        missing = [key for key in ("attention", "local") if key not in parts]
+    if group == "models" and isinstance(value, Mapping):
+        # Keys of a network of GPS layers; a module is a whole network.
+        missing = [key for key in ("attention", "local") if "kind" not in _table(value.get(key))]
     if missing:
-        raise UsageError(f"{what} lacks {', '.join(dict.fromkeys(missing))}.")
+        raise UsageError(f"{label} lacks {', '.join(dict.fromkeys(missing))}.")
+
+    stated = name
     if group == "encodings":
-        own = value.stem
-    else:
-        own = (
-            getattr(value.model_fields.get("kind"), "default", "")
-            if _NEEDED[group] is _PART
-            else name
-        )
-    if own != name:
-        raise UsageError(f"{what} calls itself {own!r}.", next="one name for both")
+        stated = value.stem
+    elif _NEEDED[group] is _PART:
+        stated = getattr(value.model_fields.get("kind"), "default", "")
+    if stated != name:
+        raise UsageError(f"{label} calls itself {stated!r}.", next="one name for both")
     if group != "datasets":
         return value
     manifest = _manifest(plugin, name, value)
     with _explained(plugin.name):
         return value(manifest)  # a pipeline
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:

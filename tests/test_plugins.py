@@ -25,7 +25,7 @@ from kmip_data.manifest import ADDED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bring-your-own.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-EXAMPLE, ENCODING, TRAINING = (block for block in BLOCKS if "PLUGIN" in block)
+EXAMPLE, ENCODING, TRAINING, NETWORK = (block for block in BLOCKS if "PLUGIN" in block)
 SMALL = (
     "--epochs",
     1,
@@ -277,6 +277,11 @@ ERRORS = {
         "facts of 'x' .*\n  found: heading",
     ),
     "a model": ('PLUGIN = {"models": {"x": {"attention": "hub"}}}', "lacks attention, local"),
+    "a network": ('PLUGIN = {"models": {"x": 1}}', "'x' in models .* lacks __call__"),
+    "a norm": ('PLUGIN = {"norms": {"x": 1}}', "'x' in norms .* lacks __call__"),
+    "an encoder": ('PLUGIN = {"node_encoders": {"x": len}}', "'x' in node_encoders .* lacks build"),
+    "a head": ('PLUGIN = {"heads": {"x": len}}', "'x' in heads .* lacks build, level"),
+    "a level": (NETWORK.replace('level="graph"', 'level="edge"'), "node, graph or link, not 'edge'"),
     "another kind": (f"{PART}\nPLUGIN['attention'] = {{'x': Late}}", "calls itself 'late'"),
     "no kind": (
         "class A:\n model_fields = {}\n build = 1\nPLUGIN = {'attention': {'x': A}}",
@@ -454,3 +459,35 @@ def test_a_metric_of_a_plugin_accumulates_as_it_says(folder):
     assert "recall" not in found  # which is not chosen
     first.reset()
     assert not first.state()["own"]["tp"].any()
+
+
+PARTS = ("norm=rms", "node_encoder=sines", "edge_encoder=lengths", "head=largest")
+
+
+def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
+    from kmip_data.models.training.run.checkpoint import read_weights
+
+    (folder / "own.py").write_text(NETWORK)
+    parts = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
+    kmip_data.save(FakeDataset(num_graphs=12, avg_num_nodes=6), "graphs", split=parts)
+    run = ("train", "--dataset", "graphs", *SMALL, "--name")
+    chosen = [f"--set=model.{part}" for part in PARTS]
+    for key in chosen:
+        with fresh():
+            name, value = key.removeprefix("--set=").split("=")
+            assert f"{name} cannot be '{value}'" in refused(*run, "none", key)
+    with fresh():
+        done(*run, "parts", *chosen, "--plugin", "own.py")
+        assert "both none" in refused(*run, "none", "--set=model.attention.kind=none", "--set=model.local.kind=none")
+    with fresh():
+        done(*run, "whole", "--model", "two-hops", "--plugin", "own.py")
+
+    (path,) = (folder / "home/runs").glob("*/*/parts/model.safetensors")
+    names = {name.rpartition(".")[0] for name in read_weights(path)}
+    assert {"layers.0.norm_local", "node_encoder.linear", "edge_encoder.linear", "head.linear"} <= names
+    (path,) = (folder / "home/runs").glob("*/two-hops/whole/model.safetensors")
+    assert all(name.startswith("network.layers.") for name in read_weights(path))
+    for name in ("parts", "whole"):
+        with fresh():
+            assert "--plugin" in refused("evaluate", name)
+            assert "equal to result.json" in done("evaluate", name, "--plugin", "own.py").out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -11,22 +10,12 @@ from kmip_data.format.card import Card
 from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
-#: Words after "metric" in a manifest's ``task`` -> name of the metric in ``kmip_data.models``.
-METRIC_NAMES: Final = {
-    "accuracy": "accuracy",
-    "macro-F1": "f1",
-    "mIoU": "miou",
-    "average precision": "ap",
-    "MAE": "mae",
-    "R²": "r2",
-    "mean reciprocal rank": "mrr",
-}
-#: Kind of the targets -> its metrics, the usual one first.
-_METRICS: Final = {
-    "single-label": ("accuracy", "f1", "miou"),
-    "multilabel": ("ap",),
-    "regression": ("mae", "r2"),
-    "links": ("mrr",),
+#: Kind of the targets -> the metric where neither its dataset nor the user names one.
+USUAL_METRICS: Final = {
+    "single-label": "accuracy",
+    "multilabel": "ap",
+    "regression": "mae",
+    "links": "mrr",
 }
 
 
@@ -110,18 +99,13 @@ def num_tasks(schema: Schema) -> int:
 
 
 def eval_metric(schema: Schema, manifest: str) -> str | None:
-    """Return the name of the metric that a manifest names, if there is one, else the usual one of the targets.
+    """Return the metric of a dataset: that of its manifest, if there is one, else the usual one of its targets.
 
     ``None`` without targets.
     """
     column = target_column(schema)
     if column is None:
         return None
-    fitting = _METRICS[_kind(column)]
-    if manifest in dataset_names():
-        task = load_manifest(manifest).task
-        words = "|".join(map(re.escape, METRIC_NAMES))
-        for named in re.findall(rf"metric ({words})", task):
-            if METRIC_NAMES[named] in fitting:
-                return METRIC_NAMES[named]
-    return fitting[0]
+    kind = _kind(column)
+    chosen = load_manifest(manifest).metrics if manifest in dataset_names() else {}
+    return chosen.get(kind, USUAL_METRICS[kind])

@@ -15,7 +15,7 @@ from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
-from kmip_data.format.targets import is_class, is_whole, learned_column
+from kmip_data.format.targets import USUAL_METRICS, is_class, is_whole, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.tables import all_heads
@@ -28,12 +28,12 @@ from kmip_data.models.training.tasks import Kind, Level, Task
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
 
-#: Kind of the targets -> loss and metric of a run that names none.
-USUAL: dict[Kind, tuple[str, str]] = {
-    "single-label": ("cross_entropy", "accuracy"),
-    "multilabel": ("binary_cross_entropy", "ap"),
-    "regression": ("l1", "mae"),
-    "links": ("link_cross_entropy", "mrr"),
+#: Kind of the targets -> loss of a run that names none.
+USUAL_LOSSES: dict[Kind, str] = {
+    "single-label": "cross_entropy",
+    "multilabel": "binary_cross_entropy",
+    "regression": "l1",
+    "links": "link_cross_entropy",
 }
 
 
@@ -74,7 +74,8 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
 
 def with_task(config: RunConfig, task: Task) -> RunConfig:
     """Return ``config`` with loss, metric and head written out where it leaves them to the task."""
-    loss, metric = USUAL[task.kind]
+    loss = USUAL_LOSSES[task.kind]
+    metric = USUAL_METRICS[task.kind]
     if task.kind == "single-label" and task.level == "node":
         loss = "weighted_cross_entropy"
     training = config.training.model_copy(

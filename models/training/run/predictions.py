@@ -25,7 +25,7 @@ from kmip_data.manifest import Strict
 from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import USUAL, RunData, sent_ahead
+from kmip_data.models.training.data.run_data import USUAL_LOSSES, RunData, sent_ahead
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
 from kmip_data.models.training.run.module import of_part
@@ -243,7 +243,7 @@ def evaluate_predictions(
     own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
     changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
     if about is not None:  # it knows if numbers are values or labels; batches set the order of sums
-        training = {"batch_size": about.batch_size, "loss": USUAL[about.kind][0], "metric": None}
+        training = {"batch_size": about.batch_size, "loss": USUAL_LOSSES[about.kind], "metric": None}
         changes["training"] = config.training.model_copy(update=training)
     config = config.model_copy(update=changes)
     own_split = None if about is None else about.split

@@ -335,9 +335,8 @@ TASKS = {
 
 
 def test_tasks_of_the_datasets():
-    from kmip_data.format.targets import METRIC_NAMES, eval_metric, num_tasks, task_type
-    from kmip_data.manifest import load_manifest
-    from kmip_data.models.training.data.run_data import USUAL
+    from kmip_data.format.targets import USUAL_METRICS, eval_metric, num_tasks, task_type
+    from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.models.training.metrics import METRICS
     from kmip_data.pipelines.base import load_pipeline
 
@@ -345,11 +344,16 @@ def test_tasks_of_the_datasets():
         pipeline = load_pipeline(load_manifest(name))
         schema = pipeline.schema(pipeline.Params())
         assert (task_type(schema), num_tasks(schema), eval_metric(schema, name)) == wanted, name
-    assert {*METRIC_NAMES.values()} <= {*METRICS}
+    chosen = [*USUAL_METRICS.items()]
+    for name in dataset_names():
+        chosen += load_manifest(name).metrics.items()
+    assert len(chosen) >= 12
+    for kind, metric in chosen:
+        assert METRICS[metric].kind == kind, metric
     pipeline = load_pipeline(load_manifest("long-range"))
     distances = pipeline.schema(pipeline.Params(task="diam"))
     assert eval_metric(distances, "long-range") == "mae"
     # Without a manifest, the metric that a training takes.
     schemas = [distances, pipeline.schema(pipeline.Params())]
     usual = [eval_metric(schema, "") for schema in schemas]
-    assert usual == [USUAL["regression"][1], USUAL["single-label"][1]]
+    assert usual == [USUAL_METRICS["regression"], USUAL_METRICS["single-label"]]
