@@ -281,7 +281,10 @@ ERRORS = {
     "a norm": ('PLUGIN = {"norms": {"x": 1}}', "'x' in norms .* lacks __call__"),
     "an encoder": ('PLUGIN = {"node_encoders": {"x": len}}', "'x' in node_encoders .* lacks build"),
     "a head": ('PLUGIN = {"heads": {"x": len}}', "'x' in heads .* lacks build, level"),
-    "a level": (NETWORK.replace('level="graph"', 'level="edge"'), "node, graph or link, not 'edge'"),
+    "a level": (
+        NETWORK.replace('level="graph"', 'level="edge"'),
+        "node, graph or link, not 'edge'",
+    ),
     "another kind": (f"{PART}\nPLUGIN['attention'] = {{'x': Late}}", "calls itself 'late'"),
     "no kind": (
         "class A:\n model_fields = {}\n build = 1\nPLUGIN = {'attention': {'x': A}}",
@@ -478,13 +481,20 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
             assert f"{name} cannot be '{value}'" in refused(*run, "none", key)
     with fresh():
         done(*run, "parts", *chosen, "--plugin", "own.py")
-        assert "both none" in refused(*run, "none", "--set=model.attention.kind=none", "--set=model.local.kind=none")
+        assert "both none" in refused(
+            *run, "none", "--set=model.attention.kind=none", "--set=model.local.kind=none"
+        )
     with fresh():
         done(*run, "whole", "--model", "two-hops", "--plugin", "own.py")
 
     (path,) = (folder / "home/runs").glob("*/*/parts/model.safetensors")
     names = {name.rpartition(".")[0] for name in read_weights(path)}
-    assert {"layers.0.norm_local", "node_encoder.linear", "edge_encoder.linear", "head.linear"} <= names
+    assert {
+        "layers.0.norm_local",
+        "node_encoder.linear",
+        "edge_encoder.linear",
+        "head.linear",
+    } <= names
     (path,) = (folder / "home/runs").glob("*/two-hops/whole/model.safetensors")
     assert all(name.startswith("network.layers.") for name in read_weights(path))
     for name in ("parts", "whole"):

@@ -243,7 +243,11 @@ def evaluate_predictions(
     own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
     changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
     if about is not None:  # it knows if numbers are values or labels; batches set the order of sums
-        training = {"batch_size": about.batch_size, "loss": USUAL_LOSSES[about.kind], "metric": None}
+        training = {
+            "batch_size": about.batch_size,
+            "loss": USUAL_LOSSES[about.kind],
+            "metric": None,
+        }
         changes["training"] = config.training.model_copy(update=training)
     config = config.model_copy(update=changes)
     own_split = None if about is None else about.split

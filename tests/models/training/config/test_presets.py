@@ -156,9 +156,7 @@ def test_a_variant_of_ours_says_so():
     assert (config.model.layers, config.model.local.kind, config.training.epochs) == (6, "gcn", 60)
     # A model needs no such variant; where there is one, it is nobody's published choice.
     presets = [read_preset("city", model) for model in presets_of("city")]
-    assert all(
-        "small-city" in preset.ours for preset in presets if "small-city" in preset.variants
-    )
+    assert all("small-city" in preset.ours for preset in presets if "small-city" in preset.variants)
 
 
 def test_named_variants():
