@@ -1,8 +1,9 @@
-"""Dropout on a CPU: the chances of ``torch.nn.functional.dropout``, drawn several times as fast.
+"""Dropout on a CPU: the mask of ``torch.nn.functional.dropout``, drawn several times as fast.
 
-PyTorch draws one number at a time from its Mersenne Twister (64 bits for each element) and keeps a float32
-mask. Here compiled code draws the same numbers a block at a time from the state of the same generator, and
-leaves it where PyTorch would; a boolean mask is kept. PyTorch with MKL on an Intel processor has other ones.
+PyTorch draws one number at a time from its Mersenne Twister (64 bits for each element) and saves a
+float32 mask. Compiled code here draws the same numbers a block at a time from the state of the same
+generator, leaves the state as PyTorch would, and saves a boolean mask. PyTorch with MKL on an Intel
+processor draws other numbers.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from torch.autograd.function import once_differentiable
 from kmip_data.arrays import F32, U8
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-WORDS = 624  #: of the generator's state, each drawn once before all are made anew
-#: Positions in PyTorch's 5,056 bytes of state: ``left`` as int32; ``next`` and the words as 64-bit numbers.
+#: 32-bit words of the generator's state; each is drawn once before all are renewed.
+WORDS = 624
+#: Index of ``left`` in PyTorch's 5,056 bytes of state as int32.
 LEFT = 2
+#: Indices of ``next`` and of the first word, as 64-bit numbers.
 NEXT = 2
 FIRST = 3
-GRAIN = 1 << 16  #: elements that are worth handing to a thread
+#: Elements that are worth handing to a thread.
+GRAIN = 1 << 16
 
 Bool = NDArray[np.bool_]
 U32 = NDArray[np.uint32]
@@ -39,21 +43,21 @@ def dropout(x: Tensor, p: float) -> Tensor:
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        kept = torch.empty(x.shape, dtype=torch.bool)
-        draw_chances(kept, 1 - p)
-        ctx.save_for_backward(kept)
-        # As PyTorch rounds it: a float32 one, divided.
+        mask = torch.empty(x.shape, dtype=torch.bool)
+        draw_chances(mask, 1 - p)
+        ctx.save_for_backward(mask)
+        # Rounded as PyTorch does it: a quotient of float32 numbers.
         ctx.scale = np.float32(1) / np.float32(1 - p)
-        return _masked(x, kept, ctx.scale)
+        return _masked(x, mask, ctx.scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        return _masked(grad, kept, ctx.scale), None
+        (mask,) = ctx.saved_tensors
+        return _masked(grad, mask, ctx.scale), None
 
 
-def draw_chances(kept: Tensor, p: float) -> None:
+def draw_chances(mask: Tensor, p: float) -> None:
     """Fill a boolean tensor with True by probability ``p``, from torch's global generator."""
     state = torch.get_rng_state()
     numbers = state.numpy()
@@ -62,9 +66,9 @@ def draw_chances(kept: Tensor, p: float) -> None:
 
     words = longs[FIRST:].astype(np.uint32)
     unread = int(halves[LEFT]) - 1
-    # A double of 53 bits is less than p where its whole number is less than p · 2⁵³, rounded up.
+    # A double of 53 bits is less than p where its integer is less than p · 2⁵³, rounded up.
     limit = math.ceil(math.ldexp(p, 53))
-    unread = _draw(words, unread, limit, kept.view(-1).numpy())
+    unread = _draw(words, unread, limit, mask.view(-1).numpy())
 
     halves[LEFT] = unread + 1
     longs[NEXT] = WORDS - unread
@@ -72,38 +76,48 @@ def draw_chances(kept: Tensor, p: float) -> None:
     torch.set_rng_state(state)
 
 
-def _masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
+def _masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:
     x = x.detach().contiguous()
     out = torch.empty_like(x)
-    given = x.view(-1).numpy()
-    mask = kept.view(-1).view(torch.uint8).numpy()
-    new = out.view(-1).numpy()
-    for_ranges(lambda a, b: _mask(given[a:b], mask[a:b], scale, new[a:b]), len(new), grain=GRAIN)
+    values = x.view(-1).numpy()
+    bits = mask.view(-1).view(torch.uint8).numpy()
+    results = out.view(-1).numpy()
+
+    def work(start: int, stop: int) -> None:
+        _mask(values[start:stop], bits[start:stop], scale, results[start:stop])
+
+    for_ranges(work, len(results), grain=GRAIN)
     return out
 
 
 @njit_nogil()
-def _mask(x: F32, kept: U8, scale: float, out: F32) -> None:
+def _mask(x: F32, mask: U8, scale: float, out: F32) -> None:
     for i in range(len(out)):
         # A product with 0 is NaN where x is not finite, as in PyTorch.
-        out[i] = x[i] * (np.float32(kept[i]) * scale)
+        factor = np.float32(mask[i]) * scale
+        out[i] = x[i] * factor
 
 
 @njit_nogil()
 def _twist(words: U32) -> None:
-    """Make all words anew (Matsumoto and Nishimura's MT19937)."""
-    # Three loops without a wrap of the index, which a processor runs 16 words at a time.
+    """Renew all words (Matsumoto and Nishimura's MT19937)."""
+    # Two loops and a last word, so that no index wraps: a processor takes 16 words at a time.
     for i in range(227):
-        words[i] = _mixed(words[i], words[i + 1]) ^ words[i + 397]
+        mixed = _mixed(words[i], words[i + 1])
+        words[i] = mixed ^ words[i + 397]
     for i in range(227, WORDS - 1):
-        words[i] = _mixed(words[i], words[i + 1]) ^ words[i - 227]
-    words[WORDS - 1] = _mixed(words[WORDS - 1], words[0]) ^ words[396]
+        mixed = _mixed(words[i], words[i + 1])
+        words[i] = mixed ^ words[i - 227]
+    last = WORDS - 1
+    words[last] = _mixed(words[last], words[0]) ^ words[396]
 
 
 @njit_nogil(inline="always")
 def _mixed(word: np.uint32, following: np.uint32) -> np.uint32:
-    mixed = (word & np.uint32(0x80000000)) | (following & np.uint32(0x7FFFFFFF))
-    return np.uint32((mixed >> np.uint32(1)) ^ ((following & np.uint32(1)) * np.uint32(0x9908B0DF)))
+    highest = word & np.uint32(0x80000000)
+    mixed = highest | (following & np.uint32(0x7FFFFFFF))
+    twist = (following & np.uint32(1)) * np.uint32(0x9908B0DF)
+    return np.uint32((mixed >> np.uint32(1)) ^ twist)
 
 
 @njit_nogil()
@@ -117,33 +131,38 @@ def _temper(words: U32, out: U32) -> None:
 
 
 @njit_nogil()
-def _compare(numbers: U64, limit: np.uint64, kept: Bool) -> None:
-    """Compare the low 53 bits of numbers whose halves are the wrong way round."""
-    for i in range(len(kept)):
+def _compare(numbers: U64, limit: np.uint64, mask: Bool) -> None:
+    """Compare the low 53 bits of numbers whose halves are swapped."""
+    for i in range(len(mask)):
         number = (numbers[i] << np.uint64(32)) | (numbers[i] >> np.uint64(32))
-        kept[i] = (number & np.uint64(2**53 - 1)) < limit
+        mask[i] = (number & np.uint64(2**53 - 1)) < limit
 
 
 @njit_nogil()
-def _draw(words: U32, unread: int, limit: int, kept: Bool) -> int:
-    """Draw two words for each element of ``kept``; return how many of ``words`` are not read yet."""
+def _draw(words: U32, unread: int, limit: int, mask: Bool) -> int:
+    """Draw two words for each element of ``mask``; return the number of unread ``words``."""
     tempered = np.empty(WORDS + 2, np.uint32)
     below = np.uint64(limit)
-    held = 0  # 1: the first half of an element was the last word of a block
+    carried = 0  # 1: the first half of an element was the last word of a block
     done = 0
-    while done < len(kept):
+    while done < len(mask):
+        # 1. Renew the block when it is used up.
         if unread == 0:
             _twist(words)
             unread = WORDS
-        count = min(unread, 2 * (len(kept) - done) - held)
+
+        # 2. Temper what is left of it, or as much as the mask still needs.
+        count = min(unread, 2 * (len(mask) - done) - carried)
         begin = WORDS - unread
-        _temper(words[begin : begin + count], tempered[held : held + count])
+        end = carried + count
+        _temper(words[begin : begin + count], tempered[carried:end])
         unread -= count
 
-        pairs = (held + count) // 2
-        _compare(tempered.view(np.uint64)[:pairs], below, kept[done : done + pairs])
+        # 3. Compare whole pairs; an odd word waits for the next block.
+        pairs = end // 2
+        _compare(tempered.view(np.uint64)[:pairs], below, mask[done : done + pairs])
         done += pairs
-        held = (held + count) % 2
-        if held:
+        carried = end % 2
+        if carried:
             tempered[0] = tempered[2 * pairs]
     return unread

@@ -1,8 +1,9 @@
 """GatedGCN on a neighbour table, on the CPU: the edges' part of a layer as one differentiable function.
 
-In torch operations a layer makes ten tensors of the size of its edges and keeps four. Here compiled passes
-make two, z and the new edges, and keep z alone: gates and dropout are computed again in the backward pass.
-Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh memory costs as much as a matrix product.
+In torch operations a layer makes ten tensors of the size of its edges and saves four. Here compiled
+passes make two, z and the new edges, and save z alone: the backward pass computes gates and dropout
+again. Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh memory costs as much as a
+matrix product.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads
 
-GRAIN = 64  #: nodes that are worth handing to a thread
+#: Nodes that are worth handing to a thread.
+GRAIN = 64
 
 
 @dataclass(frozen=True)
 class _Options:
-    """The arguments of a call that are not tensors."""
+    """Arguments of a call that are not tensors."""
 
     edges: NeighborTable
     norm: BatchNorm | None
-    repeated: bool  #: True in the second pass of a recomputed layer
+    #: True in the second pass of a recomputed layer.
+    repeated: bool
     dropout: Dropout
-    keep: bool  #: for a backward pass
+    #: True if a backward pass will follow.
+    differentiable: bool
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
@@ -55,20 +59,29 @@ def gated_edges(
 
     ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is (N, k, d) float32, or (1, d)
     where all edges share one vector; ``weight`` (d, d), or None where z takes nothing from ``old``. The
-    running statistics of ``norm`` are moved in training; None: no new edges. ``dropout`` is 0 outside
-    training; its chances come from a seed that torch's global generator draws.
+    running statistics of ``norm`` are updated in training; None: no new edges. ``dropout`` is 0 outside
+    training; its mask comes from a seed that torch's global generator draws.
 
-    Gives (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by that of
+    Returns (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by that of
     sigmoid(z) + 10⁻⁶, and the new edges (N, k, d), or None.
     """
-    of_norm = (norm.weight, norm.bias) if norm else (None, None)
-    tensors = (at_target, at_source, message, old, weight, *of_norm)
-    dropped = round(dropout * 2**32) if norm is not None else 0
-    seed = int(torch.empty((), dtype=torch.int64).random_()) if dropped else 0
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     assert isinstance(batch.edges, NeighborTable)
-    drawn = seed, dropped, 1 / (1 - dropout)
-    options = _Options(batch.edges, norm, batch.context.repeated, drawn, keep)
+    tensors = [at_target, at_source, message, old, weight, None, None]
+    dropped = 0
+    seed = 0
+    if norm is not None:
+        tensors[-2:] = [norm.weight, norm.bias]
+        dropped = round(dropout * 2**32)
+    if dropped:
+        seed = int(torch.empty((), dtype=torch.int64).random_())
+    wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    options = _Options(
+        batch.edges,
+        norm,
+        batch.context.repeated,
+        dropout=(seed, dropped, 1 / (1 - dropout)),
+        differentiable=wanted and torch.is_grad_enabled(),
+    )
     messages, gates, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
     return messages / (gates + 1e-6), new
 
@@ -76,116 +89,174 @@ def gated_edges(
 class _GatedEdges(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
-        _scale: Tensor | None, _shift: Tensor | None, options: _Options,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
+        ctx: Any,
+        at_target: Tensor,
+        at_source: Tensor,
+        message: Tensor,
+        old: Tensor,
+        weight: Tensor | None,
+        _scale: Tensor | None,
+        _shift: Tensor | None,
+        options: _Options,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
-        table = options.edges.neighbor
         norm = options.norm
-        (nodes, k), d = table.shape, at_target.shape[1]
+        nodes, k = options.edges.neighbor.shape
+        d = at_target.shape[1]
+
+        # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes them.
         pre = _new_edges(nodes * k, d)
         if weight is not None:
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
-        own = norm is not None and norm.uses_batch(nodes * k)
+        by_batch = norm is not None and norm.uses_batch(nodes * k)
         messages, gates, sums, squares = (torch.empty(nodes, d) for _ in range(4))
-        neighbor = table.contiguous().numpy()
         options.edges.parts  # noqa: B018 -- checks the table
-        arrays = neighbor, _flat(at_target, at_source, message), flat(pre), weight is not None, own
-        results = _flat(messages, gates, sums, squares)
-        for_ranges(lambda a, b: gate_kernels.gate(a, b, d, *arrays, results), nodes, grain=GRAIN)
+        gate_arguments = (
+            d,
+            options.edges.neighbor.contiguous().numpy(),
+            _flat(at_target, at_source, message),
+            flat(pre),
+            weight is not None,
+            by_batch,
+            _flat(messages, gates, sums, squares),
+        )
+
+        def gate(start: int, stop: int) -> None:
+            gate_kernels.gate(start, stop, *gate_arguments)
+
+        for_ranges(gate, nodes, grain=GRAIN)
         ctx.options = options
-        ctx.own = own
+        ctx.by_batch = by_batch
         if norm is None:
             ctx.save_for_backward(message, old, weight, pre)
             return messages, gates, None
-        statistics = _statistics(sums, squares, k) if own else None
+
+        # 2. New edges, in place of z where no backward pass will read it.
+        statistics = _statistics(sums, squares, k) if by_batch else None
         constants, deviation = constants_of(norm, statistics, nodes * k, repeated=options.repeated)
-        new = _new_edges(nodes * k, d) if options.keep else pre
-        given = flat(pre), flat(constants), options.dropout, flat(old), flat(new)
-        for_ranges(lambda a, b: gate_kernels.update(a, b, d, k, *given), nodes, grain=GRAIN)
-        if options.keep:
+        new = _new_edges(nodes * k, d) if options.differentiable else pre
+        update_arguments = (
+            d,
+            k,
+            flat(pre),
+            flat(constants),
+            options.dropout,
+            flat(old),
+            flat(new),
+        )
+
+        def update(start: int, stop: int) -> None:
+            gate_kernels.update(start, stop, *update_arguments)
+
+        for_ranges(update, nodes, grain=GRAIN)
+        if options.differentiable:
             ctx.save_for_backward(message, old, weight, pre, constants, deviation)
         return messages, gates, new.view(nodes, k, d)
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, grad_messages: Tensor | None, grad_gates: Tensor | None, grad_new: Tensor | None
+        ctx: Any,
+        grad_messages: Tensor | None,
+        grad_gates: Tensor | None,
+        grad_new: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
         message, old, weight, pre, *constants = ctx.saved_tensors
         options: _Options = ctx.options
-        (nodes, k), d = options.edges.neighbor.shape, pre.shape[1]
-        grad_scale = grad_shift = None
+        nodes, k = options.edges.neighbor.shape
+        d = pre.shape[1]
+
+        # 1. Gradients of the norm: sums over all edges come before the gradient of any.
+        grad_scale = None
+        grad_shift = None
         grad = None
         norm = torch.zeros(0)
         if grad_new is not None:
             norm, deviation = constants
             grad = grad_new.contiguous().view(-1, d)
-            of_nodes = torch.empty(2, nodes, d)
-            arrays = flat(pre), flat(grad), flat(norm), options.dropout, _flat(*of_nodes)
-            for_ranges(
-                lambda a, b: gate_kernels.sum_gradients(a, b, d, k, *arrays), nodes, grain=GRAIN
-            )
-            total, product = of_nodes.sum(
-                1, dtype=torch.float64
-            )  # Σ g and Σ g · (z − mean) over all edges
-            share = float(ctx.own) / (nodes * k)
+            total, product = _gradient_sums(pre, grad, norm, options)
+            share = float(ctx.by_batch) / (nodes * k)
             grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
-        of_sums = (torch.zeros(nodes, d) if t is None else t for t in (grad_messages, grad_gates))
-        neighbor = options.edges.neighbor.contiguous().numpy()
+
+        # 2. A few parts at a time, one per thread: their gradients of z are used at once, then
+        # overwritten, so that no third tensor of the size of the edges is needed.
         grad_target = torch.empty(nodes, d)
         at_sources = torch.zeros(2, nodes, d)
-        of_edges = _flat(pre, torch.zeros(0) if grad is None else grad)
+        grad_sums = [
+            torch.zeros(nodes, d) if tensor is None else tensor
+            for tensor in (grad_messages, grad_gates)
+        ]
         arguments = (
             d,
-            neighbor,
-            of_edges,
+            options.edges.neighbor.contiguous().numpy(),
+            _flat(pre, torch.zeros(0) if grad is None else grad),
             flat(message),
-            _flat(*of_sums),
+            _flat(*grad_sums),
             flat(norm),
             options.dropout,
         )
         at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
-        # A few parts at a time, one per thread: their gradients of z are used at once, then overwritten,
-        # so no third tensor of the size of the edges is needed.
         parts = options.edges.parts
         step = min(num_threads(), len(parts))
         largest = max(part.stop - part.start for part in parts) * k
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
-        memory.keep_what_is_used()  # by all layers of a network; the next step wants it again
+        memory.keep_what_is_used()  # by all layers of a network; the next step needs it again
 
-        def work(jobs: list[tuple[TableRange, Tensor, Tensor]]) -> None:
+        def differentiate(jobs: list[tuple[TableRange, Tensor, Tensor]]) -> None:
             for part, rows, sums in jobs:
-                outputs = _flat(rows, grad_target), part.low, _flat(*sums)
-                gate_kernels.differentiate(part.start, part.stop, *arguments, *outputs)
+                results = _flat(rows, grad_target)
+                gate_kernels.differentiate(
+                    part.start, part.stop, *arguments, results, part.low, _flat(*sums)
+                )
 
         for first in range(0, len(parts), step):
             group = parts[first : first + step]
             sums = [torch.zeros(2, part.high - part.low, d) for part in group]
             jobs = list(zip(group, grad_pre, sums, strict=False))
-            for_ranges(lambda a, b, jobs=jobs: work(jobs[a:b]), len(jobs))  # type: ignore[misc]
-            for part, rows, of_part in jobs:
-                at_sources[:, part.low : part.high] += of_part
+            for_ranges(lambda a, b, jobs=jobs: differentiate(jobs[a:b]), len(jobs))  # type: ignore[misc]
+            # In the order of the parts, so that sums do not depend on the number of threads.
+            for part, rows, part_sums in jobs:
+                at_sources[:, part.low : part.high] += part_sums
                 at_old.add(rows, part.start * k, part.stop * k)
         return grad_target, *at_sources, at_old.edges, at_old.weight, grad_scale, grad_shift, None
+
+
+def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -> Tensor:
+    """Σ g and Σ g · (z − mean) over all edges: (2, d) float64."""
+    nodes, k = options.edges.neighbor.shape
+    d = pre.shape[1]
+    sums = torch.empty(2, nodes, d)
+    arguments = flat(pre), flat(grad), flat(norm), options.dropout, _flat(*sums)
+
+    def work(start: int, stop: int) -> None:
+        gate_kernels.sum_gradients(start, stop, d, k, *arguments)
+
+    for_ranges(work, nodes, grain=GRAIN)
+    return sums.sum(1, dtype=torch.float64)
 
 
 class _OldGradients:
     """Gradients of the old edges and of the weight that multiplies them, from that of z, part by part."""
 
     def __init__(
-        self, old: Tensor, weight: Tensor | None, grad_new: Tensor | None, *, wanted: bool
+        self,
+        old: Tensor,
+        weight: Tensor | None,
+        grad_new: Tensor | None,
+        *,
+        wanted: bool,
     ) -> None:
         self._old = old.reshape(-1, old.shape[-1])
         self._weight = weight
         self._grad_new = grad_new
-        self.edges = self.weight = None
+        self.edges: Tensor | None = None
+        self.weight: Tensor | None = None
         if weight is not None:
             self.weight = torch.zeros_like(weight)
-            self.edges = _new_edges(*self._old.shape).view(old.shape) if wanted else None
-        elif (
-            wanted and grad_new is not None
-        ):  # ``old`` is one row, and was only added to the new edges
+            if wanted:
+                self.edges = _new_edges(*self._old.shape).view(old.shape)
+        elif wanted and grad_new is not None:
+            # ``old`` is one row, and was only added to the new edges.
             self.edges = grad_new.sum(0, keepdim=True)
 
     def add(self, grad_pre: Tensor, first: int, last: int) -> None:
@@ -202,10 +273,14 @@ class _OldGradients:
                 torch.addmm(self._grad_new[first:last], rows, self._weight, out=edges)
 
 
-def flat(array: Any) -> F32:
-    """The elements of a tensor that lies row by row, as a kernel takes them."""
-    found: F32 = array.detach().contiguous().view(-1).numpy()
-    return found
+def flat(tensor: Tensor) -> F32:
+    """Return the elements of a tensor row by row, for a kernel."""
+    elements: F32 = tensor.detach().contiguous().view(-1).numpy()
+    return elements
+
+
+def _flat(*tensors: Tensor) -> tuple[F32, ...]:
+    return tuple(map(flat, tensors))
 
 
 def _new_edges(rows: int, d: int) -> Tensor:
@@ -217,8 +292,5 @@ def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
     count = k * len(sums)
     mean = sums.sum(0, dtype=torch.float64) / count
     away = (sums.double() / k - mean).square_().sum(0)
-    return mean, (squares.sum(0, dtype=torch.float64) + k * away) / count
-
-
-def _flat(*tensors: Tensor) -> tuple[F32, ...]:
-    return tuple(map(flat, tensors))
+    within = squares.sum(0, dtype=torch.float64)
+    return mean, (within + k * away) / count

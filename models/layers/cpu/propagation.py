@@ -1,4 +1,4 @@
-"""GCN's normalised sum over neighbours on a CPU, in one pass: it makes one tensor where torch makes five."""
+"""GCN's normalised sum over neighbours on a CPU: one pass and one new tensor, where torch has five."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kmip_data.arrays import F32, I64
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-GRAIN = 256  #: nodes that are worth handing to a thread
+#: Nodes that are worth handing to a thread.
+GRAIN = 256
 
 
 def propagated(edges: EdgeList, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
@@ -43,20 +44,39 @@ class _Propagated(torch.autograd.Function):
 
 @torch.library.custom_op("kmip_data::propagate", mutates_args=())
 def _pass(node: Tensor, start: Tensor, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
-    """One pass over the neighbours ``node[start[i]:start[i + 1]]`` of each i, an operator that recordings see."""
-    x = x.detach().contiguous()  # threads of their own do not know that no gradient is wanted
-    out = torch.empty_like(x)
-    lists = node.long().numpy(), start.long().numpy()
-    factors = scale.reshape(-1).numpy(), loop.reshape(-1).numpy()
-    for_ranges(
-        lambda a, b: _sum(a, b, *lists, *factors, x.numpy(), out.numpy()), len(x), grain=GRAIN
+    """Pass over the neighbours ``node[start[i]:start[i + 1]]`` of every i.
+
+    An operator of torch, so that recorded steps replay it.
+    """
+    # Threads of the pool do not know that no gradient is wanted.
+    rows = x.detach().contiguous()
+    out = torch.empty_like(rows)
+    arrays = (
+        node.long().numpy(),
+        start.long().numpy(),
+        scale.reshape(-1).numpy(),
+        loop.reshape(-1).numpy(),
+        rows.numpy(),
+        out.numpy(),
     )
+
+    def work(begin: int, end: int) -> None:
+        _sum(begin, end, *arrays)
+
+    for_ranges(work, len(rows), grain=GRAIN)
     return out
 
 
 @njit_nogil()
 def _sum(
-    begin: int, end: int, node: I64, start: I64, scale: F32, loop: F32, x: F32, out: F32
+    begin: int,
+    end: int,
+    node: I64,
+    start: I64,
+    scale: F32,
+    loop: F32,
+    x: F32,
+    out: F32,
 ) -> None:
     for i in range(begin, end):
         total = out[i]
@@ -67,6 +87,6 @@ def _sum(
             for c in range(len(total)):
                 total[c] += factor * row[c]
         row = x[i]
-        own = scale[i]
+        factor = scale[i]
         for c in range(len(total)):
-            total[c] = own * (total[c] + loop[i] * (own * row[c]))
+            total[c] = factor * (total[c] + loop[i] * (factor * row[c]))
