@@ -1,9 +1,10 @@
 """Edges as a list, with sums over the edges of each node in one order on every device.
 
-``index_add`` adds in the order of the index on a CPU; on a GPU by atomics, in another order each time, and
-slowly where many rows meet in one. There rows are sorted by their node first, and each list of them is summed
-by itself. Where a message is its source's row, or a multiple of it, the sum needs no (edges, d) tensor: with
-the edges sorted by target it is one ``embedding_bag``, and its gradient one with them sorted by source.
+``index_add`` adds in the order of the index on a CPU; on a GPU by atomics, in a different order each time,
+and slowly where many rows go to one node. There rows are sorted by node first, and each list of them is
+summed by itself. Where a message is its source's row, or a multiple of it, the sum needs no (edges, d)
+tensor: with the edges sorted by target it is one ``embedding_bag``, and its gradient one with them sorted
+by source.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ if TYPE_CHECKING:
 
 
 class Bags(NamedTuple):
-    """The edges of one node after those of another."""
+    """Edges grouped by node."""
 
-    node: Tensor  #: (E,) the end of each edge that is looked up
-    start: Tensor  #: (N + 1,) node i has the entries ``start[i]:start[i + 1]``
-    edge: Tensor | None  #: (E,) which edge an entry is; None: in order
+    #: (E,) the other end of each edge.
+    node: Tensor
+    #: (N + 1,) node i has the entries ``start[i]:start[i + 1]``.
+    start: Tensor
+    #: (E,) number of each entry's edge; None: in order.
+    edge: Tensor | None
 
     def sum(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """Sum the rows of each node's bag: (N, d), weights (E,) of the edges → (N, d)."""
         if self.node.numel() == 0:
-            return (
-                x * 0 if weight is None else x * weight.sum()
-            )  # for its gradient, of which there is none
+            # Zeros that keep the gradient's path.
+            return x * 0 if weight is None else x * weight.sum()
         if weight is not None and self.edge is not None:
             weight = weight[self.edge]
         return embedding_bag(
@@ -46,26 +49,30 @@ class Bags(NamedTuple):
         )
 
 
-TILE = 64  #: rows of a long list that are summed at a time
-LONG = 32  #: rows of a list, on average, from which lists are cut into tiles: a thread sums a list or a tile
+#: Rows of a long list that are summed at a time.
+TILE = 64
+#: Mean length from which lists are cut into tiles; a thread sums a list or a tile.
+LONG = 32
 
 
 def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tensor:
     """Sum the rows of each list: (E, d) → (N, d), in an order that follows from ``start`` alone.
 
-    List i has the rows ``order[start[i]:start[i + 1]]``; without an ``order`` they lie one after another.
+    List i has the rows ``order[start[i]:start[i + 1]]``; without an ``order`` they are contiguous.
     """
-    if len(start) == 2:
+    lists = len(start) - 1
+    if lists == 1:
         return rows.sum(0, keepdim=True)
-    cuts = start
-    if tiled := len(rows) > LONG * (len(start) - 1):
-        # Every list is cut where a multiple of TILE falls into it; no number of cuts depends on values.
-        cuts = (
-            torch.cat([start, torch.arange(0, len(rows), TILE, device=start.device)]).sort().values
-        )
-    order = torch.arange(len(rows), device=rows.device) if order is None else order
+    if order is None:
+        order = torch.arange(len(rows), device=rows.device)
+    if len(rows) <= LONG * lists:
+        return embedding_bag(order, rows, start, mode="sum", include_last_offset=True)
+
+    # Cut every list at the multiples of TILE inside it; the number of cuts does not depend on values.
+    tiles = torch.arange(0, len(rows), TILE, device=start.device)
+    cuts = torch.cat([start, tiles]).sort().values
     sums = embedding_bag(order, rows, cuts, mode="sum", include_last_offset=True)
-    return sum_lists(sums, torch.searchsorted(cuts, start)) if tiled else sums
+    return sum_lists(sums, torch.searchsorted(cuts, start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +82,12 @@ class EdgeList:
     #: source, target: (E,) int64
     source: Tensor
     target: Tensor
-    num_nodes: int  #: N
-    distance: Tensor | None = None  #: (E, 1), where nodes have positions
-    by_target: bool = False  #: True if they are sorted by target
+    #: N
+    num_nodes: int
+    #: (E, 1), where nodes have positions.
+    distance: Tensor | None = None
+    #: True if sorted by target.
+    by_target: bool = False
     #: Of a graph on several processes: sources from N on are rows of its halo.
     partition: Partition | AllNodes | None = None
 
@@ -88,12 +98,14 @@ class EdgeList:
 
     @property
     def adjacency(self) -> EdgeList:
-        """The edges themselves: a table has to be written out as a list."""
+        """The edges themselves; a table is written out as a list."""
         return self
 
     def extended(self, x: Tensor) -> Tensor:
-        """Rows of all sources: (N, d), and behind them the halo where there is one."""
-        return x if self.partition is None else self.partition.extended(x)
+        """Rows of all sources: (N, d), followed by the halo if there is one."""
+        if self.partition is None:
+            return x
+        return self.partition.extended(x)
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (E, d)."""
@@ -109,12 +121,17 @@ class EdgeList:
 
     def sum(self, values: Tensor, *, targets: bool) -> Tensor:
         """Sum the values of the edges at their targets, or at their sources, without a gradient."""
-        if values.device.type == "cpu":
-            out = values.new_zeros(self.num_nodes if targets else self.num_sources, values.shape[1])
-            # Not in place: torch 2.11 compiled to a wrong gradient then.
-            return out.index_add(0, self.target if targets else self.source, values)
-        bags = self.incoming if targets else self.outgoing
-        return sum_lists(values, bags.start, bags.edge)
+        if values.device.type != "cpu":
+            bags = self.incoming if targets else self.outgoing
+            return sum_lists(values, bags.start, bags.edge)
+        if targets:
+            count = self.num_nodes
+            index = self.target
+        else:
+            count = self.num_sources
+            index = self.source
+        # Not in place: torch 2.11 compiled to a wrong gradient then.
+        return values.new_zeros(count, values.shape[1]).index_add(0, index, values)
 
     @functools.cached_property
     def incoming(self) -> Bags:
@@ -128,12 +145,14 @@ class EdgeList:
 
     @property
     def num_sources(self) -> int:
-        """Rows that a source may be."""
-        return self.num_nodes + (0 if self.partition is None else self.partition.halo)
+        """Number of possible sources: the nodes and the halo."""
+        if self.partition is None:
+            return self.num_nodes
+        return self.num_nodes + self.partition.halo
 
     @functools.cached_property
     def is_loop(self) -> Tensor:
-        """(E,) bool, edges from a node to itself."""
+        """(E,) bool, True for an edge from a node to itself."""
         return self.source == self.target
 
     @functools.cached_property
@@ -141,25 +160,33 @@ class EdgeList:
         """(N, 1) float64 each: edges from others into each node, and edges from itself."""
         loops = torch.zeros(self.num_nodes, dtype=torch.float64, device=self.source.device)
         loops.index_add_(0, self.target, self.is_loop.to(loops))
-        return (self.incoming.start.diff() - loops)[:, None], loops[:, None]
+        others = self.incoming.start.diff() - loops
+        return others[:, None], loops[:, None]
 
     def _bags(self, key: Tensor, other: Tensor, count: int, *, ordered: bool) -> Bags:
         edge = None
-        if not ordered:
-            # Of 32-bit numbers, which torch sorts by their digits: several times as fast as of 64 bits.
+        if ordered:
+            other = other.contiguous()
+        else:
+            # 32-bit keys, which torch sorts by their digits: several times as fast as 64-bit ones.
             key, edge = key.int().sort(stable=True)
+            other = other[edge]
         nodes = torch.arange(count + 1, dtype=key.dtype, device=key.device)
         start = torch.searchsorted(key.contiguous(), nodes)
-        return Bags(other.contiguous() if edge is None else other[edge], start, edge)
+        return Bags(other, start, edge)
 
 
 class SharedMembers(EdgeList):
-    """Each node as an edge into its graph, of which other processes have nodes as well."""
+    """Each node as an edge into its graph, whose nodes are on several processes."""
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum over the nodes of each graph, on all processes."""
-        wide = values.to(torch.promote_types(values.dtype, torch.float32))
-        return self.partition.sum_of_nodes(wide)  # type: ignore[union-attr]
+        return self.partition.sum_of_nodes(widened(values))  # type: ignore[union-attr]
+
+
+def widened(values: Tensor) -> Tensor:
+    """Return half precision as float32, which sums need; wider types as they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 class _LookUp(torch.autograd.Function):
@@ -169,7 +196,8 @@ class _LookUp(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, edges: EdgeList, targets: bool) -> Tensor:
         ctx.edges = edges
         ctx.targets = targets
-        return x.index_select(0, edges.target if targets else edges.source)
+        index = edges.target if targets else edges.source
+        return x.index_select(0, index)
 
     @staticmethod
     @once_differentiable
@@ -178,18 +206,19 @@ class _LookUp(torch.autograd.Function):
 
 
 class _SumAtTargets(torch.autograd.Function):
-    """``index_add`` that keeps no values; torch's keeps all of them, for their shape."""
+    """``index_add`` that saves no values; torch's saves all of them, for their shape."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, edges: EdgeList) -> Tensor:
         ctx.target = edges.target
         ctx.dtype = values.dtype
-        return edges.sum(values.to(torch.promote_types(values.dtype, torch.float32)), targets=True)
+        return edges.sum(widened(values), targets=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.target).to(ctx.dtype), None
+        rows = grad.index_select(0, ctx.target)
+        return rows.to(ctx.dtype), None
 
 
 def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -197,9 +226,10 @@ def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Te
 
     ``weight`` is that of the edges, (E,); None: 1.
     """
-    wide = edges.extended(x if x.dtype == torch.float64 else x.float())
-    weight = weight if weight is None else weight.to(wide.dtype)
-    out: Tensor = _NeighborSum.apply(wide, weight, edges)  # type: ignore[no-untyped-call]
+    rows = edges.extended(widened(x))
+    if weight is not None:
+        weight = weight.to(rows.dtype)
+    out: Tensor = _NeighborSum.apply(rows, weight, edges)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -220,11 +250,13 @@ class _NeighborSum(torch.autograd.Function):
         if not saved:
             return edges.outgoing.sum(grad, None), None, None
         x, weight = saved
-        grad_x = edges.outgoing.sum(grad, weight) if ctx.needs_input_grad[0] else None
-        if not ctx.needs_input_grad[1]:
+        wants_x, wants_weight, _ = ctx.needs_input_grad
+        grad_x = edges.outgoing.sum(grad, weight) if wants_x else None
+        if not wants_weight:
             return grad_x, None, None
-        with torch.enable_grad():  # its own gradient for weights has no row for each edge either
+        # embedding_bag's own gradient of the weights has no (E, d) tensor either.
+        with torch.enable_grad():
             weight = weight.detach().requires_grad_()
-            again = edges.incoming.sum(x, weight)
-        (grad_weight,) = torch.autograd.grad(again, weight, grad)
+            out = edges.incoming.sum(x, weight)
+        (grad_weight,) = torch.autograd.grad(out, weight, grad)
         return grad_x, grad_weight, None

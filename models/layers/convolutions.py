@@ -1,4 +1,4 @@
-"""The convolutions of the paper's message-passing baselines, with the rest of their stacks."""
+"""Convolutions of the paper's message-passing baselines, with the rest of their stacks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
 
 Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus"]
-NORMED = {"graphgym", "gnn-plus"}  #: stacks with a batch norm
+#: Stacks with a batch norm.
+NORMED = {"graphgym", "gnn-plus"}
 
 
 class Convolution(nn.Module):
-    """A convolution of nodes (N, dim) and what a stack puts after it; edges stay as they are.
+    """A convolution of nodes (N, dim) and the operations of a stack after it; edges are unchanged.
 
     ==========  ==============================================================================
     lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)
@@ -50,16 +51,23 @@ class Convolution(nn.Module):
     def forward(
         self, x: Tensor, e: Tensor | None, batch: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes (N, d) to the same; the edge features ``e`` are given back."""
+        """Nodes (N, d) to the same; the edge features ``e`` are returned unchanged."""
         rows = batch.node_rows
-        return self.after(self.convolve(x, e, batch.edges, rows), rows), e
+        x = self.convolve(x, e, batch.edges, rows)
+        return self.after(x, rows), e
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
+    def convolve(
+        self,
+        x: Tensor,
+        e: Tensor | None,
+        edges: Edges,
+        rows: Rows = ALL,
+    ) -> Tensor:
         """(N, d) to the same, from the neighbours."""
         raise NotImplementedError
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
-        """Apply what the stack has after the convolution, (N, d); ``rows`` as a batch norm takes them."""
+        """Apply the rest of the stack, (N, d) to the same; ``rows`` as a batch norm takes them."""
         if self.norm is not None:
             x = self.norm(x, rows)
         x = self._activated(x, rows)
@@ -70,7 +78,8 @@ class Convolution(nn.Module):
 
     def _activated(self, x: Tensor, rows: Rows) -> Tensor:
         if self.activation == "relu":
-            return relu_dropout(x, self.dropout, self.training, rows)  # in either order the same
+            # The same in either order.
+            return relu_dropout(x, self.dropout, self.training, rows)
         p = self.dropout if self.training else 0.0
         if self.stack == "graphgym":
             return nn.functional.gelu(dropout(x, p, rows))
@@ -84,7 +93,13 @@ class MLP(Convolution):
         super().__init__(dim, **options)
         self.lin = Linear(dim, dim, bias=self.biased)
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
+    def convolve(
+        self,
+        x: Tensor,
+        e: Tensor | None,
+        edges: Edges,
+        rows: Rows = ALL,
+    ) -> Tensor:
         """(N, d) to the same."""
         return self.lin(x)  # type: ignore[no-any-return]
 
@@ -93,7 +108,7 @@ class GCN(Convolution):
     """Graph convolution (Kipf & Welling, arXiv 1609.02907), equal to PyTorch Geometric's ``GCNConv``.
 
     x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an edge
-    from a node to itself is not counted again.
+    from a node to itself is not counted twice.
     """
 
     def __init__(self, dim: int, **options: Any) -> None:
@@ -102,18 +117,28 @@ class GCN(Convolution):
         nn.init.xavier_uniform_(self.lin.weight)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
+    def convolve(
+        self,
+        x: Tensor,
+        e: Tensor | None,
+        edges: Edges,
+        rows: Rows = ALL,
+    ) -> Tensor:
         """(N, d) to the same."""
-        others, loops = (count.to(self.lin.weight.dtype) for count in edges.adjacency.degrees)
-        scale = (others + 1).rsqrt()
+        adjacency = edges.adjacency
+        dtype = self.lin.weight.dtype
+        others, loops = adjacency.degrees
+        scale = (others.to(dtype) + 1).rsqrt()
+        loop = 1 - loops.to(dtype)
+
         h: Tensor = self.lin(x)
-        if _is_compiled(edges.adjacency, h):
+        if _is_compiled(adjacency, h):
             from kmip_data.models.layers.cpu.propagation import propagated
 
-            h = propagated(edges.adjacency, h, scale, 1 - loops)
+            h = propagated(adjacency, h, scale, loop)
         else:
             h = scale * h
-            h = scale * (neighbor_sum(edges.adjacency, h) + (1 - loops) * h)
+            h = scale * (neighbor_sum(adjacency, h) + loop * h)
         return h if self.bias is None else h + self.bias
 
 
@@ -135,27 +160,38 @@ class GAT(Convolution):
         super().__init__(dim, **options)
         self.lin = Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
-        self.att_src, self.att_dst = (
-            nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim))) for _ in range(2)
-        )
+        self.att_src = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
+        self.att_dst = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
+    def convolve(
+        self,
+        x: Tensor,
+        e: Tensor | None,
+        edges: Edges,
+        rows: Rows = ALL,
+    ) -> Tensor:
         """(N, d) to the same."""
         adjacency = edges.adjacency
+        # 1. Scores of the edges, and of each node with itself: once, even if there is such an edge.
         h = self.lin(x)
-        s, t = ((h * a).sum(1, keepdim=True) for a in (self.att_src, self.att_dst))
-        own = nn.functional.leaky_relu(s + t, 0.2)
+        s = (h * self.att_src).sum(1, keepdim=True)
+        t = (h * self.att_dst).sum(1, keepdim=True)
+        loop_scores = nn.functional.leaky_relu(s + t, 0.2)
         scores = nn.functional.leaky_relu(edges.at_source(s) + edges.at_target(t), 0.2)
-        # A node is its own source once, whether or not there is an edge.
         scores = scores.masked_fill(adjacency.is_loop.view_as(scores), -torch.inf)
-        with torch.no_grad():  # any number would do; the largest keeps exp within bounds
+
+        # 2. The softmax over each node's sources; the largest score keeps exp within bounds.
+        with torch.no_grad():
             index = adjacency.target[:, None]
-            top = own.scatter_reduce(0, index, scores.reshape(-1, 1), "amax")
+            top = loop_scores.scatter_reduce(0, index, scores.reshape(-1, 1), "amax")
         weight = (scores - edges.at_target(top)).exp()
-        own = (own - top).exp()
-        total = edges.sum_at_target(weight) + own
-        out: Tensor = (neighbor_sum(adjacency, h, weight.reshape(-1)) + own * h) / total
+        loop_weight = (loop_scores - top).exp()
+        total = edges.sum_at_target(weight) + loop_weight
+
+        # 3. The weighted mean of the sources.
+        sums = neighbor_sum(adjacency, h, weight.reshape(-1)) + loop_weight * h
+        out: Tensor = sums / total
         return out if self.bias is None else out + self.bias
 
 
@@ -174,7 +210,7 @@ def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
 
 
 class GCNE(Convolution):
-    """The convolution that GNN⁺ calls GCN where edges have features (Luo et al., arXiv 2502.09263).
+    """GNN⁺'s GCN for graphs with edge features (Luo et al., arXiv 2502.09263).
 
     x_i' = Σ_j relu(W x_j + e_ij) + b over the sources j of i: unlike :class:`GCN` without degrees, and
     without node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of LUOyk1999/GNNPlus.
@@ -185,7 +221,13 @@ class GCNE(Convolution):
         self.lin = Linear(dim, dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
+    def convolve(
+        self,
+        x: Tensor,
+        e: Tensor | None,
+        edges: Edges,
+        rows: Rows = ALL,
+    ) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
         sums = relu_sum(self.lin(x), e, edges)
         return sums if self.bias is None else sums + self.bias
@@ -204,13 +246,21 @@ class GINE(Convolution):
         self.lin_in = Linear(dim, dim)
         self.lin_out = Linear(dim, dim)
 
-    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges, rows: Rows = ALL) -> Tensor:
+    def convolve(
+        self,
+        x: Tensor,
+        e: Tensor | None,
+        edges: Edges,
+        rows: Rows = ALL,
+    ) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
         h = self.lin_in(x + relu_sum(x, e, edges))
-        return self.lin_out(self._activated(h, rows) if self.stack == "lrgb" else h.relu())  # type: ignore[no-any-return]
+        h = self._activated(h, rows) if self.stack == "lrgb" else h.relu()
+        return self.lin_out(h)  # type: ignore[no-any-return]
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
         """(N, d) to the same."""
-        if self.stack == "lrgb":
-            return dropout(x, self.dropout if self.training else 0.0, rows)
-        return super().after(x, rows)
+        if self.stack != "lrgb":
+            return super().after(x, rows)
+        p = self.dropout if self.training else 0.0
+        return dropout(x, p, rows)

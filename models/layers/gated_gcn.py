@@ -1,8 +1,9 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
-The edges are processed by compiled passes on the CPU (numba, neighbour tables), fused ones on a GPU (Triton,
-tables and lists), or torch operations in all other cases: by the device, the dtype and the layer alone. The
-first two drop the same elements for the same seed; torch operations draw other chances.
+The edges are processed by compiled passes on the CPU (numba, neighbour tables), fused ones on a GPU
+(Triton, tables and lists), or torch operations in all other cases: the choice depends on the device, the
+dtype and the layer alone. The first two drop the same elements for the same seed; torch operations drop
+others.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class GatedGCN(nn.Module):
     For an edge j → i with features e: ê = D x_i + E x_j + C e, gate s = sigmoid(ê), and
     x_i' = A x_i + Σ_j s · B x_j / (Σ_j s + 10⁻⁶). Then batch norm, ReLU and dropout on x' and ê; the
     edges keep a residual connection (upstream graphgps/layer/gatedgcn_layer.py). With
-    ``by_distance``, s is first multiplied by a number between 0 and 1 that a perceptron 1 → d → 1 makes of
-    the squared distance of the positions of i and j (Wang et al., "Equivariant and Stable Positional
+    ``by_distance``, s is first multiplied by a number between 0 and 1 that a perceptron 1 → d → 1 computes
+    from the squared distance of the positions of i and j (Wang et al., "Equivariant and Stable Positional
     Encoding for More Powerful Graph Neural Networks", ICLR 2022).
 
     Parameters
@@ -41,15 +42,15 @@ class GatedGCN(nn.Module):
     edge_residual
         Add the input edges to the new ones. GNN⁺ does so only where it adds the nodes, too.
     update_edges
-        False leaves the edges as they are: for a last layer, whose edges nothing reads. The edge
+        False leaves the edges unchanged: for a last layer, whose edges nothing reads. The edge
         norm then stays, for the parameter count and published weights, but takes no gradient.
     by_distance
-        Scale the gates by the distance that the edges carry.
+        Scale the gates by the distance of the edges' ends.
     activation
         ``relu``, or ``gelu`` as LRGB's own code configures it.
     defer_edges
-        The layer may give :class:`~kmip_data.models.layers.batch.UnformedEdges`, for a next one of this
-        kind to form in passes of its own. It does so on a GPU.
+        The layer may return :class:`~kmip_data.models.layers.batch.UnformedEdges`, which the next layer
+        of this kind forms in its own passes. It does so on a GPU.
     """
 
     def __init__(
@@ -68,7 +69,12 @@ class GatedGCN(nn.Module):
         self.A, self.B, self.C, self.D, self.E = (Linear(dim, dim) for _ in range(5))
         self.closeness: nn.Module | None = None
         if by_distance:
-            self.closeness = nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
+            self.closeness = nn.Sequential(
+                Linear(1, dim),
+                nn.ReLU(),
+                Linear(dim, 1),
+                nn.Sigmoid(),
+            )
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout = dropout
@@ -83,31 +89,55 @@ class GatedGCN(nn.Module):
     ) -> tuple[Tensor, Tensor | UnformedEdges]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
 
-        ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` says who is
-        connected to whom, and with ``by_distance`` how far the ends are apart.
+        ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` has the edges,
+        and with ``by_distance`` the distance of their ends.
         """
         dropout = self.dropout if self.training else 0.0
-        new: Any
         fused = _fused(batch, x, e, self)
+        new: Any
         if fused is None:
             gathered, new = self._by_operators(batch, x, formed(e))
         else:
-            shared = False
-            if isinstance(e, Tensor):
-                table = isinstance(batch.edges, NeighborTable)
-                shared = e.ndim == 2 if table else len(e) == 1 < _count(batch.edges)
-            at_target = self.D(x) + (self.C(e) if shared else self.C.bias)
-            weight = None if shared else self.C.weight
-            norm = self.norm_e if self.update_edges else None
-            gathered, given = fused(
-                batch, at_target, self.E(x), self.B(x), e, weight, norm, dropout
-            )
-            new = e if given is None else given
-            # A compiled layer hands tensors on: what follows it was traced for them.
-            new = new if self.defer_edges and not torch.compiler.is_compiling() else formed(new)
-        residual = x if self.residual else None
-        options: Any = {"activation": self.activation, "after": dropout, "residual": residual}
-        return normed(self.norm_x, self.A(x), gathered, batch, **options), new
+            gathered, new = self._by_passes(fused, batch, x, e, dropout)
+        new_x = normed(
+            self.norm_x,
+            self.A(x),
+            gathered,
+            batch,
+            activation=self.activation,
+            after=dropout,
+            residual=x if self.residual else None,
+        )
+        return new_x, new
+
+    def _by_passes(
+        self,
+        fused: Callable[..., Any],
+        batch: GraphBatch,
+        x: Tensor,
+        e: Tensor | UnformedEdges,
+        dropout: float,
+    ) -> tuple[Tensor, Any]:
+        """As :meth:`_by_operators`, in compiled or fused passes."""
+        # The product of one vector for all edges is added to that of the targets.
+        shared = _is_shared(e, batch.edges)
+        shift = self.C(e) if shared else self.C.bias
+        gathered, new = fused(
+            batch,
+            self.D(x) + shift,
+            self.E(x),
+            self.B(x),
+            e,
+            None if shared else self.C.weight,
+            self.norm_e if self.update_edges else None,
+            dropout,
+        )
+        if new is None:
+            new = e
+        # The part after a compiled layer was traced for tensors.
+        if self.defer_edges and not torch.compiler.is_compiling():
+            return gathered, new
+        return gathered, formed(new)
 
     def _by_operators(self, batch: GraphBatch, x: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
         """Σ s · B x_j / (Σ s + 10⁻⁶) of each node (N, d), and new edges, in torch operations."""
@@ -123,10 +153,10 @@ class GatedGCN(nn.Module):
         quotient = messages / (edges.sum_at_target(gate) + 1e-6)
         if not self.update_edges:
             return quotient, old
-        normed = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
+        rows = batch.edge_rows
         p = self.dropout if self.training else 0.0
-        new = activated(normed, self.activation, p, batch.edge_rows)
-        new = new.view(pre.shape)
+        new = self.norm_e(pre.view(-1, pre.shape[-1]), rows)
+        new = activated(new, self.activation, p, rows).view(pre.shape)
         if self.edge_residual:
             new = new + old
         return quotient, new
@@ -135,30 +165,33 @@ class GatedGCN(nn.Module):
 def _fused(
     batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
 ) -> Callable[..., Any] | None:
-    """Return the function of compiled or fused passes for these, or None."""
+    """Return the function of compiled or fused passes for these arguments, or None."""
+    # 1. What no pass computes.
     edges = batch.edges
-    kind = x.device.type
-    weight = layer.C.weight
     alone = batch.partition is None and not layer.norm_e.together
     if layer.closeness is not None or layer.activation != "relu" or not alone:
         return None
     if layer.update_edges and not layer.edge_residual:
         return None
+    kind = x.device.type
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None
+
+    # 2. On the CPU float32 tables without padding; on a GPU float32, or bfloat16 by autocast.
+    weight = layer.C.weight
+    tensors = [x, weight]
+    if isinstance(old, Tensor):
+        tensors.append(old)
     lowered = torch.is_autocast_enabled(kind)
-    given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)
-    plain = all(t.dtype == torch.float32 for t in given) and not lowered
+    plain = not lowered and all(tensor.dtype == torch.float32 for tensor in tensors)
     table = isinstance(edges, NeighborTable) and batch.edge_rows.first is None
     if kind == "cpu" and plain and table and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]
-    mixed = (
-        lowered
-        and torch.get_autocast_dtype(kind) == torch.bfloat16
-        and weight.dtype == torch.float32
-    )
+
+    mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16
+    mixed = mixed and weight.dtype == torch.float32
     if kind == "cuda" and (plain or mixed) and "edges" not in LEFT_OUT and triton_runs(x.device):
         from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 
@@ -166,5 +199,16 @@ def _fused(
     return None
 
 
+def _is_shared(e: Tensor | UnformedEdges, edges: Edges) -> bool:
+    """True if ``e`` is one vector for all edges."""
+    if not isinstance(e, Tensor):
+        return False
+    if isinstance(edges, NeighborTable):
+        return e.ndim == 2
+    return len(e) == 1 < len(edges.source)
+
+
 def _count(edges: Edges) -> int:
-    return edges.neighbor.numel() if isinstance(edges, NeighborTable) else len(edges.source)
+    if isinstance(edges, NeighborTable):
+        return edges.neighbor.numel()
+    return len(edges.source)

@@ -1,11 +1,11 @@
 """One graph on several processes: each holds its own nodes and the edges into them.
 
-What a layer reads of other processes' nodes it exchanges: message passing the *halo*, sources of own edges
-that are other processes' nodes; k-MIP attention the keys and values of all nodes; norms and losses sums.
-Every exchange sends its gradient the way back, so that N processes compute what one does, to the rounding of
-sums. Dropout draws the numbers of all rows on each process and keeps those of its own. On a CPU the sums over
-nodes that a forward pass needs run in the order of the nodes, so that they have the bits of one process; not
-those of batch norms, of Exphormer's virtual nodes and of the reported loss, which combine sums of processes.
+Layers exchange what they read of other processes' nodes: message passing the *halo*, sources of local edges
+on other processes; k-MIP attention the keys and values of all nodes; norms and losses sums. Every exchange
+sends its gradient back the same way, so that N processes compute the results of one, up to the rounding of
+sums. Each process draws dropout's numbers for all rows and uses those of its own. On a CPU the sums over
+nodes in a forward pass run in the order of the nodes, so that they have the bits of one process; exceptions
+are batch norms, Exphormer's virtual nodes and the reported loss, which combine sums of processes.
 """
 
 from __future__ import annotations
@@ -32,21 +32,30 @@ _reduce_scatter = getattr(distributed, "reduce_scatter_single", distributed.redu
 class Chosen(NamedTuple):
     """Rows of this process among those of all."""
 
-    total: int  #: number of rows on all processes
-    rows: Tensor  #: (n,) int64, ascending
+    #: Number of rows on all processes.
+    total: int
+    #: (n,) int64, ascending.
+    rows: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
     """Share of one process in a graph of N nodes, E edges and W processes."""
 
-    nodes: Chosen  #: its nodes: row i here is node ``nodes.rows[i]``
-    edges: Chosen  #: the edges into them
-    sizes: tuple[int, ...]  #: nodes of each process
-    place: Tensor  #: (N,) int64, row of each node where shares follow each other, padded to the largest
-    sent: Tensor  #: (S,) int64, own rows that others read: those for the first process, for the second, …
-    counts_sent: tuple[int, ...]  #: of them for each process
-    counts_read: tuple[int, ...]  #: rows of the halo that each process owns
+    #: Its nodes: local row i is node ``nodes.rows[i]``.
+    nodes: Chosen
+    #: The edges into them.
+    edges: Chosen
+    #: Nodes of each process.
+    sizes: tuple[int, ...]
+    #: (N,) int64, row of each node among the concatenated shares, each padded to the largest.
+    padded_row: Tensor
+    #: (S,) int64, local rows that other processes read: those for the first process, for the second, …
+    sent: Tensor
+    #: Numbers of them for each process.
+    counts_sent: tuple[int, ...]
+    #: Rows of the halo from each process.
+    counts_read: tuple[int, ...]
 
     @property
     def halo(self) -> int:
@@ -55,14 +64,16 @@ class Partition:
 
     def to(self, device: torch.device | str, **_: Any) -> Partition:
         """Return it on a device; a batch of PyTorch Geometric calls this."""
-        moved: dict[str, Any] = {name: getattr(self, name).to(device) for name in ("place", "sent")}
-        for name in ("nodes", "edges"):
-            chosen = getattr(self, name)
-            moved[name] = chosen._replace(rows=chosen.rows.to(device))
-        return replace(self, **moved)
+        return replace(
+            self,
+            nodes=self.nodes._replace(rows=self.nodes.rows.to(device)),
+            edges=self.edges._replace(rows=self.edges.rows.to(device)),
+            padded_row=self.padded_row.to(device),
+            sent=self.sent.to(device),
+        )
 
     def extended(self, x: Tensor) -> Tensor:
-        """Append the halo: own rows (n, d) → (n + halo, d)."""
+        """Append the halo: local rows (n, d) → (n + halo, d)."""
         return _Extended.apply(x, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def gathered(self, x: Tensor) -> Tensor:
@@ -74,16 +85,17 @@ class Partition:
         return _Total.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum_of_nodes(self, x: Tensor) -> Tensor:
-        """Sum the rows of all nodes, (n, d) → (1, d); on a CPU with the bits that one process gets."""
+        """Sum the rows of all nodes, (n, d) → (1, d); on a CPU with the bits of one process."""
         return _SumOfNodes.apply(x, self)  # type: ignore[no-any-return, no-untyped-call]
 
     @functools.cached_property
     def order(self) -> Tensor:
-        """(N,) int64, row of each node where shares follow each other without padding."""
+        """(N,) int64, row of each node among the concatenated shares, without padding."""
         width = max(self.sizes)
-        sizes = torch.tensor(self.sizes, device=self.place.device)
+        sizes = torch.tensor(self.sizes, device=self.padded_row.device)
         starts = sizes.cumsum(0) - sizes
-        return starts[self.place // width] + self.place % width
+        process = self.padded_row // width
+        return starts[process] + self.padded_row % width
 
     @property
     def everyone(self) -> AllNodes:
@@ -93,14 +105,15 @@ class Partition:
 
 @dataclass(frozen=True, eq=False)
 class AllNodes:
-    """Rows of all nodes in place of a halo, for edges that reach everywhere."""
+    """Rows of all nodes instead of a halo, for edges between arbitrary nodes."""
 
     partition: Partition
 
     @property
     def halo(self) -> int:
-        """Rows besides own ones."""
-        return self.partition.nodes.total - len(self.partition.nodes.rows)
+        """Number of rows of other processes."""
+        nodes = self.partition.nodes
+        return nodes.total - len(nodes.rows)
 
     def extended(self, x: Tensor) -> Tensor:
         """(n, d) → (N, d)."""
@@ -110,12 +123,13 @@ class AllNodes:
 def divided(
     edge_index: Tensor, num_nodes: int, rank: int, processes: int
 ) -> tuple[Partition, Tensor]:
-    """Return the share of process ``rank``, and its edges (2, e) by rows here, the halo behind own nodes.
+    """Return the share of process ``rank``, and its edges (2, e) by local rows, the halo after its nodes.
 
-    Every process computes this from the whole graph (2, E), without asking another. Nodes are dealt in
+    Every process computes this from the whole graph (2, E), without communication. Nodes are dealt in
     contiguous ranges of an order in which neighbours are near each other (:func:`owners`). Raises
     ``UsageError`` where a process would have none.
     """
+    # 1. Nodes of every process, and the edges into those of this one.
     owner = owners(edge_index, num_nodes, processes)
     sizes = tuple(torch.bincount(owner, minlength=processes).tolist())
     if min(sizes) < 2:
@@ -126,63 +140,76 @@ def divided(
     source, target = edge_index
     nodes = (owner == rank).nonzero()[:, 0]
     edges = (owner[target] == rank).nonzero()[:, 0]
-    # The same pairs, seen from both sides: an edge from a node of process a into one of process b has a send
-    # the node to b. Each node once, by process and then by number, so that both sides agree on the order.
+
+    # 2. The same pairs, seen from both sides: for an edge from a node of process a to one of process b, a
+    #    sends the node to b. Every node once, by process and then by number, so that both agree on the order.
     far = owner[source] != owner[target]
-    read = far & (owner[target] == rank)
-    halo = torch.unique(owner[source[read]] * num_nodes + source[read])
-    given = far & (owner[source] == rank)
-    sent = torch.unique(owner[target[given]] * num_nodes + source[given])
-    here = torch.full((num_nodes,), -1)
-    here[nodes] = torch.arange(len(nodes))
-    shares = [max(sizes) * i + torch.arange(size) for i, size in enumerate(sizes)]
+    incoming = far & (owner[target] == rank)
+    outgoing = far & (owner[source] == rank)
+    halo = torch.unique(owner[source[incoming]] * num_nodes + source[incoming])
+    sent = torch.unique(owner[target[outgoing]] * num_nodes + source[outgoing])
+
+    # 3. The row of every node here, and among the padded shares of all.
+    local_row = torch.full((num_nodes,), -1)
+    local_row[nodes] = torch.arange(len(nodes))
+    local_row[halo % num_nodes] = len(nodes) + torch.arange(len(halo))
+    width = max(sizes)
+    shares = []
+    for process, size in enumerate(sizes):
+        shares.append(width * process + torch.arange(size))
+    padded_row = torch.empty_like(owner)
+    padded_row[owner.sort(stable=True).indices] = torch.cat(shares)
+
     partition = Partition(
-        Chosen(num_nodes, nodes),
-        Chosen(edge_index.shape[1], edges),
-        sizes,
-        torch.empty_like(owner).scatter_(0, owner.sort(stable=True).indices, torch.cat(shares)),
-        here[sent % num_nodes],
-        tuple(torch.bincount(sent // num_nodes, minlength=processes).tolist()),
-        tuple(torch.bincount(halo // num_nodes, minlength=processes).tolist()),
+        nodes=Chosen(num_nodes, nodes),
+        edges=Chosen(edge_index.shape[1], edges),
+        sizes=sizes,
+        padded_row=padded_row,
+        sent=local_row[sent % num_nodes],
+        counts_sent=tuple(torch.bincount(sent // num_nodes, minlength=processes).tolist()),
+        counts_read=tuple(torch.bincount(halo // num_nodes, minlength=processes).tolist()),
     )
-    here[halo % num_nodes] = len(nodes) + torch.arange(len(halo))
-    return partition, here[edge_index[:, edges]]
+    return partition, local_row[edge_index[:, edges]]
 
 
 def share_of(graph: Data, rank: int, processes: int) -> Data:
-    """Return own nodes of a graph, its edges into them and all their columns, with the ``partition``."""
+    """Return a process's nodes, the edges into them and all their columns, with the ``partition``."""
     partition, edge_index = divided(graph.edge_index, int(graph.num_nodes), rank, processes)
-    own = Data(edge_index=edge_index, partition=partition)
-    if (
-        "expander" in graph
-    ):  # sources of both directions, by their numbers: nearly every node is read
+    share = Data(edge_index=edge_index, partition=partition)
+    if "expander" in graph:
+        # Sources of both directions by their global numbers, as nearly every node is read.
         links = graph.expander.long()
         nodes = torch.arange(len(links))[:, None].expand_as(links)
+        reverse = torch.full_like(links, -1).scatter_(0, links, nodes)
         graph = copy.copy(graph)
-        graph.expander = torch.cat([links, torch.full_like(links, -1).scatter_(0, links, nodes)], 1)
+        graph.expander = torch.cat([links, reverse], 1)
+
     for name, value in graph.items():
-        if name != "edge_index" and isinstance(value, Tensor):
-            chosen = partition.edges if graph.is_edge_attr(name) else partition.nodes
-            own[name] = value[chosen.rows] if value.ndim and len(value) == chosen.total else value
-    return own
+        if name == "edge_index" or not isinstance(value, Tensor):
+            continue
+        chosen = partition.edges if graph.is_edge_attr(name) else partition.nodes
+        by_row = value.ndim > 0 and len(value) == chosen.total
+        share[name] = value[chosen.rows] if by_row else value
+    return share
 
 
 def owners(edge_index: Tensor, num_nodes: int, processes: int) -> Tensor:
     """Return the process of each node, (N,) int64: ranges of the order of Cuthill and McKee, reversed.
 
-    That order follows breadth-first levels, so that a range touches only the two next to it: of the streets
-    of Helsinki each of two processes reads 2 % of the nodes from the other, in the given order 26 %. One of
-    eight reads 2 % more than its own of a city of 570,000: too little for METIS to be worth a dependency.
+    That order follows breadth-first levels, so that a range touches only its two neighbours: of the streets
+    of Helsinki each of two processes reads 2 % of the nodes from the other, in the stored order 26 %. One of
+    eight, on a city of 570,000 nodes, reads 2 % in addition to its own: too little for METIS to be worth a
+    dependency.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     ends = edge_index.numpy()
     both = np.concatenate([ends, ends[::-1]], axis=1)
-    matrix = coo_array(
-        (np.ones(both.shape[1], np.int8), tuple(both)), shape=(num_nodes, num_nodes)
-    ).tocsr()
-    order = torch.from_numpy(reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64))
+    ones = np.ones(both.shape[1], np.int8)
+    matrix = coo_array((ones, tuple(both)), shape=(num_nodes, num_nodes)).tocsr()
+    ordered = reverse_cuthill_mckee(matrix, symmetric_mode=True)
+    order = torch.from_numpy(ordered.astype(np.int64))
     bounds = [num_nodes * i // processes for i in range(processes + 1)]
     owner = torch.empty(num_nodes, dtype=torch.int64)
     for process, (first, end) in enumerate(itertools.pairwise(bounds)):
@@ -198,7 +225,10 @@ class _Extended(torch.autograd.Function):
         ctx.part = part
         halo = x.new_empty(part.halo, *x.shape[1:])
         distributed.all_to_all_single(
-            halo, x.index_select(0, part.sent), list(part.counts_read), list(part.counts_sent)
+            halo,
+            x.index_select(0, part.sent),
+            list(part.counts_read),
+            list(part.counts_sent),
         )
         return torch.cat([x, halo])
 
@@ -206,11 +236,17 @@ class _Extended(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         part = ctx.part
-        own = grad[: len(part.nodes.rows)].clone()
-        halo = grad[len(part.nodes.rows) :].contiguous()
-        back = grad.new_empty(len(part.sent), *grad.shape[1:])
-        distributed.all_to_all_single(back, halo, list(part.counts_sent), list(part.counts_read))
-        return own.index_add_(0, part.sent, back), None
+        count = len(part.nodes.rows)
+        local = grad[:count].clone()
+        halo = grad[count:].contiguous()
+        received = grad.new_empty(len(part.sent), *grad.shape[1:])
+        distributed.all_to_all_single(
+            received,
+            halo,
+            list(part.counts_sent),
+            list(part.counts_read),
+        )
+        return local.index_add_(0, part.sent, received), None
 
 
 class _Gathered(torch.autograd.Function):
@@ -222,18 +258,17 @@ class _Gathered(torch.autograd.Function):
         width = max(part.sizes)
         mine = x.new_zeros(width, *x.shape[1:])
         mine[: len(x)] = x
-        found = x.new_empty(len(part.sizes) * width, *x.shape[1:])
-        _all_gather(found, mine)
-        return found.index_select(0, part.place)
+        shares = x.new_empty(len(part.sizes) * width, *x.shape[1:])
+        _all_gather(shares, mine)
+        return shares.index_select(0, part.padded_row)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         part = ctx.part
-        width = max(ctx.part.sizes)
-        sent = grad.new_zeros(len(part.sizes) * width, *grad.shape[1:]).index_copy_(
-            0, part.place, grad
-        )
+        width = max(part.sizes)
+        sent = grad.new_zeros(len(part.sizes) * width, *grad.shape[1:])
+        sent.index_copy_(0, part.padded_row, grad)
         mine = grad.new_empty(width, *grad.shape[1:])
         _reduce_scatter(mine, sent)
         return mine[: len(part.nodes.rows)], None
@@ -270,13 +305,13 @@ class _SumOfNodes(torch.autograd.Function):
 
         # 2. Add node after node, as ``EdgeList.sum`` does where one process has them all.
         rows = rows.index_select(0, part.order)
-        own = x.new_zeros(1, width)
+        local_sum = x.new_zeros(1, width)
         first = torch.zeros(len(rows), dtype=torch.int64)
-        own[:, :mine] = x.new_zeros(1, mine).index_add(0, first, rows)
+        local_sum[:, :mine] = x.new_zeros(1, mine).index_add(0, first, rows)
 
         # 3. Every process gets all channels.
         sums = x.new_empty(processes, width)
-        _all_gather(sums, own)
+        _all_gather(sums, local_sum)
         return sums.view(1, -1)[:, : x.shape[1]].contiguous()
 
     @staticmethod
