@@ -43,7 +43,7 @@ def _is_large(x: Tensor, weight: Tensor) -> bool:
     if x.dtype != torch.float32 or weight.dtype != torch.float32:
         return False
     multiplications = x.numel() * len(weight)
-    return multiplications >= LARGE and torch.backends.mkldnn.enabled and _has_onednn()
+    return multiplications >= LARGE and bool(torch.backends.mkldnn.enabled) and _has_onednn()
 
 
 @functools.cache

@@ -3,9 +3,9 @@
 Edge tensors are (E, D), node tensors (N, D), both row by row, of any floating dtype; sums are float32. Node
 i has the entries ``start[i]`` to ``start[i + 1]`` of ``end``, the node at the other end of each, and of
 ``edge``, the number of each; in a neighbour table (``K`` > 0) they follow from i, and ``start`` and ``edge``
-are not read. A program takes BN nodes side by side, slot by slot, so that threads meet at the end alone, and
+are not read. A program takes BN nodes in parallel, slot by slot, so that threads meet only at the end and
 each sum has one order: there are no atomics, and results do not depend on the number of processors. Nothing
-is checked: the ends must be nodes that are there.
+is checked: the ends must be existing nodes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kmip_data.models.layers.gpu.norm_kernels import before_norm, join, tile_of
+from kmip_data.models.layers.gpu.norm_kernels import before_norm, join, loaded, tile_of
 
 
 @triton.jit
 def _entries(start, node, live, K: tl.constexpr):
-    """First and last entry of each node, and the most that one has."""
+    """First and last entry of each node, and the largest number of entries."""
     if K > 0:
         first = node * K
         last = first + tl.where(live, K, 0)
@@ -32,7 +32,7 @@ def _entries(start, node, live, K: tl.constexpr):
 
 @triton.jit
 def _looked_up(end, edge, entry, alive, K: tl.constexpr):
-    """The node at the other end and the number of each entry, int64."""
+    """Node at the other end and number of each entry, int64."""
     other = tl.load(end + entry, mask=alive, other=0).to(tl.int64)
     if K == 0:
         entry = tl.load(edge + entry, mask=alive, other=0)
@@ -40,23 +40,45 @@ def _looked_up(end, edge, entry, alive, K: tl.constexpr):
 
 
 @triton.jit
+def _elements(row, channel, D: tl.constexpr):
+    """Offsets of rows × channels."""
+    return row[:, None] * D + channel[None, :]
+
+
+@triton.jit
 def gate(
-    at_target, at_source, message, start, end, edge, pre, quotient, inverse, parts, nodes, first_nodes,
-    D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr,
-    STATISTICS: tl.constexpr, UNROLL: tl.constexpr,
-):  # fmt: skip
+    at_target,
+    at_source,
+    message,
+    start,
+    end,
+    edge,
+    pre,
+    quotient,
+    inverse,
+    parts,
+    nodes,
+    first_nodes,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+    ADD: tl.constexpr,
+    STATISTICS: tl.constexpr,
+    UNROLL: tl.constexpr,
+):
     """Gate each edge, and sum at the target.
 
-    ``pre`` becomes z = at_target of the target + at_source of the source, + what it held if ``ADD``.
+    ``pre`` becomes z = at_target of the target + at_source of the source, + its old value if ``ADD``.
     ``inverse`` (N, D) is 1 / (Σ sigmoid(z) + 10⁻⁶), ``quotient`` Σ sigmoid(z) · message times that. With
     ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their mean z and Σ (z − mean)²;
-    of those into the ``first_nodes`` (1,) where that is not None.
+    only edges into the ``first_nodes`` (1,) count where that is not None.
     """
     # 1. A tile of nodes × channels; each node walks its entries slot by slot.
-    node, live, channel, there = tile_of(nodes, D, BN, BC)
-    here = live[:, None] & there[None, :]
-    place = node[:, None] * D + channel[None, :]
-    own = tl.load(at_target + place, mask=here, other=0.0).to(tl.float32)
+    node, live, channel, exists = tile_of(nodes, D, BN, BC)
+    tile_mask = live[:, None] & exists[None, :]
+    tile = _elements(node, channel, D)
+    of_target = loaded(at_target + tile, tile_mask)
     first, last, most = _entries(start, node, live, K)
     counted = nodes
     if first_nodes is not None:
@@ -69,21 +91,21 @@ def gate(
     for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
         alive = first + slot < last
         source, number = _looked_up(end, edge, first + slot, alive, K)
-        mask = alive[:, None] & there[None, :]
-        at = number[:, None] * D + channel[None, :]
-        looked_up = source[:, None] * D + channel[None, :]
+        mask = alive[:, None] & exists[None, :]
+        edges = _elements(number, channel, D)
+        sources = _elements(source, channel, D)
         # 2. z of one edge of each node; it is stored, because the backward pass computes the gate again
         #    from it.
-        z = own + tl.load(at_source + looked_up, mask=mask, other=0.0).to(tl.float32)
+        z = of_target + loaded(at_source + sources, mask)
         if ADD:
-            z += tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+            z += loaded(pre + edges, mask)
         stored = z.to(pre.dtype.element_ty)
-        tl.store(pre + at, stored, mask=mask)
-        z = stored.to(tl.float32)  # what the backward pass will read
+        tl.store(pre + edges, stored, mask=mask)
+        z = stored.to(tl.float32)  # as the backward pass will read it
         # 3. Its gate, and the two sums at the target.
         opened = tl.where(mask, tl.sigmoid(z), 0.0)
         gates += opened
-        messages += opened * tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
+        messages += opened * loaded(message + sources, mask)
         if STATISTICS:
             # About the node's first edge, so that a mean far from zero costs no accuracy.
             pivot = tl.where(slot == 0, z, pivot)
@@ -92,34 +114,57 @@ def gate(
             total += away
             square += away * away
     # 4. The quotient is formed here, so that no further pass reads the sums.
-    of_gates = 1.0 / (gates + 1e-6)
-    tl.store(inverse + place, of_gates, mask=here)
-    tl.store(quotient + place, messages * of_gates, mask=here)
+    inverted = 1.0 / (gates + 1e-6)
+    tl.store(inverse + tile, inverted, mask=tile_mask)
+    tl.store(quotient + tile, messages * inverted, mask=tile_mask)
     if STATISTICS:
-        row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
-        join(row, there, tl.where(node < counted, last - first, 0), pivot, total, square, D, BN, BC)
+        blocks: tl.constexpr = (D + BC - 1) // BC
+        row = parts + (tl.program_id(0) // blocks) * 3 * D + channel
+        counts = tl.where(node < counted, last - first, 0)
+        join(row, exists, counts, pivot, total, square, D, BN, BC)
 
 
 @triton.jit
 def differentiate(
-    grad_quotient, quotient, inverse, message, start, end, edge, pre, grad, norm, grad_pre, grad_target,
-    of_message, seed, dropped, kept_scale, nodes, first_nodes, D: tl.constexpr, K: tl.constexpr,
-    BN: tl.constexpr, BC: tl.constexpr, UNROLL: tl.constexpr,
-):  # fmt: skip
+    grad_quotient,
+    quotient,
+    inverse,
+    message,
+    start,
+    end,
+    edge,
+    pre,
+    grad,
+    norm,
+    grad_pre,
+    grad_target,
+    of_message,
+    seed,
+    dropped,
+    kept_scale,
+    nodes,
+    first_nodes,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+    UNROLL: tl.constexpr,
+):
     """Gradient of z for each edge, and its sum at the target.
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is
     not None, g is as in :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts, means,
-    offsets and slopes, and z takes factor · g − offset − slope · (z − mean) besides; only that of edges into
+    offsets and slopes, and z also takes factor · g − offset − slope · (z − mean); only that of edges into
     the ``first_nodes`` (1,) where these are not None.
     """
-    node, live, channel, there = tile_of(nodes, D, BN, BC)
-    here = live[:, None] & there[None, :]
-    place = node[:, None] * D + channel[None, :]
-    ratio = tl.load(quotient + place, mask=here, other=0.0)
-    of_sum = tl.load(grad_quotient + place, mask=here, other=0.0).to(tl.float32)
-    of_sum *= tl.load(inverse + place, mask=here, other=0.0)
-    tl.store(of_message + place, of_sum, mask=here)
+    # 1. The gradient of the sum of messages, by node.
+    node, live, channel, exists = tile_of(nodes, D, BN, BC)
+    tile_mask = live[:, None] & exists[None, :]
+    tile = _elements(node, channel, D)
+    ratio = tl.load(quotient + tile, mask=tile_mask, other=0.0)
+    of_sum = loaded(grad_quotient + tile, tile_mask)
+    of_sum *= tl.load(inverse + tile, mask=tile_mask, other=0.0)
+    tl.store(of_message + tile, of_sum, mask=tile_mask)
     total = tl.zeros((BN, BC), tl.float32)
     counted = nodes
     if first_nodes is not None:
@@ -128,49 +173,60 @@ def differentiate(
     for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
         alive = first + slot < last
         source, number = _looked_up(end, edge, first + slot, alive, K)
-        mask = alive[:, None] & there[None, :]
-        at = number[:, None] * D + channel[None, :]
-        looked_up = source[:, None] * D + channel[None, :]
-        value = tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
-        z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+        mask = alive[:, None] & exists[None, :]
+        edges = _elements(number, channel, D)
+        sources = _elements(source, channel, D)
+        value = loaded(message + sources, mask)
+        z = loaded(pre + edges, mask)
+        # 2. From the new edges, through dropout, ReLU and the norm.
         if grad is not None:
-            g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
-            g = before_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True)
+            g = loaded(grad + edges, mask)
+            g = before_norm(z, g, norm, seed, dropped, kept_scale, edges, channel, D, True)
             g = tl.where((node < counted)[:, None], g, 0.0)
         else:
             g = tl.zeros((BN, BC), tl.float32)
-        # Through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.
+        # 3. Through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.
         opened = tl.sigmoid(z)
         g += opened * (1.0 - opened) * of_sum * (value - ratio)
         stored = tl.where(mask, g, 0.0).to(grad_pre.dtype.element_ty)
-        tl.store(grad_pre + at, stored, mask=mask)
+        tl.store(grad_pre + edges, stored, mask=mask)
         total += stored.to(tl.float32)
-    tl.store(grad_target + place, total, mask=here)
+    tl.store(grad_target + tile, total, mask=tile_mask)
 
 
 @triton.jit
 def sum_at_sources(
-    pre, grad_pre, of_message, start, end, edge, grad_source, grad_message, nodes, D: tl.constexpr,
-    BN: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
+    pre,
+    grad_pre,
+    of_message,
+    start,
+    end,
+    edge,
+    grad_source,
+    grad_message,
+    nodes,
+    D: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+):
     """Gradients at the sources: Σ of that of z, and Σ sigmoid(z) · ``of_message`` of the target.
 
     Over the outgoing edges of each node: entries by source, whose other ends are targets.
     """
-    node, live, channel, there = tile_of(nodes, D, BN, BC)
+    node, live, channel, exists = tile_of(nodes, D, BN, BC)
     first, last, most = _entries(start, node, live, 0)
     of_source = tl.zeros((BN, BC), tl.float32)
     of_value = tl.zeros((BN, BC), tl.float32)
     for slot in range(most):
         alive = first + slot < last
         target, number = _looked_up(end, edge, first + slot, alive, 0)
-        mask = alive[:, None] & there[None, :]
-        at = number[:, None] * D + channel[None, :]
-        of_source += tl.load(grad_pre + at, mask=mask, other=0.0).to(tl.float32)
-        opened = tl.sigmoid(tl.load(pre + at, mask=mask, other=0.0).to(tl.float32))
-        looked_up = target[:, None] * D + channel[None, :]
-        of_value += opened * tl.load(of_message + looked_up, mask=mask, other=0.0)
-    here = live[:, None] & there[None, :]
-    place = node[:, None] * D + channel[None, :]
-    tl.store(grad_source + place, of_source, mask=here)
-    tl.store(grad_message + place, of_value, mask=here)
+        mask = alive[:, None] & exists[None, :]
+        edges = _elements(number, channel, D)
+        of_source += loaded(grad_pre + edges, mask)
+        opened = tl.sigmoid(loaded(pre + edges, mask))
+        targets = _elements(target, channel, D)
+        of_value += opened * tl.load(of_message + targets, mask=mask, other=0.0)
+    tile_mask = live[:, None] & exists[None, :]
+    tile = _elements(node, channel, D)
+    tl.store(grad_source + tile, of_source, mask=tile_mask)
+    tl.store(grad_message + tile, of_value, mask=tile_mask)

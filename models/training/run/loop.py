@@ -1,8 +1,8 @@
 """The training loop, from the first epoch to the last, from top to bottom.
 
-An epoch is batches; ``training.accumulate`` batches make a step: forward, backward, then clip, step, move the
-average and the schedule. After an epoch the network is evaluated, the best weights are kept, and a checkpoint
-is written from which a run continues to the same weights, bit for bit on a CPU.
+``training.accumulate`` batches make a step: forward, backward, then clip, step, move the average and the
+schedule. After an epoch the network is evaluated, the best weights are saved, and a checkpoint is written
+from which a run continues to the same weights, bit for bit on a CPU.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time
 
-LONG = 1_800.0  #: seconds of a run whose length is forecast from its first batches
-FORECAST_AFTER = 3  #: batches; the first two compile and plan
-Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
+#: Seconds of a run whose length is forecast from its first batches.
+LONG = 1_800.0
+#: Batches before the forecast; the first two compile and plan.
+FORECAST_AFTER = 3
+#: One epoch: epoch, lr, seconds, train_loss, val_f1 …
+Row = dict[str, float]
 
 
 class Loop:
@@ -53,11 +56,11 @@ class Loop:
     Parameters
     ----------
     folder
-        Where checkpoint, metrics and best weights are written; ``None``: nowhere.
+        Folder of the checkpoint, metrics and best weights; ``None``: nothing is written.
     captured
         Called with :meth:`plain_step` and its arguments: the one seam for steps replayed as CUDA graphs.
     logger
-        Is given the values of each epoch, and its number.
+        Called with the values of each epoch, and its number.
     """
 
     def __init__(
@@ -75,23 +78,26 @@ class Loop:
         self.data = data
         self.device = device
         self.folder = folder
-        self.config, self.training = module.config, module.config.training
+        self.config = module.config
+        self.training = module.config.training
         self.captured = captured
         self.logger = logger
         self.quiet = quiet
-        self.learn: Any = (
-            self.plain_step if captured is None else partial(captured, self.plain_step)
-        )
+        self.learn: Any = self.plain_step
+        if captured is not None:
+            self.learn = partial(captured, self.plain_step)
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
         # The position of the run: finished epochs, batches of the current one, steps of the optimiser.
-        self.epoch = self.batch = self.step = 0
-        #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
-        own = data.batches(lambda: self.epoch, lambda: self.batch)
-        self.batches: Any = sent_ahead(own, device)
+        self.epoch = 0
+        self.batch = 0
+        self.step = 0
+        # Loaders read the position when an epoch begins, so a resumed one begins at its batch.
+        batches = data.batches(lambda: self.epoch, lambda: self.batch)
+        self.batches: Any = sent_ahead(batches, device)
         #: Batches of an epoch.
-        self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
+        self.count = len(batches)  # type: ignore[arg-type] # of a loader or a list
         self.optimiser = build_optimiser(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(
@@ -100,19 +106,25 @@ class Loop:
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.precision == "16-mixed"
         )
-        self.average = None if self.training.ema is None else Average(self.training.ema)
+        self.average: Average | None = None
+        if self.training.ema is not None:
+            self.average = Average(self.training.ema)
 
         self.metric = str(self.training.metric)
-        self.history: list[Row] = []  #: one row an epoch
-        self.kept: dict[int, dict[str, Tensor]] = {}  #: the best epoch and its weights
-        self.proven = (
-            False  #: True once a checkpoint of this process was written: what it resumed was sound
-        )
-        self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
+        #: One row an epoch.
+        self.history: list[Row] = []
+        #: The best epoch and its weights.
+        self.kept: dict[int, dict[str, Tensor]] = {}
+        #: True once this process has written a checkpoint, so that the one it resumed was sound.
+        self.proven = False
+        #: Measurements of a resumed epoch.
+        self._unfinished: dict[str, Any] | None = None
         self._heap = HeapBound()
-        self._begun = self._saved_at = time.perf_counter()
+        self._begun = time.perf_counter()
+        self._saved_at = self._begun
         self.progress = Progress("train", 0, quiet=True)
-        self._ends: list[float] = []  # times at which the first batches of this process had ended
+        # Times at which the first batches of this process ended.
+        self._ends: list[float] = []
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
@@ -123,8 +135,8 @@ class Loop:
                 "train, all epochs", epochs * self.count, unit="batches", initial=done
             )
         if rank() and not self.epoch and not self.batch and self.data.unit == "graphs":
-            # Every process began with the run's seed, for equal weights; its dropout must differ. Of one
-            # graph each draws the numbers of all nodes.
+            # Every process began with the run's seed, for equal weights; its dropout must differ. With one
+            # graph every process draws the numbers of all nodes.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
         try:
@@ -133,31 +145,32 @@ class Loop:
                 self.end_epoch()
         finally:
             self.progress.close()
-            # frees the memory of recorded steps
+            # Free the memory of recorded steps.
             self.captured = None
             self.learn = self.plain_step
 
     def train_epoch(self, most: int | None = None) -> None:
-        """Train on the rest of the current epoch, or on at most so many batches of it."""
+        """Train on the rest of the current epoch, or on at most ``most`` of its batches."""
         module = self.module
-        meter = self.module.meter
+        meter = module.meter
         accumulate = self.training.accumulate
         module.train()
         k = module.begin_epoch(self.epoch)
         if self.captured is not None:
-            self.captured.under(k)  # a recorded step knows k as a number
+            self.captured.under(k)  # a number inside every recorded step
         self._begun = time.perf_counter()
         meter.begin(self.step - self.batch // accumulate, self.count, self.device)
-        if self._unfinished is not None:  # the first batches of a resumed epoch count
+        # The first batches of a resumed epoch count.
+        if self._unfinished is not None:
             self._begun -= self._unfinished["seconds"]
             meter.values.copy_(self._unfinished["meter"]["values"])
             module.metrics.load(self._unfinished["metrics"])
             self._unfinished = None
         for batch in islice(self.batches, most):
             number = self.batch
-            last = self.batch + 1 == self.count
+            last = number + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
-            # A step ends after so many batches, and with the epoch: a short last group steps, too.
+            # A step ends after ``accumulate`` batches, and with the epoch: a short last group steps, too.
             first = number % accumulate == 0
             steps = last or (number + 1) % accumulate == 0
             learned = self.learn(batch, self.optimiser, first=first, steps=steps)
@@ -177,19 +190,21 @@ class Loop:
             # Between the batches of a step there are gradients, which no checkpoint has; the end of an
             # epoch has a checkpoint of its own.
             if steps and not last and self._checkpoint_is_due():
-                module.stop_if_diverged()  # a GPU may hold a fault that was not read yet
+                module.stop_if_diverged()  # a GPU may have a fault that was not read yet
                 self.save()
 
     def _forecast(self) -> None:
-        """After the third batch of this process print how long a long run will take."""
+        """Print the time of a long run after the third batch of this process."""
         self._ends.append(time.perf_counter())
-        if len(self._ends) == FORECAST_AFTER:
-            seconds = (self._ends[-1] - self._ends[-2]) * self.count * self.training.last_epoch
-            if seconds >= LONG:
-                epochs = f"{counted(self.training.last_epoch, 'epoch')} of {self.count:,} batches"
-                self.progress.message(
-                    f"time: about {rough_time(seconds)} for {epochs}, by the third batch"
-                )
+        if len(self._ends) < FORECAST_AFTER:
+            return
+        epochs = self.training.last_epoch
+        seconds = (self._ends[-1] - self._ends[-2]) * self.count * epochs
+        if seconds >= LONG:
+            self.progress.message(
+                f"time: about {rough_time(seconds)} for {counted(epochs, 'epoch')} "
+                f"of {self.count:,} batches, by the third batch"
+            )
 
     def plain_step(
         self,
@@ -206,18 +221,21 @@ class Loop:
         """
         module = self.module
         training = self.training
-        waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
+        # Gradients are exchanged once, at the end of a step.
+        waits = module.shared and not steps
         with module.network.no_sync() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch, keep)
             if first:
-                # In place for captured steps: all of them know where gradients lie.
+                # In place for captured steps, which know the addresses of gradients.
                 optimiser.zero_grad(set_to_none=self.captured is None)
             # Each loss is divided by the full number of batches, in a short last group as well.
             self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
         norm = loss
         if steps:
             self.scaler.unscale_(optimiser)
-            parameters = [p for group in optimiser.param_groups for p in group["params"]]
+            parameters = []
+            for group in optimiser.param_groups:
+                parameters += group["params"]
             norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
             if training.clip_norm:
                 clip_grads_with_norm_(parameters, training.clip_norm, norm)
@@ -227,6 +245,7 @@ class Loop:
 
     def end_epoch(self) -> None:
         """Evaluate where it is due, record the epoch, move the schedule, and save."""
+        # 1. Measurements of the epoch.
         epoch = self.epoch
         module = self.module
         module.stop_if_diverged()
@@ -237,6 +256,8 @@ class Loop:
         rate = float(self.optimiser.param_groups[0]["lr"])
         row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
+
+        # 2. The evaluation.
         last_epoch = self.training.last_epoch - 1
         # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
         if (epoch + 1) % self.training.eval_every == 0 or epoch in {0, last_epoch}:
@@ -244,6 +265,8 @@ class Loop:
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
         row |= measured
         self.history.append(row)
+
+        # 3. The position and the schedule, then files and lines.
         self.epoch = epoch + 1
         self.batch = 0
         if self.config.schedule.per == "epoch":
@@ -259,19 +282,18 @@ class Loop:
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
     def _line_of(self, row: Row) -> str:
-        values = {
-            part: row[f"{part}_{self.metric}"] for part in PARTS if f"{part}_{self.metric}" in row
-        }
         title = all_metrics()[self.metric].title
-        best = " (best)" if self.best_epoch == row["epoch"] else ""
-        parts = "".join(
-            f"  {part} {title} {with_unit(self.metric, value)}" for part, value in values.items()
-        )
-        begin = f"epoch {self.epoch}/{self.training.epochs}  train loss {row['train_loss']:.4f}"
-        return f"{begin}{parts}{best}  {row['seconds']:.1f} s"
+        line = f"epoch {self.epoch}/{self.training.epochs}  train loss {row['train_loss']:.4f}"
+        for part in PARTS:
+            value = row.get(f"{part}_{self.metric}")
+            if value is not None:
+                line += f"  {part} {title} {with_unit(self.metric, value)}"
+        if self.best_epoch == row["epoch"]:
+            line += " (best)"
+        return f"{line}  {row['seconds']:.1f} s"
 
     def evaluate(self) -> Row:
-        """Measure the network, or the average of its weights, and keep the weights if they are good."""
+        """Measure the network, or the average of its weights, and copy the weights if they are the best."""
         row: Row = {}
         model = self.module.model
         average = self.average
@@ -281,18 +303,17 @@ class Loop:
             measure = partial(
                 evaluate_parts, self.module, self.data, self.data.evaluated, self.device
             )
-            found = measure() if self.captured is None else self.captured.making_room(measure)
+            measured = measure() if self.captured is None else self.captured.making_room(measure)
             # The first process's figures decide for all of them which epoch is best and which the last.
-            for part, values in gathered(found)[0].items():
+            for part, values in gathered(measured)[0].items():
                 # The column "train" is measured while learning.
                 column = "train_eval" if part == "train" else part
                 row |= {f"{column}_{name}": value for name, value in values.items()}
+
             # Of equal epochs the first is better.
-            best = (
-                None
-                if self.best_epoch is None
-                else self.history[self.best_epoch][f"val_{self.metric}"]
-            )
+            best = None
+            if self.best_epoch is not None:
+                best = self.history[self.best_epoch][f"val_{self.metric}"]
             if is_better(self.metric, row[f"val_{self.metric}"], best):
                 self.kept = {self.epoch: checkpoint.copy_weights(model)}
         return row
@@ -305,9 +326,12 @@ class Loop:
     @property
     def out_of_patience(self) -> bool:
         """True if the last ``training.patience`` evaluations were no better than the best before them."""
-        since = self.history[0 if self.best_epoch is None else self.best_epoch + 1 :]
         patience = self.training.patience
-        return patience is not None and sum("val_loss" in row for row in since) >= patience
+        if patience is None:
+            return False
+        first = 0 if self.best_epoch is None else self.best_epoch + 1
+        evaluations = sum("val_loss" in row for row in self.history[first:])
+        return evaluations >= patience
 
     def save(self) -> None:
         """Write a checkpoint of the current position; every process takes part, the first one writes."""
@@ -319,15 +343,17 @@ class Loop:
 
     def _checkpoint_is_due(self) -> bool:
         minutes = self.config.system.checkpoint_every
+        if minutes is None:
+            return False
         # The clock of the first process decides: all must save after the same batch.
-        return minutes is not None and bool(
-            gathered(time.perf_counter() - self._saved_at >= 60 * minutes)[0]
-        )
+        due = time.perf_counter() - self._saved_at >= 60 * minutes
+        return bool(gathered(due)[0])
 
     def state(self) -> dict[str, Any]:
         """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
         unfinished = {}
-        if self.batch:  # within an epoch: what each process has measured of it so far
+        # Within an epoch: the measurements of each process so far.
+        if self.batch:
             unfinished = {
                 "seconds": time.perf_counter() - self._begun,
                 "meter": {"values": self.module.meter.values.cpu()},
@@ -352,10 +378,10 @@ class Loop:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state`.
 
-        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and whatever
-        an impossible history or weights of another network bring about.
+        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and any
+        exception for an impossible history or weights of another network.
         """
-        # 1. Nothing is taken over before all of it is known to fit: data, position, history, best weights.
+        # 1. Check everything before anything is loaded: data, position, history, best weights.
         if state["data"] != self.data.identity:
             raise CheckFailed(
                 f"The data are not those that the run began with: {self.data.identity}, not {state['data']}.",
@@ -374,7 +400,7 @@ class Loop:
             raise ValueError("its history is not that of a run")
         for weights in (*state["kept"].values(), state["model"]):
             self.module.model.load_state_dict(weights)
-        # 2. What moves the weights, and what is known of them.
+        # 2. Whatever moves the weights, and their history.
         self.history = history
         self.kept = state["kept"]
         self.optimiser.load_state_dict(state["optimiser"])
@@ -387,18 +413,21 @@ class Loop:
         self.epoch = epoch
         self.batch = batch
         self.step = state["step"]
-        # 4. What this process had measured of an unfinished epoch, and its random numbers: last, because
-        #    nothing may draw any between here and the next batch.
+        # 4. This process's measurements of an unfinished epoch, and its random numbers: last, because
+        #    nothing may draw any before the next batch.
         mine = state["processes"][rank() % len(state["processes"])]
         self._unfinished = mine["unfinished"] if batch else None
         checkpoint.set_random_state(mine["random"])
-        self.write()  # metrics and weights of an epoch that was not saved may lie there
+        self.write()  # over metrics and weights of an epoch that was not saved
 
     def write(self, *, best: bool = True) -> None:
         """Write the metrics and, if they are new, the best weights."""
-        if self.folder is not None and is_main_process():
-            names = list(dict.fromkeys(name for row in self.history for name in row))
-            cells = ([row.get(name) for name in names] for row in self.history)
-            write_file(self.folder / METRICS_NAME, csv_bytes(names, cells))
-            if best and self.best_epoch is not None:
-                checkpoint.write_weights(self.folder / checkpoint.BEST, self.kept[self.best_epoch])
+        if self.folder is None or not is_main_process():
+            return
+        names: dict[str, None] = {}
+        for row in self.history:
+            names |= dict.fromkeys(row)
+        cells = ([row.get(name) for name in names] for row in self.history)
+        write_file(self.folder / METRICS_NAME, csv_bytes(list(names), cells))
+        if best and self.best_epoch is not None:
+            checkpoint.write_weights(self.folder / checkpoint.BEST, self.kept[self.best_epoch])

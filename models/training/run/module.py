@@ -31,7 +31,7 @@ class TrainingModule(nn.Module):
     config
         The run. Loss, metric and head are filled in from the task of ``data``.
     recompute
-        Recompute each layer in the backward pass instead of keeping its activations.
+        Recompute each layer in the backward pass instead of saving its activations.
     """
 
     def __init__(self, config: RunConfig, data: RunData, *, recompute: bool = False) -> None:
@@ -47,33 +47,41 @@ class TrainingModule(nn.Module):
         self.meter = Meter(
             config.training.accumulate, scaled=config.training.precision == "16-mixed"
         )
-        self.shared = self.config.processes > 1  #: True if several processes share each batch
-        self._norms = [m for m in self.model.modules() if self.shared and isinstance(m, BatchNorm)]
-        self.network: Any = self.model  #: or DistributedDataParallel around it
-        self.epoch = 0  #: current epoch, from 0
-        self.size: BatchSize | None = (
-            None  #: of the current batch, for the error when it does not fit
-        )
-        self.doing = "starting"  #: for errors
+        #: True if several processes share each batch.
+        self.shared = self.config.processes > 1
+        self._norms = []
+        if self.shared:
+            self._norms = [part for part in self.model.modules() if isinstance(part, BatchNorm)]
+        #: The model, or DistributedDataParallel around it.
+        self.network: Any = self.model
+        #: Current epoch, from 0.
+        self.epoch = 0
+        #: Size of the current batch, for the error when it does not fit.
+        self.size: BatchSize | None = None
+        #: Current work, for errors.
+        self.doing = "starting"
 
     def forward(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
         ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`. Raises ``CheckFailed`` where
-        the weights, or what the network makes of the batch, are infinite or NaN.
+        the weights, or the numbers inside the network, are infinite or NaN.
         """
         self.size = BatchSize.of(batch)
         try:
-            # DDP is for training alone: it would exchange buffers in an evaluation, too.
+            # DDP only in training: it would exchange buffers in an evaluation, too.
             network = self.network if self.training else self.model
             context = ForwardContext(self.config.training.precision, keep=keep)
             return network(batch, context), self.task.targets(batch)
-        except NotFinite as error:  # raised by the search: add the step of the run, and a cause
+        except NotFinite as error:
+            # Raised by the search: add the step of the run, and a cause. A loss may have been not finite
+            # earlier in the epoch.
             if self.training:
-                self.stop_if_diverged()  # a loss may have been it earlier in the epoch
-            sound = all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters())
-            what = "The numbers inside the network" if sound else "The weights"
-            raise self.diverged(f"{what} are not finite numbers", error.what) from error
+                self.stop_if_diverged()
+            subject = "The numbers inside the network"
+            if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
+                subject = "The weights"
+            raise self.diverged(f"{subject} are not finite numbers", error.what) from error
 
     def learn(
         self, batch: Any, keep: list[Any] | None = None
@@ -82,18 +90,21 @@ class TrainingModule(nn.Module):
 
         The last two differ where several processes share a batch: the reported loss is that of all rows.
         """
+        # Rows of a repeated graph do not count.
+        share = float("partition" in batch or "train_mask" not in batch)
         for norm in self._norms:
-            # Rows of a repeated graph do not count.
-            norm.share = float("partition" in batch or "train_mask" not in batch)
+            norm.share = share
         kind = next(self.model.parameters()).device.type
         with autocast(self.config.training.precision, kind, cached=False):
             logits, target = of_part(batch, "train", *self(batch, keep))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)
             elif COUNTED in batch:
-                backward = loss = self.loss.padded(logits, target)
+                loss = self.loss.padded(logits, target)
+                backward = loss
             else:
-                backward = loss = self.loss(logits, target)
+                loss = self.loss(logits, target)
+                backward = loss
         return logits, target, loss, backward
 
     def begin_epoch(self, epoch: int) -> int | None:
@@ -111,27 +122,34 @@ class TrainingModule(nn.Module):
 
         This waits for a GPU, so it is called once an epoch, and before a checkpoint within one.
         """
-        if (fault := self.meter.fault()) is not None:
-            what, batch, step = fault
-            self.doing = f"training in epoch {self.epoch + 1}, batch {batch + 1} (step {step + 1} of the run)"
-            raise self.diverged(what)
+        fault = self.meter.fault()
+        if fault is not None:
+            message, batch, step = fault
+            self.doing = (
+                f"training in epoch {self.epoch + 1}, batch {batch + 1} "
+                f"(step {step + 1} of the run)"
+            )
+            raise self.diverged(message)
 
-    def diverged(self, what: str, found: str | None = None) -> CheckFailed:
+    def diverged(self, message: str, detail: str | None = None) -> CheckFailed:
         """Return the error for numbers that are no longer finite, with the current work of the run."""
         return CheckFailed(
-            f"{what}, {self.doing}.",
-            found=found,
+            f"{message}, {self.doing}.",
+            found=detail,
             next="a lower --set optimiser.lr=…, --set training.precision=32, or kmip-data verify on the build",
         )
 
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of a part: those of its mask where the batch has masks, else all."""
+    # On a GPU: indexing by a mask makes the host wait for the number of rows.
     rows = getattr(batch, ROWS[part], None)
-    if rows is not None:  # on a GPU: indexing by a mask makes the host wait for the number of rows
+    if rows is not None:
         return logits.index_select(0, rows), target.index_select(0, rows)
     mask = getattr(batch, f"{part}_mask", None)
-    return (logits, target) if mask is None else (logits[mask], target[mask])
+    if mask is None:
+        return logits, target
+    return logits[mask], target[mask]
 
 
 def evaluate_parts(
@@ -142,45 +160,48 @@ def evaluate_parts(
     Parts that share a graph are read from one pass over it. Nothing random runs in eval mode, so the
     generators keep their state. Raises ``CheckFailed`` where a loss is not finite.
     """
-    measured = measure_parts(module, data, parts, device)
-    found = {part: measured[part].compute() for part in parts}
+    metrics = measure_parts(module, data, parts, device)
+    values = {part: metrics[part].compute() for part in parts}
     for part in parts:
-        if not math.isfinite(found[part]["loss"]):
+        loss = values[part]["loss"]
+        if not math.isfinite(loss):
             module.doing = f"evaluating {part}"
-            raise module.diverged(f"The loss is {found[part]['loss']}")
-    return found
+            raise module.diverged(f"The loss is {loss}")
+    return values
 
 
 def measure_parts(
     module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
 ) -> dict[str, SplitMetrics]:
     """Apply the network to ``parts`` in eval mode and accumulate their metrics."""
-    counted = {
-        part: SplitMetrics(module.task, module.config.training.metric).to(device) for part in parts
-    }
+    settings = module.config.training
+    metrics = {part: SplitMetrics(module.task, settings.metric).to(device) for part in parts}
     training = module.training
     module.eval()
     try:
         for measured, batches in data.passes(parts):
             module.doing = f"evaluating {', '.join(measured)}"
-            with torch.inference_mode(), autocast(module.config.training.precision, device.type):
+            with torch.inference_mode(), autocast(settings.precision, device.type):
                 for batch in sent_ahead(batches, device):
                     logits, target = module(batch)
                     for part in measured:
                         rows = of_part(batch, part, logits, target)
-                        shared = "partition" in batch
-                        loss = module.loss.divided(*rows)[1] if shared else module.loss(*rows)
-                        counted[part].update(*rows, loss)
+                        if "partition" in batch:
+                            _, loss = module.loss.divided(*rows)
+                        else:
+                            loss = module.loss(*rows)
+                        metrics[part].update(*rows, loss)
     finally:
         module.train(training)
-    return counted
+    return metrics
 
 
 class Meter:
     """Losses and gradient norms of an epoch's batches, read at its end: no step waits for a GPU."""
 
     def __init__(self, accumulate: int, *, scaled: bool) -> None:
-        self.accumulate = accumulate  #: batches of a step
+        #: Batches of a step.
+        self.accumulate = accumulate
         #: True if losses are scaled up (``16-mixed``), so that an infinite gradient only skips its step.
         self.scaled = scaled
         self.begin(0, 0, torch.device("cpu"))
@@ -188,36 +209,36 @@ class Meter:
     def begin(self, step: int, batches: int, device: torch.device) -> None:
         """Begin an epoch of ``batches`` batches, whose first step is number ``step`` of the run."""
         self._first_step = step
-        self.values = torch.zeros(
-            2, batches, device=device
-        )  #: losses, and norms where a batch ends a step
+        #: Losses, and norms where a batch ends a step.
+        self.values = torch.zeros(2, batches, device=device)
 
     def note(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
-        """Keep the loss of a batch and the norm, before clipping, of the gradient that it completes."""
+        """Record the loss of a batch and the norm, before clipping, of the gradient that it completes."""
         self.values[0, batch] = loss
         if norm is not None:
             self.values[1, batch] = norm
 
     def fault(self) -> tuple[str, int, int] | None:
-        """Return the first loss or gradient that is not finite, in words, with its batch and step."""
+        """Return a message for the first loss or gradient that is not finite, its batch and its step."""
         for batch, (loss, norm) in enumerate(self.values.T.tolist()):
-            if not math.isfinite(loss) or not (math.isfinite(norm) or self.scaled):
-                what = (
-                    f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
-                )
-                return f"The {what}", batch, self._first_step + batch // self.accumulate
+            step = self._first_step + batch // self.accumulate
+            if not math.isfinite(loss):
+                return f"The loss is {loss}", batch, step
+            if not math.isfinite(norm) and not self.scaled:
+                return f"The gradient's norm is {norm}", batch, step
         return None
 
     def read(self) -> dict[str, float]:
         """Return the measurements of a whole epoch in ``metrics.csv``."""
-        norms = self.values[1].tolist()
         # The last batch of a step has the norm of its gradient.
-        norms = [*norms[self.accumulate - 1 : -1 : self.accumulate], norms[-1]]
-        norms = [norm for norm in norms if math.isfinite(norm)]
-        on_gpu = self.values.device.type == "cuda"
-        memory = (
-            torch.cuda.max_memory_allocated(self.values.device) if on_gpu else peak_host_memory()
-        )
+        all_norms = self.values[1].tolist()
+        ends = [*all_norms[self.accumulate - 1 : -1 : self.accumulate], all_norms[-1]]
+        norms = [norm for norm in ends if math.isfinite(norm)]
+
+        device = self.values.device
+        memory = peak_host_memory()
+        if device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(device)
         return {
             "grad_norm": sum(norms) / len(norms) if norms else math.nan,
             "grad_norm_max": max(norms, default=math.nan),
