@@ -73,8 +73,13 @@ def public(root: Path, stubs: dict[str, str]) -> dict[str, list[str]]:
 
 
 def source(root: Path, module: str) -> Path:
-    path = Path(*module.split(".")).with_suffix(".py")
-    return root / path if (root / path).is_file() else root.joinpath(*path.parts[1:])
+    """File of a module: the stub of one whose classes are made when they are used."""
+    path = Path(*module.split("."))
+    file = root / path.with_suffix(".py")
+    if not file.is_file():
+        file = root.joinpath(*path.parts[1:]).with_suffix(".py")
+    stub = file.with_suffix(".pyi")
+    return stub if stub.is_file() else file
 
 
 def others() -> dict[str, list[str]]:

@@ -6,13 +6,12 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
+from typing import Any, ClassVar, Final, Unpack
 
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
-from kmip_data.datasets.pyg_calls import MEANINGS, takes_pyg_calls
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
@@ -27,7 +26,7 @@ Transform = Callable[[Data], Data]
 
 
 class Arguments(BuildArguments, total=False):
-    """Keyword arguments of every dataset class; documented at :class:`~kmip_data.datasets.points.S3DIS`."""
+    """Keyword arguments of every dataset class; documented at :class:`BuiltDataset`."""
 
     home: Folder | Home | None
     transform: Transform | None
@@ -68,19 +67,84 @@ _DEFAULTS: Final[dict[str, Any]] = {
 class BuiltDataset(ShardedDataset):
     """A shipped dataset, opened from the home folder or built there.
 
-    A subclass sets ``_name`` and has its own parameters besides ``**arguments``; the signature in ``inspect``
-    and ``help`` shows both.
+    Base of the classes that :mod:`~kmip_data.datasets.shipped` makes. A class that does more than its
+    pipeline's parameters say overrides :meth:`_reading`, whose arguments become the class's own.
+
+    Parameters
+    ----------
+    root
+        A folder, as in PyTorch Geometric: either the home folder for raw files and builds, or a build
+        folder. Default: ``home``.
+    home
+        Home folder of all datasets; default ``$KMIP_DATA_HOME``, else the user's data folder.
+    split
+        ``"train"``, ``"val"`` (also ``"valid"``), ``"test"``, ``"trainval"``; ``None``: all graphs in source
+        order.
+    split_rule, split_seed
+        ``"upstream"``: the published parts; ``"stratified"``: parts of the same sizes with nearly
+        equal shares of the classes, drawn by LRGB's rule with the seed.
+    transform
+        Applied to each item when it is read.
+    pre_transform
+        Applied before ``transform``, on each read, too: ``kmip-data encode`` or ``kmip_data.save`` store.
+    pre_filter
+        Selects the graphs of which it is true. It is called with each graph when the dataset is opened.
+    force_reload
+        Must be False: ``kmip-data verify BUILD --repair`` makes damaged files again.
+    columns
+        Names of the attributes that items have, and of columns that ``kmip-data encode`` added
+        (``["rwse20"]``): see :class:`~kmip_data.reading.dataset.ShardedDataset`.
+    build
+        Download and build missing data; ``False``: an error with the command instead.
+    sample
+        Use generated raw files in the upstream layout; never a silent substitute.
+    limit
+        Use only N graphs, spread evenly over all.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class.
+    **arguments
+        How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
+        ``compression``, ``engine``, ``scheduler``, ``quiet``: see
+        :class:`~kmip_data.builds.home.BuildOptions`.
     """
 
     _name: ClassVar[str]  #: name of the dataset
-    _known: ClassVar[Sequence[str]] = ()  #: keys of ``**arguments``
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        _sign(cls)
+    _arguments: ClassVar[type[Arguments]] = RuleArguments  #: keys of ``**arguments``
+    _replaced: ClassVar[Sequence[str]] = ()  #: parameters of the build that ``_reading`` sets
+    #: Defaults by argument: of the build's parameters, of the split's, and of those that all classes share.
+    _parameters: ClassVar[Mapping[str, Any]] = {}
+    _rule: ClassVar[Mapping[str, Any]] = {}
+    _shared: ClassVar[Mapping[str, Any]] = _DEFAULTS
+    _options: ClassVar[Sequence[str]] = ()  #: arguments of ``_reading``
+    own_arguments: ClassVar[inspect.Signature]  #: signature without the keys of ``**arguments``
 
     def __init__(self, root: Folder | None = None, **arguments: Unpack[RuleArguments]) -> None:
-        self._open(root, {}, {}, arguments)
+        given: dict[str, Any] = {**arguments}
+        known = {*self._parameters, *self._rule, *self._shared, *self._options}
+        for key in given:
+            if key not in known:
+                raise self._unknown(key)
+
+        options = {key: given.pop(key) for key in self._options if key in given}
+        parameters = {key: given.pop(key, value) for key, value in self._parameters.items()}
+        rule = {}
+        for key, value in self._rule.items():
+            rule["split" if key == "split_rule" else key] = given.pop(key, value)
+
+        reading = self._reading(**options)
+        parameters |= reading.pop("parameters", {})
+        rule |= reading.pop("rule", {})
+        self._open(root, parameters, rule, given, **reading)
+
+    def _unknown(self, key: str) -> UsageError:
+        title = type(self).__name__
+        known = sorted(inspect.signature(type(self)).parameters)
+        command = f"help(kmip_data.{title})"
+        return unknown_name(f"argument of {title}", key, known, command=command)
+
+    def _reading(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return keywords of :meth:`_open`, and ``parameters`` and ``rule`` that replace the arguments'."""
+        return {}
 
     def _open(
         self,
@@ -91,19 +155,14 @@ class BuiltDataset(ShardedDataset):
         *,
         name: str | None = None,
         first: Callable[[Build], Transform | None] = lambda _: None,
+        always: Sequence[str] = (),
         **reading: Any,
     ) -> None:
         """Find or build the dataset that the arguments select, and read a part of its split by ``rule``.
 
-        The transform that ``first`` makes for the build precedes the user's.
+        The transform that ``first`` makes for the build precedes the user's; the columns ``always`` are read
+        besides the user's.
         """
-        for key in arguments:
-            if key not in self._known:
-                title = type(self).__name__
-                known = sorted(inspect.signature(type(self)).parameters)
-                raise unknown_name(
-                    f"argument of {title}", key, known, command=f"help(kmip_data.{title})"
-                )
         given = {**_DEFAULTS, **arguments}
         part = part_name(given["split"])
         if part not in {None, *PARTS, TRAIN_AND_VAL}:  # before a download and a build
@@ -117,27 +176,37 @@ class BuiltDataset(ShardedDataset):
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:
             raise UsageError("root and home both name the home folder: give one of them.")
+
         name = name or self._name
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
-        home = given["home"] if root is None else root
         options = {
             key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments
         }
-        options |= {
-            "home": home,
-            "sample": given["sample"],
-            "build": given["build"],
-            "dataset": name,
-        }
-        build = obtain(target, {**parameters, "limit": given["limit"]}, rule, **options)
-        reading |= {"split_name": split_name(build, rule), "columns": given["columns"]}
+        build = obtain(
+            target,
+            {**parameters, "limit": given["limit"]},
+            rule,
+            home=given["home"] if root is None else root,
+            sample=given["sample"],
+            build=given["build"],
+            dataset=name,
+            **options,
+        )
+
         prepare = first(build)
         steps = (prepare, given["pre_transform"], given["transform"])
         transforms = [step for step in steps if step is not None]
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
-        super().__init__(build, part if "split" in self._known else None, transform, **reading)
+        super().__init__(
+            build,
+            part if "split" in self._shared else None,
+            transform,
+            split_name=split_name(build, rule),
+            columns=[*always, *(given["columns"] or ())] or None,
+            **reading,
+        )
         if given["pre_filter"] is not None:
             self._select(prepare, given["pre_filter"])
 
@@ -149,34 +218,6 @@ class BuiltDataset(ShardedDataset):
             if keep(data if prepare is None else prepare(data)):
                 kept.append(number)
         self._indices = kept
-
-
-def _sign(cls: type[BuiltDataset]) -> None:
-    """Write the keys of ``**arguments`` into the signature of ``__init__``."""
-    init = cls.__dict__.get("__init__")
-    own = [] if init is None else list(inspect.signature(init).parameters.values())
-    if (
-        not own
-        or own[-1].kind is not own[-1].VAR_KEYWORD
-        or "Unpack[" not in str(own[-1].annotation)
-    ):
-        return  # of a subclass elsewhere
-    (arguments,) = get_args(get_type_hints(init)[own.pop().name])
-    kinds = arguments.__annotations__
-    pyg_keywords = [key for key in MEANINGS.get(cls.__name__, ()) if key in kinds]
-    cls._known = [key for key in _DEFAULTS if key in kinds and key not in pyg_keywords]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(
-            key, kind, default=_DEFAULTS.get(key), annotation=kinds[key].__forward_arg__
-        )
-        for key in [*cls._known, *pyg_keywords]
-    ]
-    init.__signature__ = inspect.Signature([*own, *shared], return_annotation=None)  # type: ignore[union-attr]
-    takes_pyg_calls(cls)
-
-
-_sign(BuiltDataset)
 
 
 def open(  # noqa: A001 -- its public name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, get_args
 
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.base import Arguments, BuiltDataset, Folder
+from kmip_data.datasets.base import Arguments, BuiltDataset
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import GraphLandCall
 from kmip_data.errors import UsageError
@@ -40,74 +40,40 @@ class CityNetwork(BuiltDataset):
         Only the 37 stored columns, as in PyTorch Geometric's class:
         ``Data(x=[N, 37], edge_index, y, train_mask, val_mask, test_mask)``. Their names and units are
         ``schema.column("node/x").fields``.
-    split_rule
-        ``"random"``: the published masks; ``"spatial"``: whole blocks of the map of ``block_size``
-        metres (chosen by the map unless given), with ``buffer`` hops between parts, so that train and
-        test streets are not neighbours. Nodes of the buffer are in no mask.
-    split_seed
-        Seed of the split.
-    hops, classes, weight
-        Radius, number of chunks and unit (``"length"`` or ``"travel_time"``) of the eccentricity behind
-        the labels.
-    bands
-        Frequencies per coordinate of the sinusoids.
-    columns
-        Columns added by ``kmip-data encode`` (``["rwse20"]``), besides the others.
     *pyg, augmented, delete_raw
         Two or more positional arguments have the order of PyTorch Geometric's class: ``CityNetwork(root, name,
         augmented, …)``. ``augmented=True``: its features, ``raw_features=True``. ``delete_raw`` must be False.
-    root, home, transform, build, sample, limit, **arguments
-        See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of intersections of a sample.
-
-    Raises
-    ------
-    UsageError
-        The city is unknown, or the build is not a city.
     """
 
-    def __init__(  # noqa: PLR0913 -- options, by keyword
+    _name = "paris"
+    _arguments = Arguments
+
+    def _reading(
         self,
         name: str,
-        *pyg: Any,
+        *,
         coordinates: Coordinates = "replace",
         raw_features: bool = False,
         augmented: bool | None = None,
         delete_raw: bool = False,
-        root: Folder | None = None,
-        split_rule: Literal["random", "spatial"] = "random",
-        split_seed: int = 0,
-        block_size: float | None = None,
-        buffer: int = 1,
-        hops: int = 16,
-        classes: int = 10,
-        weight: Literal["length", "travel_time"] = "length",
-        bands: int = 8,
-        **arguments: Unpack[Arguments],
-    ) -> None:
+    ) -> dict[str, Any]:
         if coordinates not in get_args(Coordinates):
-            ways = get_args(Coordinates)
-            command = "help(kmip_data.CityNetwork), in Python"
-            raise unknown_name("way to feed coordinates", coordinates, ways, command=command)
+            raise unknown_name(
+                "way to feed coordinates",
+                coordinates,
+                get_args(Coordinates),
+                command="help(kmip_data.CityNetwork), in Python",
+            )
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
                 raise _not_a_city(name, f"the dataset {name}")
-        parameters = {"hops": hops, "classes": classes, "weight": weight, "bands": bands}
-        rule = {
-            "split": split_rule,
-            "split_seed": split_seed,
-            "block_size": block_size,
-            "buffer": buffer,
-        }
         self._coordinates: Coordinates | None = None if raw_features else coordinates
-        chosen = [
-            *(("x", "y", "edge_index") if raw_features else ()),
-            *(arguments.get("columns") or ()),
-        ]
-        given = {**arguments, "columns": chosen or None}
-        self._open(
-            root, parameters, rule, given, name=name, first=lambda build: _check_city(name, build)
-        )
+        return {
+            "name": name,
+            "first": lambda build: _check_city(name, build),
+            "always": ("x", "y", "edge_index") if raw_features else (),
+        }
 
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
@@ -138,7 +104,7 @@ class GraphLandDataset(BuiltDataset):
         ``"city-roads-m"`` or ``"city-roads-l"``, in any case.
     split_rule
         ``"RL"``: 10/10/80 of the streets, ``"RH"``: 50/25/25, both published; ``"stratified"`` with
-        ``split_seed``: see :class:`~kmip_data.datasets.points.ShapeNetPart`.
+        ``split_seed``.
     target_scaling
         Published split whose train streets standardise ``y``; default: that of ``split_rule`` (``"RL"`` for
         ``"stratified"``). ``"none"``: ``y`` as published. ``card.statistics["roads"]`` has the constants.
@@ -146,31 +112,28 @@ class GraphLandDataset(BuiltDataset):
         Two or more positional arguments have the order of PyTorch Geometric's class: ``GraphLandDataset(root,
         name, split, …)``, where ``split`` is our ``split_rule``. Transforms must be the defaults, with which
         the build is stored; ``regression_targets_transform=None`` is ``target_scaling="none"``.
-    root, home, transform, columns, build, sample, limit, **arguments
-        See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of streets of a sample.
-
-    Raises
-    ------
-    UsageError
-        There is no such dataset of GraphLand here.
     """
 
-    def __init__(
+    _name = "city-roads-m"
+    _arguments = GraphLandArguments
+    _replaced = ("target_scaling",)
+
+    def _reading(
         self,
         name: str,
-        *pyg: Any,
-        root: Folder | None = None,
+        *,
         split_rule: Literal["RL", "RH", "stratified"] = "RL",
-        split_seed: int = 0,
         target_scaling: Literal["RL", "RH", "none"] | None = None,
-        **arguments: Unpack[GraphLandArguments],
-    ) -> None:
+    ) -> dict[str, Any]:
         known = _names(GraphLandDataset)
         if name.lower() not in known:
             raise unknown_name("dataset of GraphLand", name, known)
         scaling = target_scaling or ("RL" if split_rule == "stratified" else split_rule)
-        rule = {"split": split_rule, "split_seed": split_seed}
-        self._open(root, {"target_scaling": scaling}, rule, arguments, name=name.lower())
+        return {
+            "name": name.lower(),
+            "parameters": {"target_scaling": scaling},
+            "rule": {"split": split_rule},
+        }
 
 
 def _names(dataset_class: type[BuiltDataset]) -> list[str]:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+from kmip_data.datasets import shipped
 from kmip_data.datasets.base import BuiltDataset, Folder
-from kmip_data.datasets.points import ShapeNetPart
 from kmip_data.datasets.pyg_calls import STEPS
-from kmip_data.datasets.small_graphs import (
-    COCOSP,
-    CIFAR10Superpixels,
-    PascalVOCSP,
-    PCQMContact,
-    PeptidesFunc,
-    PeptidesStruct,
-)
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import load_manifest, unknown_name
 
-_LRGB: Final[dict[str, type[BuiltDataset]]] = {
-    "pascalvoc-sp": PascalVOCSP,
-    "coco-sp": COCOSP,
-    "pcqm-contact": PCQMContact,
-    "peptides-func": PeptidesFunc,
-    "peptides-struct": PeptidesStruct,
-}
-_BENCHMARKING: Final[dict[str, type[BuiltDataset]]] = {"cifar10": CIFAR10Superpixels}
+_LRGB: Final = ("pascalvoc-sp", "coco-sp", "pcqm-contact", "peptides-func", "peptides-struct")
+_BENCHMARKING: Final = ("cifar10",)
 
 
 def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -47,7 +34,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     Returns
     -------
     BuiltDataset
-        :class:`~kmip_data.datasets.small_graphs.PascalVOCSP` and so on.
+        :class:`~kmip_data.datasets.shipped.PascalVOCSP` and so on.
 
     Raises
     ------
@@ -62,7 +49,7 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
 ) -> BuiltDataset:
     """Open ``"CIFAR10"`` of "Benchmarking GNNs", called as PyTorch Geometric's class.
 
-    Returns a :class:`~kmip_data.datasets.small_graphs.CIFAR10Superpixels`; arguments and errors are those of
+    Returns a :class:`~kmip_data.datasets.shipped.CIFAR10Superpixels`; arguments and errors are those of
     :func:`LRGBDataset`.
     """
     chosen = _named(_BENCHMARKING, "dataset of Benchmarking GNNs here", name)
@@ -76,19 +63,20 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
     split: str = "trainval",
     *steps: Any,
     **arguments: Any,
-) -> ShapeNetPart:
-    """Open :class:`~kmip_data.datasets.points.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
+) -> shipped.ShapeNetPart:
+    """Open :class:`~kmip_data.datasets.shipped.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
 
     The defaults are PyTorch Geometric's: ``split`` is ``"trainval"``. The items are ours, with edges; ``x`` has
     the position, too, and is left out without normals. Other arguments are those of :func:`LRGBDataset`.
     """
-    return ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
+    return shipped.ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
 
 
-def _named(classes: dict[str, type[BuiltDataset]], what: str, name: str) -> type[BuiltDataset]:
-    if name.lower() not in classes:
-        raise unknown_name(what, name, list(classes), command="kmip-data list")
-    return classes[name.lower()]
+def _named(names: Sequence[str], what: str, name: str) -> type[BuiltDataset]:
+    if name.lower() not in names:
+        raise unknown_name(what, name, names, command="kmip-data list")
+    dataset_class: type[BuiltDataset] = getattr(shipped, load_manifest(name.lower()).dataset_class)
+    return dataset_class
 
 
 def _steps(values: tuple[Any, ...]) -> dict[str, Any]:

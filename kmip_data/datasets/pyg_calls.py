@@ -6,9 +6,7 @@ A keyword of PyTorch Geometric's has its meaning there; an argument that is left
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 from kmip_data.errors import UsageError
@@ -110,31 +108,17 @@ MEANINGS: Final[Mapping[str, Mapping[str, Callable[[str, Any], dict[str, Any]]]]
 }
 
 
-def takes_pyg_calls(cls: type) -> None:
-    """Have the constructor of a class in :data:`ORDER` translate its arguments first."""
-    title = cls.__name__
-    if title not in ORDER:
-        return
-    init = cls.__dict__["__init__"]
-    first = list(inspect.signature(init).parameters)[1]
-
-    @functools.wraps(init)
-    def constructor(self: Any, *positional: Any, **keywords: Any) -> None:
-        init(self, **translated(title, first, positional, keywords))
-
-    cls.__init__ = constructor  # type: ignore[misc]
-
-
 def translated(
-    title: str, first: str, positional: tuple[Any, ...], keywords: Mapping[str, Any]
+    title: str, names: Sequence[str], positional: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a call of the class ``title``, whose first parameter is ``first``, as keywords of ours.
+    """Return a call of the class ``title``, whose positional parameters are ``names``, as keywords of ours.
 
     Raises ``UsageError`` where an argument is given twice, also once in our words and once in PyG's, or has a
     value of PyG's that a build does not have; ``TypeError`` where there are too many positional arguments.
     """
-    theirs = len(positional) > 1 or first in keywords
-    order = ORDER[title] if theirs else (first,)
+    order = names
+    if title in ORDER and (len(positional) > 1 or names[0] in keywords):
+        order = ORDER[title]
     if len(positional) > len(order):
         raise TypeError(f"{title} takes at most {len(order)} positional arguments: {order}")
 

@@ -1,0 +1,207 @@
+"""Classes of the shipped datasets, made on first use from the parameters of their pipelines.
+
+``shipped.pyi``, which type checkers and editors read, is written from them: ``KMIP_DATA_WRITE_DOCS=1 pytest
+tests/kmip_data/datasets/test_shipped.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from inspect import Parameter
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from kmip_data.datasets import city, readers
+from kmip_data.datasets.base import Arguments, BuiltDataset, PartArguments
+from kmip_data.datasets.pyg_calls import MEANINGS, ORDER, translated
+from kmip_data.manifest import Manifest, load_manifest, shipped_datasets
+from kmip_data.pipelines.base import PublishedSplitParams, load_pipeline
+from kmip_data.reading.dataset import ShardedDataset
+
+_READERS: Final[Mapping[str, type[BuiltDataset]]] = {
+    "S3DIS": readers.S3DIS,
+    "ShapeNetPart": readers.ShapeNetPart,
+    "PCQMContact": readers.PCQMContact,
+    "PascalVOCSP": readers.Superpixels,
+    "COCOSP": readers.Superpixels,
+    "MalNetTiny": readers.MalNetTiny,
+    "ECHO": readers.ECHO,
+    "CityNetwork": city.CityNetwork,
+    "GraphLandDataset": city.GraphLandDataset,
+}
+_KEYWORD: Final = Parameter.KEYWORD_ONLY
+_POSITIONAL: Final = Parameter.POSITIONAL_OR_KEYWORD
+_WIDTH: Final = 92  #: columns of a docstring
+
+
+def class_names() -> list[str]:
+    """Return the names of the classes of all shipped datasets, sorted."""
+    names = {load_manifest(name).dataset_class for name in shipped_datasets()}
+    return sorted(names - {ShardedDataset.__name__})  # recipes have no class
+
+
+def __getattr__(title: str) -> type[BuiltDataset]:
+    manifests = []
+    if not title.startswith("_"):
+        manifests = [load_manifest(name) for name in shipped_datasets()]
+    datasets = [manifest for manifest in manifests if manifest.dataset_class == title]
+    if not datasets or title == ShardedDataset.__name__:
+        raise AttributeError(f"module {__name__!r} has no attribute {title!r}")
+    reader = _READERS.get(title, BuiltDataset)
+    # The reader of several datasets names the one whose parameters all of them have.
+    manifest = load_manifest(getattr(reader, "_name", datasets[0].name))
+    globals()[title] = _make(title, reader, manifest)
+    return globals()[title]
+
+
+def _make(title: str, reader: type[BuiltDataset], manifest: Manifest) -> type[BuiltDataset]:
+    """Return the class: the reader with the parameters of the build and of its splits as arguments."""
+    pipeline = load_pipeline(manifest)
+    arguments = inspect.signature(reader._reading).parameters.values()
+    options = [argument for argument in arguments if argument.kind in {_POSITIONAL, _KEYWORD}][1:]
+    names = [option.name for option in options]
+    build = _fields(pipeline.Params, {"limit", *reader._replaced})
+    rule = _fields(pipeline.SplitParams, names)
+    kinds = reader._arguments
+    if pipeline.SplitParams is PublishedSplitParams and "split_rule" not in names:
+        rule = {}  # ``**arguments`` has them
+    elif kinds is BuiltDataset._arguments:
+        kinds = PartArguments
+
+    pyg_words = MEANINGS.get(title, {})
+    shared = kinds.__annotations__.keys() - pyg_words
+    made = type(title, (reader,), {"__module__": __name__})
+    made._name = manifest.name
+    made._arguments = kinds
+    made._parameters = {name: field.default for name, field in build.items()}
+    made._rule = {name: field.default for name, field in rule.items()}
+    made._shared = {key: value for key, value in BuiltDataset._shared.items() if key in shared}
+    made._options = names
+
+    first = [option for option in options if option.kind is _POSITIONAL]
+    own = _positional(title, first)
+    own += [option for option in options if option not in first]
+    for name, field in (build | rule).items():
+        annotation = inspect.formatannotation(field.annotation)
+        own.append(Parameter(name, _KEYWORD, default=field.default, annotation=annotation))
+    made.own_arguments = inspect.Signature(sorted(own, key=lambda argument: argument.kind))
+    by_position = [argument.name for argument in own if argument.kind is _POSITIONAL]
+    made.__init__ = _constructor(made, by_position[1:])
+    made.__init__.__signature__ = _shown(made.own_arguments, kinds, pyg_words)
+    made.__doc__ = _docstring(title, reader, manifest, build | rule)
+    return made
+
+
+def _fields(model: type[BaseModel], left_out: Collection[str]) -> dict[str, FieldInfo]:
+    """Return the fields of parameters by the names that arguments have."""
+    named = {}
+    for name, field in model.model_fields.items():
+        argument = "split_rule" if name == "split" else name
+        if argument not in left_out:
+            named[argument] = field
+    return named
+
+
+def _constructor(made: type[BuiltDataset], names: Sequence[str]) -> Callable[..., None]:
+    """Return the ``__init__`` of a class: calls of PyTorch Geometric's are translated first."""
+
+    def constructor(self: BuiltDataset, *positional: Any, **keywords: Any) -> None:
+        super(made, self).__init__(**translated(made.__name__, names, positional, keywords))
+
+    return constructor
+
+
+def _positional(title: str, first: list[Parameter]) -> list[Parameter]:
+    """Return the first arguments: those of the reader and ``root``, then those of PyTorch Geometric."""
+    root_kind = _POSITIONAL
+    if first and title in ORDER:
+        root_kind = _KEYWORD  # two arguments by position are PyTorch Geometric's
+    root = Parameter("root", root_kind, default=None, annotation="Folder | None")
+    arguments = [Parameter("self", _POSITIONAL), *first, root]
+    if title in ORDER:
+        arguments.append(Parameter("pyg", Parameter.VAR_POSITIONAL, annotation="Any"))
+    return arguments
+
+
+def _shown(
+    own: inspect.Signature, kinds: type[Arguments], pyg_words: Collection[str]
+) -> inspect.Signature:
+    """Return the signature that ``help`` shows: the keys of ``**arguments`` one by one."""
+    arguments = list(own.parameters.values())
+    shared = [key for key in BuiltDataset._shared if key not in pyg_words]
+    for key in [*shared, *pyg_words]:
+        if key in kinds.__annotations__:
+            default = BuiltDataset._shared.get(key)
+            annotation = kinds.__annotations__[key].__forward_arg__
+            arguments.append(Parameter(key, _KEYWORD, default=default, annotation=annotation))
+    return inspect.Signature(arguments, return_annotation=None)
+
+
+def _docstring(
+    title: str, reader: type[BuiltDataset], manifest: Manifest, fields: Mapping[str, FieldInfo]
+) -> str:
+    """Return title, summary and items from manifest and schema, the reader's notes, and all arguments."""
+    text = "" if reader is BuiltDataset else inspect.getdoc(reader) or ""
+    notes, _, options = text.partition("Parameters\n----------\n")
+    if "_name" not in reader.__dict__:  # of one dataset: the reader's first line is not about it
+        _, _, notes = notes.partition("\n\n")
+        head = f"{manifest.title}.\n\n{_filled(manifest.summary)}\n\n"
+        if "Items are" not in notes:
+            head += _filled(f"Items are ``Data({_items(manifest)})``.") + "\n\n"
+        notes = head + notes
+
+    lines = [notes.strip(), "", "Parameters", "----------"]
+    if options:
+        lines.append(options.strip())
+    for name, field in fields.items():
+        lines += [name, _filled(_sentence(field), "    ")]
+    if title in ORDER and "*pyg" not in options:
+        order = ", ".join(ORDER[title][:4])
+        text = f"More positional arguments have the order of PyTorch Geometric's class: {order}, …"
+        lines += ["*pyg", _filled(text, "    ")]
+    lines.append("root, home, transform, columns, build, sample, limit, **arguments")
+    lines.append("    See :class:`~kmip_data.datasets.base.BuiltDataset`.")
+    return "\n".join(lines)
+
+
+def _sentence(field: FieldInfo) -> str:
+    """Return the description of a field, which begins in lower case, as a sentence."""
+    text = f"{field.description}."
+    first_word = text.partition(" ")[0].rstrip(":,")
+    if first_word in map(str, get_args(field.annotation)):
+        return text  # a value
+    return text[0].upper() + text[1:]
+
+
+def _items(manifest: Manifest) -> str:
+    """Return the attributes of an item with their shapes."""
+    pipeline = load_pipeline(manifest)
+    schema = pipeline.schema(pipeline.Params())
+    attributes = []
+    for column in schema.columns:
+        sizes = [str(size) for size in column.shape]
+        if column.level == "node":
+            sizes.insert(0, "N")
+        elif column.level == "edge":
+            sizes.insert(0, "E")
+        elif column.form == "axis":
+            sizes.insert(0, "1")
+        attributes.append(f"{column.attribute}=[{', '.join(sizes)}]")
+    attributes += [f"{view.attribute}=[N, {view.stop - view.start}]" for view in schema.views]
+    if schema.edges != "none":
+        attributes.insert(1, "edge_index=[2, E]")
+    return ", ".join(attributes)
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )

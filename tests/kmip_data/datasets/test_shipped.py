@@ -1,0 +1,40 @@
+"""Classes made from the parameters of pipelines, and the stubs that type checkers read."""
+
+import os
+import pickle
+
+import pytest
+from support import dataset_stub
+
+import kmip_data
+from kmip_data.datasets import shipped
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import load_pipeline
+
+
+def test_the_stubs_are_those_of_the_classes():
+    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+        dataset_stub.write()
+    again = "run it with KMIP_DATA_WRITE_DOCS=1"
+    assert dataset_stub.STUB.read_text("utf-8") == dataset_stub.stub(), again
+    assert dataset_stub.PUBLIC.read_text("utf-8") == dataset_stub.public_stub(), again
+
+
+def test_every_parameter_of_a_pipeline_is_an_argument():
+    for title in shipped.class_names():
+        made = getattr(shipped, title)
+        pipeline = load_pipeline(load_manifest(made._name))
+        arguments = {*made._parameters, *made._rule, *made._shared, *made._replaced, *made._options}
+        assert {*pipeline.Params.model_fields} <= arguments, title
+        rules = {*pipeline.SplitParams.model_fields} - {"split"} | {"split_rule"}
+        assert rules <= arguments, title
+
+
+def test_a_class_is_made_once_and_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(kmip_data.S3DIS)) is kmip_data.S3DIS is shipped.S3DIS
+
+
+def test_a_name_without_a_dataset_is_no_class():
+    for name in ("ImageNet", "OwnPoints", "_private"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(shipped, name)
