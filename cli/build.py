@@ -185,7 +185,8 @@ def _target(build: Build) -> str:
         return shlex.quote(str(build.path))
     own = card.dataset != card.manifest
     several = own and sum(each.card.dataset == card.dataset for each in list_builds(home)) > 1
-    if several or "--set" in parameters:
+    # A dataset of the user's own has one name for whatever it was built with.
+    if several or ("--set" in parameters and not own):
         return build.path.name
     return " ".join(
         filter(None, [card.dataset, "" if own else parameters, "--sample" * card.sample])

@@ -116,6 +116,6 @@ def _sizes(home: Home) -> list[tuple[str, str, int]]:
     )
     rest = bytes_below(home.root) + sum(map(bytes_below, linked)) - found.total()
     cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
-    found |= Counter({"others": rest, cache: bytes_below(Path(cache))})
-    what |= {**known, "others": "other files", cache: "compiled kernels"}
+    found |= Counter({".": rest, cache: bytes_below(Path(cache))})
+    what |= {**known, ".": "other files", cache: "compiled kernels"}
     return [(name, what[name], size) for name, size in found.most_common() if size]

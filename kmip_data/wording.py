@@ -23,6 +23,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
 _LOGIN = re.compile(
     r"(?<=:/)(/?)[^\s/'\"<>@]{1,999}@|()(?<![^\s/'\"<>])[^\s/'\"<>:@]{1,99}:[^\s'\"<>@]{1,999}@(?=[\w.-]+:)"
 )
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
 _REQUEST = re.compile(
     r"(?<=url: )(/[^\s?#]*)[?#]\S*"
@@ -152,6 +153,17 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     known = list(known)
     longer = [each for each in known if len(name) > 2 and each.startswith(name)]
     return next(iter([*difflib.get_close_matches(name, known, n=1, cutoff=0.6), *longer]), None)
+
+
+def natural(text: str) -> list[str | float]:
+    """Return a key that sorts numbers in texts by value.
+
+    >>> sorted(["k=10", "k=100", "k=3"], key=natural)
+    ['k=3', 'k=10', 'k=100']
+    """
+    parts: list[str | float] = list(_NUMBER.split(text))
+    parts[1::2] = map(float, parts[1::2])
+    return parts
 
 
 def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:

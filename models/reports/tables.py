@@ -29,6 +29,7 @@ from kmip_data.models.training.config.published import PaperResult
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, read_result
 from kmip_data.pipelines.find import record_parameters
+from kmip_data.wording import natural
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.evaluate import OpenedRun
@@ -166,7 +167,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
         raise unknown_name("model among the runs", against, models, command=command)
     groups: dict[str, dict[str, dict[int, Run]]] = {}
     notices = []
-    for run in sorted(runs, key=lambda run: (run.result.dataset, run.result.model, run.changes)):
+    for run in sorted(runs, key=_order):
         same = groups.setdefault(_data(run), {}).setdefault(configuration_of(run), {})
         if other := same.get(run.result.seed):
             notices.append(
@@ -177,6 +178,11 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
         [[of[seed] for seed in sorted(of)] for of in rows.values()] for rows in groups.values()
     ]
     return [_table(rows, against) for rows in tables], notices
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    """Return the key that sorts runs: by dataset, model and changes, k = 3 before k = 10."""
+    return run.result.dataset, run.result.model, [natural(change) for change in run.changes]
 
 
 def _data(run: Run) -> str:

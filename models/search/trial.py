@@ -47,9 +47,13 @@ def failures(backends: Sequence[BackendStatus]) -> dict[tuple[str, str], Failure
     """Return why usable backends fail on a small problem after all, by name and device."""
 
     def failure(row: BackendStatus) -> str | None:
-        return ended(("-m", __name__, get_backend(row.name).__name__, row.device), PREPARING)
+        return ended(("-m", __name__, _argument(row)), PREPARING)
 
     usable = [row for row in backends if row.usable]
+    # All in one process first: importing PyTorch is most of the work of a trial. Only where that ends badly,
+    # each has a process of its own, which says which one it was.
+    if len(usable) > 1 and ended(("-m", __name__, *map(_argument, usable)), PREPARING) is None:
+        return {}
     with ThreadPoolExecutor(max(1, len(usable))) as pool:
         found = zip(usable, pool.map(failure, usable), strict=True)
     more = f"(a search of 100 keys, at most {SEARCHING} s once it is compiled)"
@@ -60,8 +64,14 @@ def failures(backends: Sequence[BackendStatus]) -> dict[tuple[str, str], Failure
     }
 
 
-def _try(module: str, device: str) -> None:
+def _argument(row: BackendStatus) -> str:
+    """Return the module and the device of a trial, as :func:`_try` takes them."""
+    return f"{get_backend(row.name).__name__}:{row.device}"
+
+
+def _try(argument: str) -> None:
     """Search twice with a backend, which may compile in the first search, and once with the simplest one."""
+    module, _, device = argument.partition(":")
     rows = torch.randn(1, 100, 10, generator=torch.Generator().manual_seed(0)).to(device)
     problem = check_problem(rows, rows, 10)
     expected = get_backend("dense").search(problem)
@@ -70,7 +80,9 @@ def _try(module: str, device: str) -> None:
     signal.alarm(SEARCHING)
     if not all(map(torch.equal, backend.search(problem), expected)):
         raise SystemExit("another result than that of dense")
+    signal.alarm(0)
 
 
 if __name__ == "__main__":
-    _try(*sys.argv[1:])
+    for argument in sys.argv[1:]:
+        _try(argument)

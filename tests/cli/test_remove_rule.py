@@ -108,6 +108,19 @@ def test_files_that_are_not_proven_to_be_ours_stay(run, make_build, home, tmp_pa
             shutil.copytree(tmp_path / "mine", folder, dirs_exist_ok=True)
             done("remove", "gcn/one", "--yes")
             assert contents(folder) == mine
+        with cases("a run with an edited configuration, twice"):
+            folder = home / "runs/mine/gcn/edited"
+            shutil.copytree(run, folder)
+            config = (folder / "config.toml").read_text() + "# mine\n"
+            (folder / "config.toml").write_text(config)
+            done("remove", "gcn/edited", "--yes")
+            before = contents(folder)
+            assert before["config.toml"] == config.encode()
+            refused("remove", "gcn/edited", "--yes")
+            assert contents(folder) == before
+            (folder / "config.toml").unlink()
+            done("remove", "gcn/edited", "--yes")
+            assert not folder.exists()
         with cases("a run that was stopped before its first checkpoint"):
             folder = home / "runs/mine/gcn/two"
             folder.mkdir(parents=True)

@@ -78,9 +78,12 @@ class ManyGraphs(RunData):
                 next=f"fewer --devices, or --set training.batch_size={config.processes}",
             )
         self._whole = self._records(config)
-        self._datasets = {
-            part: self._records(config, part) for part in PARTS if part in self.split.parts
-        }
+        self._datasets = {}
+        for part in PARTS:
+            counts = self.split.parts.get(part)
+            # An empty part, as `--limit` may leave one, would only be warned of; `check_part` refuses it.
+            if counts is not None and counts.graphs:
+                self._datasets[part] = self._records(config, part)
 
     def _size(self, part: str) -> int:
         return len(self._datasets.get(part, ()))

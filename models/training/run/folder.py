@@ -127,7 +127,11 @@ def files_of_run(folder: Path) -> list[str]:
     proofs: dict[str, bytes | str] = {**result.files, RESULT_NAME: result.to_json().encode()}
     if result.files:
         names = [name for name in names if is_ours(folder / name, proofs.get(name, ""))]
-    return names if names[-1:] == [RESULT_NAME] else []
+    if names[-1:] != [RESULT_NAME]:
+        return []
+    # Without its result, a configuration would count as an unfinished run's, whoever edited it.
+    edited = (folder / CONFIG_NAME).exists() and CONFIG_NAME not in names
+    return names[:-1] if edited else names
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:

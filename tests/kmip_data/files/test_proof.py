@@ -749,7 +749,9 @@ for _name in ("metrics.csv", "config.toml", "notes.txt", "README.md", "map.png",
     def _(w: World, name: str = _name) -> Case:
         run = w.copy(w.run, w.home / "runs/x/gcn/one")
         mine = w.plant(run, name)
-        gone = [run / "model.safetensors", run / "result.json", run / "checkpoints"]
+        gone = [run / "model.safetensors", run / "checkpoints"]
+        if name != "config.toml":  # the proof that it was edited stays with it
+            gone.append(run / "result.json")
         return Case(("remove", "gcn/one", "--yes"), mine, code=0, says=name, gone=gone)
 
 

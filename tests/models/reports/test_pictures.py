@@ -114,3 +114,10 @@ def test_a_name_leaves_out_what_all_rows_share(tmp_path):
     write_run(tmp_path, 0.5, changes=["training.epochs=20"])
     (table,) = tables(tmp_path)
     assert sorted(names_of(table)) == ["gps-kmip", "gps-kmip, k=5"]
+
+
+def test_rows_are_in_the_order_of_their_numbers(tmp_path):
+    for k in (100, 20, 3):
+        write_run(tmp_path, 0.5, changes=[f"model.attention.k={k}"])
+    (table,) = tables(tmp_path)
+    assert names_of(table) == ["gps-kmip, k=3", "gps-kmip, k=20", "gps-kmip, k=100"]

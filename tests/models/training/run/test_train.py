@@ -9,6 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -430,8 +431,10 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
     for empty in ("train", "val"):
         parts = {"train": [0, 1], "val": [2], "test": [3], empty: []}
         empty_build = learnable_build(tmp_path / empty, graphs=4, parts=parts)
-        with pytest.raises(UsageError, match=f"The {empty} part"):
-            train(tiny_config(empty_build), home=Home(tmp_path / "home"), quiet=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # the error says it, no warning of another line
+            with pytest.raises(UsageError, match=f"The {empty} part"):
+                train(tiny_config(empty_build), home=Home(tmp_path / "home"), quiet=True)
         assert not (tmp_path / "home").exists()
 
 
