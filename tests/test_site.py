@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -67,6 +68,22 @@ def test_pictures_are_few_and_each_is_shown():
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md"))
     assert set(pictures) == set(re.findall(r"\(pictures/([^)]+)\)", pages))
     assert sum(pictures.values()) <= 300_000
+
+
+def test_figures_are_drawn_by_their_code_from_the_tables_of_the_pages(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "site")
+    figures = importlib.import_module("figures")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    (tmp_path / "performance.md").write_text(page, "utf-8")
+    for drawn in figures.draw(folder):
+        assert drawn.read_bytes() == (ROOT / "docs" / "pictures" / drawn.name).read_bytes(), drawn
+    sizes, costs = figures.growth_table(page)
+    assert sizes == [10_694, 100_838, 1_001_506, 9_994_570]
+    assert costs["build"] == [(2.35, 0.22), (3.66, 0.3), (26.0, 0.84), (338.0, 3.87)]
+    assert costs["write"][0] == (0.124, 0.22)
+    assert (folder / "growth.svg").read_text().count("<circle") == 2 * 4 * len(figures.DRAWN)
 
 
 def test_the_first_page_keeps_its_picture_without_webgl_2(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ reader's machine. The same code writes the same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -25,8 +26,7 @@ DARK = {
     QUIET: NIGHT.quiet,
     GROUND: NIGHT.ground,
     PANEL: mixed(NIGHT.faint, NIGHT.ground, 0.6),
-    BLUE: NIGHT.palette[0],
-    ORANGE: NIGHT.palette[1],
+    **dict(zip(LIGHT.palette[:7], NIGHT.palette[:7], strict=True)),
 }
 ROWS, CHOSEN = 12, 3  #: of the matrices: queries, and keys that each of them attends to
 
@@ -67,14 +67,22 @@ class Figure:
         )
 
     def text(
-        self, x: float, y: float, lines: str, *, size: int = 13, fill: str = INK, bold: bool = False
+        self,
+        x: float,
+        y: float,
+        lines: str,
+        *,
+        size: int = 13,
+        fill: str = INK,
+        bold: bool = False,
+        anchor: str = "middle",
     ) -> None:
-        """Lines around ``x``, the first with its base at ``y``."""
+        """Lines around ``x``, or from it (``start``) or up to it (``end``), the first with its base at ``y``."""
         weight = ' font-weight="bold"' if bold else ""
         for number, line in enumerate(lines.split("\n")):
             at = y + number * size * 1.3
             self.parts.append(
-                f'<text x="{x:g}" y="{at:g}" font-size="{size}" text-anchor="middle" fill="{fill}"{weight}>'
+                f'<text x="{x:g}" y="{at:g}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{weight}>'
                 f"{escape(line)}</text>"
             )
 
@@ -94,6 +102,18 @@ class Figure:
             ]
             corners = " ".join(f"{px:g},{py:g}" for px, py in tip)
             self.parts.append(f'<polygon points="{corners}" fill="{QUIET}"/>')
+
+    def line(
+        self, points: Sequence[tuple[float, float]], colour: str, **style: str | float
+    ) -> None:
+        """A line through the points; ``style`` are attributes of SVG, with ``_`` for ``-``."""
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        rest = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in style.items())
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"{rest}/>')
+
+    def dot(self, x: float, y: float, colour: str, radius: float) -> None:
+        """A disc."""
+        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{colour}"/>')
 
     def save(self, path: Path) -> None:
         """Write the file."""
@@ -214,9 +234,105 @@ def _symbolic(
     )
 
 
+#: Rows of the table that are drawn, with the position of their hue; a build includes the four stages.
+DRAWN = {
+    "read and simplify": 2,
+    "features": 3,
+    "eccentricity": 4,
+    "write": 6,
+    "build": 0,
+    "training batch": 1,
+}
+SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+
+
+def growth_table(page: str) -> tuple[list[int], dict[str, list[tuple[float, float]]]]:
+    """Return sizes, and seconds and GiB of each row of the table of growth in docs/performance.md."""
+    header, _, *rows = re.findall(
+        r"^\|.*\|$", page[page.index("| stage | ") :].split("\n\n", maxsplit=1)[0], re.MULTILINE
+    )
+    sizes = [int(cell.replace(",", "")) for cell in header.split(" | ")[1:5]]
+    costs = {}
+    for row in rows:
+        stage, *cells = row.strip("| ").split(" | ")
+        pairs = [re.fullmatch(r"([\d.]+) (\w+), ([\d.]+) GiB", cell) for cell in cells[:4]]
+        costs[stage] = [(float(p[1]) * SECONDS[p[2]], float(p[3])) for p in pairs if p]
+    return sizes, costs
+
+
+def growth(path: Path) -> None:
+    """Seconds and peak memory of each stage over the size of a country, from docs/performance.md."""
+    sizes, costs = growth_table((path.parents[1] / "performance.md").read_text("utf-8"))
+    figure = Figure(
+        520, 560, "Seconds and peak memory of each stage over the number of intersections"
+    )
+    panels = (
+        ("seconds", 40, (0.1, 1, 10, 100)),
+        ("GiB of memory at the peak", 320, (0.2, 0.5, 1, 2, 4)),
+    )
+    for number, (title, top, ticks) in enumerate(panels):
+        figure.text(54, top - 14, title, bold=True, anchor="start")
+        values = {stage: [pair[number] for pair in costs[stage]] for stage in DRAWN}
+        _panel(figure, top, ticks, sizes, values)
+    figure.text(205, 552, "intersections", fill=QUIET)
+    figure.save(path)
+
+
+def _panel(
+    figure: Figure,
+    top: float,
+    ticks: Sequence[float],
+    sizes: Sequence[int],
+    values: dict[str, list[float]],
+    width: float = 300,
+    height: float = 190,
+) -> None:
+    """Lines of ``values`` over ``sizes``, both logarithmic, each with its name at its end."""
+    left = 54
+    least, most = ticks[0] / 1.3, max(ticks[-1], *map(max, values.values())) * 1.15
+
+    def at(size: float, value: float) -> tuple[float, float]:
+        across = np.log10(size / sizes[0]) / np.log10(sizes[-1] / sizes[0])
+        up = np.log10(value / least) / np.log10(most / least)
+        return left + 8 + (width - 16) * float(across), top + height * (1 - float(up))
+
+    for tick in ticks:
+        y = at(sizes[0], tick)[1]
+        figure.line([(left, y), (left + width, y)], PANEL, stroke_width=1)
+        figure.text(left - 6, y + 4, f"{tick:g}", size=12, fill=QUIET, anchor="end")
+    for size, name in zip(sizes, ("10⁴", "10⁵", "10⁶", "10⁷"), strict=True):
+        figure.text(at(size, least)[0], top + height + 18, name, size=12, fill=QUIET)
+    below = 0.0  # the names, from the top down, at least a line apart
+    for stage in sorted(values, key=lambda stage: -values[stage][-1]):
+        colour, stage_of_build = (
+            LIGHT.palette[DRAWN[stage]],
+            stage not in {"build", "training batch"},
+        )
+        points = [at(*pair) for pair in zip(sizes, values[stage], strict=True)]
+        figure.line(points, colour, stroke_width=1.4 if stage_of_build else 2.6)
+        for x, y in points:
+            figure.dot(x, y, colour, 2.2 if stage_of_build else 3.4)
+        x, y = points[-1]
+        below = max(y, below + 15, top)
+        figure.line([(x + 5, y), (left + width + 10, below)], colour, stroke_width=0.8)
+        figure.text(
+            left + width + 14,
+            below + 4,
+            stage,
+            size=12,
+            fill=colour,
+            bold=not stage_of_build,
+            anchor="start",
+        )
+
+
 def draw(folder: Path) -> Sequence[Path]:
     """Write all of them."""
-    named = {"gps-layer.svg": gps_layer, "attention-matrices.svg": attention_matrices}
+    named = {
+        "gps-layer.svg": gps_layer,
+        "attention-matrices.svg": attention_matrices,
+        "growth.svg": growth,
+    }
     for name, of in named.items():
         of(folder / name)
     return [folder / name for name in named]

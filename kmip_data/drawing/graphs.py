@@ -189,7 +189,7 @@ def record_graph(
     lines = lines[:, joins_two]
     first = first[joins_two]
     edges = counted(drawing.edge_index.shape[1], "edge")
-    facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {edges}"
+    facts = f"{counted(len(drawing.pos), 'node')}, {edges}"
     if lines.shape[1] != drawing.edge_index.shape[1]:
         facts += f" between {counted(lines.shape[1], 'pair')}"
     place = f" ({drawing.place})" if drawing.place else ""
@@ -200,7 +200,8 @@ def record_graph(
     if picture is not None:
         header["picture"] = _packed_picture(picture, scale, middle, packer)
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
-    header |= {"facts": facts + place, "options": as_values(card.parameters)}
+    header |= {"key": drawing.key, "facts": facts + place}
+    header["options"] = as_values(card.parameters)
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)
     header["explore"] = {"hops": 1, "label": drawing.label, "crowded": crowded}
     shown: Any = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -214,6 +215,8 @@ def _settings(look: Style) -> Any:
 
 LEAST: Final = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
 STEPS: Final = 32  #: of a mixture towards the letters or the ground
+SECOND_BLUE: Final = 5  #: of the palette: next to the first one parts of a shape would run together
+GROUPED: Final = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
 SHADES: Final = (
     0.0,
     0.3,
@@ -281,11 +284,18 @@ def strong_and_pale(color: str) -> tuple[str, str]:
 
 
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
-    """Hex colour of each class: the palette, then shades of it; the usual colours of known ``names``."""
+    """Hex colour of each class: the palette, then shades of it; the usual colours of known ``names``.
+
+    Classes of groups, such as ``Motorbike/0``, begin the palette in each group: a record has those of one.
+    """
     if 0 < count <= len(names) and set(names) <= S3DIS.keys():
         return [readable(S3DIS[name]) for name in names]
     shades = [mixed(color, look().ink, share) for share in SHADES for color in look().palette]
-    return [shades[i % len(shades)] for i in range(count)]
+    numbers = list(range(count))
+    if names and all(GROUPED.fullmatch(name) for name in names):
+        numbers = [int(name.rpartition("/")[2]) for name in names]
+        del shades[SECOND_BLUE]
+    return [shades[number % len(shades)] for number in numbers]
 
 
 def element_colors(numbers: Sequence[int]) -> list[str]:

@@ -16,10 +16,12 @@ from kmip_data.files.changes import remove_made
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import (
+    HEAD,
     Archive,
     Entry,
     FolderArchive,
     check_name,
+    kind_of,
     folded,
     refusal,
 )
@@ -166,16 +168,21 @@ def _not_recognised(
         or f"an empty {archive.kind}"
     )
     what = f"{archive.path} is not the data that were expected."
+    again = "give --archive a zip, a tar or a folder with these files (links to folders are not followed)"
     ends = (entry.name.rpartition("/")[2] for entry in entries)
     if mistaken := [content.mistaken[name] for name in ends if name in content.mistaken]:
         what = f"{archive.path} holds {mistaken[0]}"
     elif archive.kind == "file":
         with archive.path.open("rb") as file:
-            shown = f"a file that is neither zip nor tar and begins with {file.read(24)!r}"
+            first = file.read(HEAD)
+        kind = kind_of(first)
+        shown = f"a file that is neither zip nor tar and begins with {first[:24]!r}"
+        if kind in {"zip", "tar"}:  # a source that is a single file is never opened as an archive
+            shown = f"a {kind}, where the file itself is wanted"
+            again = "unpack it, and give --archive the folder or the file"
     expected = members
     if any(member.pattern != content.anchor for member in content.members):
         expected = f"{content.anchor} and next to it {members}"
-    again = "give --archive a zip, a tar or a folder with these files (links to folders are not followed)"
     return DamagedInput(what, expected=expected, found="; ".join([*faults, shown]), next=again)
 
 

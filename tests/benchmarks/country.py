@@ -1,8 +1,8 @@
 """Generated countries from file to training: time and memory of each stage, and how they grow.
 
 ``make bench TOPIC=country`` builds countries of the targets' sizes. ``PYTHONPATH=tests python -m
-benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/performance.md and draws its picture; 1e7 needs
-10 GB of disk. A command that is killed or refuses becomes a cell of the table.
+benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/performance.md, from which ``make docs``
+draws its picture; 1e7 needs 10 GB of disk. A command that is killed or refuses becomes a cell of the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -26,7 +25,6 @@ from benchmarks.table import Row
 from support.shared import ROOT
 
 from kmip_data.cli.bench import machine_line, quantity
-from kmip_data.drawing.style import KINDS, new_figure, styled
 from kmip_data.manifest import load_manifest
 from kmip_data.runtime.memory import peak_host_memory
 
@@ -273,35 +271,6 @@ def report(sizes: Sequence[Country]) -> Iterator[str]:
     yield f"Machine: {machine_line()}."
 
 
-@styled
-def draw(sizes: Sequence[Country], path: Path) -> None:
-    """Draw time and memory by stage, log-log."""
-    import matplotlib as mpl
-    from matplotlib.ticker import LogLocator
-
-    figure = new_figure(9, 3)
-    axes = figure.subplots(1, 2)
-    kinds = (("seconds", "seconds", 1), ("GiB at the peak", "memory", 2**30))
-    for axis, (label, field, unit) in zip(axes, kinds, strict=True):
-        for stage in (*STAGES, "build", "training batch"):
-            costs = [(found.nodes, found.costs.get(stage, Cost())) for found in sizes]
-            points = [
-                (nodes, getattr(cost, field) / unit) for nodes, cost in costs if not cost.reason
-            ]
-            axis.plot(*np.array(points).reshape(-1, 2).T, label=stage)
-        axis.set(xscale="log", yscale="log", xlabel="intersections", ylabel=label)
-        axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0e}".replace("e+0", "e"))
-        if field == "memory":
-            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter("{x:g}")
-        axis.minorticks_off()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters
-        figure.savefig(path, format="svg", metadata=KINDS[".svg"])
-    short = re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}", path.read_text())
-    path.write_text(re.sub(r"\s*\n\s*", "\n", short))  # all pictures together have a limit
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "build":
         import benchmarks.country as here
@@ -317,10 +286,5 @@ if __name__ == "__main__":
         done = list[Country]()
         for size in sys.argv[1:]:
             done.append(measured(round(float(size))))
-            print(
-                "\n".join(report(done)), flush=True
-            )  # what is there, if a later one takes all down
-            draw(
-                [one for one in done if not one.costs["build"].reason],
-                ROOT / "docs/pictures/growth.svg",
-            )
+            # What is done, if a later size takes all down.
+            print("\n".join(report(done)), flush=True)

@@ -85,7 +85,7 @@ def test_rows_of_reading_and_disk(monkeypatch):
     assert "| disk | bytes on disk a graph, s3dis | PyG " in bytes_on_disk[0].markdown("disk")
 
 
-def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_first(tmp_path):
+def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_first():
     sizes = []
     for nodes in (10**4, 10**5, 10**6, 10**7):
         more = nodes if nodes > 10**4 else 0  # the smallest has the start of processes alone
@@ -101,8 +101,6 @@ def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_f
     assert "Extrapolated, features is the first to run out of memory" in lines
     assert "refused: no room, 0.00 GiB" in lines
     assert "neighbours: 2,000." in lines
-    country.draw(sizes, tmp_path / "growth.svg")
-    assert (tmp_path / "growth.svg").stat().st_size < 14_000
 
 
 def test_the_stages_of_a_build_are_measured_where_they_run():

@@ -42,7 +42,7 @@ def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
     assert [layer["name"] for layer in header["layers"]] == ["class", "colour", "edges of a node"]
     assert header["explore"]["hops"] == 1
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
-    assert header["facts"].startswith("Area_6")
+    assert header["key"].startswith("Area_6")
     facts, options = header["facts"], header["options"]
     pairs = header["streets"]["count"] // 2
     assert pairs < 4 * 4_096

@@ -49,6 +49,7 @@ async function startPage() {
   if (turning) turning.turn(0, 0);
   else drawing.move(x, y);
 
+  $("key").textContent = header.key ?? "";
   $("facts").textContent = header.facts;
   $("build").hidden = !header.options;
   $("build").lastElementChild.textContent = header.options;

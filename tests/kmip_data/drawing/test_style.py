@@ -110,3 +110,12 @@ def test_few_of_ten_classes_are_purple():
         with chosen(name):
             hues = np.array([rgb_to_hsv(to_rgb(color))[0] for color in class_colors(10)])
         assert ((hues > 0.7) & (hues < 0.95)).sum() <= 3, name
+
+
+def test_parts_of_a_shape_have_the_first_hues_whatever_its_category():
+    names = [f"{group}/{part}" for group in ("Airplane", "Motorbike") for part in range(6)]
+    colors = class_colors(12, names)
+    assert colors[:6] == colors[6:]
+    assert colors[:5] == class_colors(5)
+    assert colors[5] != class_colors(6)[5], "a second blue is not told apart in a cloud"
+    assert class_colors(2, ["a/b", "c"]) == class_colors(2)

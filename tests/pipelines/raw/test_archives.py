@@ -29,7 +29,7 @@ from support.archive_attacks import (
 from support.cases import check_each, contents
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.archives import BareFile, open_archive
 from kmip_data.pipelines.raw.extract import recognise, write_members
 
 
@@ -272,6 +272,17 @@ def test_a_file_that_is_no_archive(tmp_path):
         (tmp_path / "a.zip").write_bytes(data)
         with pytest.raises(DamagedInput, match="neither zip nor tar"):
             unpack(tmp_path / "a.zip", tmp_path / "target")
+
+
+def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
+    good_zip(tmp_path / "a.zip")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(tmp_path / "a.zip", "index.txt")
+    for kind in ("zip", "tar"):
+        with pytest.raises(DamagedInput) as caught:
+            recognise(BareFile(tmp_path / f"a.{kind}"), CONTENT)
+        assert f"a {kind}, where the file itself is wanted" in caught.value.parts["found"]
+        assert caught.value.parts["next"] == "unpack it, and give --archive the folder or the file"
 
 
 def test_a_path_that_is_not_there(tmp_path):
