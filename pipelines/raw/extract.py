@@ -21,8 +21,8 @@ from kmip_data.pipelines.raw.archives import (
     Entry,
     FolderArchive,
     check_name,
-    kind_of,
     folded,
+    kind_of,
     refusal,
 )
 from kmip_data.runtime.progress import Progress
