@@ -6,6 +6,7 @@ import itertools
 import logging
 import re
 import threading
+from itertools import pairwise
 
 import numpy as np
 import psutil
@@ -19,7 +20,7 @@ from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
-from kmip_data.models.search.cpu import candidates
+from kmip_data.models.search.cpu import candidates, equal_rows
 from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
@@ -72,11 +73,17 @@ def check(problem, backend: str) -> None:
     assert_same(found, slow_search(queries, keys, k, query_ptr, key_ptr))
 
 
-WAYS = ["exact", "flat", "tree"]
+WAYS = ["exact", "flat", "tree", "distinct"]
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Let the ``cpu`` backend go that way wherever it can, however small the graph."""
+    if way == "distinct":
+        monkeypatch.setattr(cpu, "_EQUAL_KEYS", 0)
+        monkeypatch.setattr(cpu, "_EQUAL_SHARE", 1.0)
+        monkeypatch.setattr(cpu, "_FEW_QUERIES", 0)
+        return
+    monkeypatch.setattr(cpu, "_EQUAL_KEYS", 2**60)
     if way == "exact":
         monkeypatch.setattr(cpu, "_FEW_QUERIES", 2**60)
         return
@@ -172,6 +179,36 @@ def adversary(name: str, count: int, dim: int) -> torch.Tensor:
 
 LAYOUTS = """equal norms, one giant, two clusters, tight clusters, tied, shortest first, far from the origin,
 constant, one line, subnormal, overflowing""".replace("\n", " ").split(", ")
+
+
+def test_equal_rows_are_searched_once(caplog) -> None:
+    """Nodes are five times there, in graphs of several sizes, one of them too small to look."""
+    generator = torch.Generator().manual_seed(4)
+    ptr = [0, 1500, 1700, 3200]
+    twins = torch.cat([torch.randint(low, low + 300, (high - low,)) for low, high in pairwise(ptr)])
+    queries, keys = torch.randn(2, 3, ptr[-1], 5, generator=generator)[:, :, twins]
+    expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="dense")
+    with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
+        assert_same(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu"), expected)
+    pieces = np.array([[head, low, high] for head in range(3) for low, high in pairwise(ptr)])
+    groups = equal_rows.group_rows(keys.numpy(), pieces)
+    distinct = [len(np.unique(keys[head, low:high], axis=0)) for head, low, high in pieces]
+    assert groups.counts.tolist() == distinct
+    searched = sum(distinct) - sum(distinct[1::3])
+    assert f"2 graphs have {searched} distinct queries and {searched} distinct keys" in caplog.text
+
+
+def test_equal_rows_that_share_a_slot_with_many_others(monkeypatch) -> None:
+    """Rows made to collide are compared with a few; equal ones that miss each other count twice."""
+    force(monkeypatch, "distinct")
+    values = np.linspace(1, 2, 100_000, dtype=np.float32)
+    mixed = values.view(np.int32) * equal_rows._factors(1)
+    colliding = values[mixed >> 56 == 3][:100]
+    rows = torch.from_numpy(np.concatenate([colliding, colliding[::-1]]))[None, :, None]
+    groups = equal_rows.group_rows(rows.numpy(), np.array([[0, 0, 200]]))
+    assert 100 < groups.counts[0] <= 200
+    problem = (rows, rows, 5, [0, 200], [0, 200])
+    check(problem, "cpu")
 
 
 def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:

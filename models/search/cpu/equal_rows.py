@@ -1,0 +1,242 @@
+"""Groups of equal rows: a search multiplies one row of each, and its result is expanded to all.
+
+Nodes of a graph with equal surroundings have equal queries and keys, bit for bit: half of those of a call
+graph (ADR 0310). Of equal keys at most k count, those of the lowest rows; equal queries have one result.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from kmip_data.arrays import F32, I32, I64
+from kmip_data.runtime.threads import for_ranges, njit_nogil
+
+PROBES = 32  #: places of the hash table looked at for a row; then it is a group by itself
+
+
+class Groups(NamedTuple):
+    """Equal rows of T pieces, each a piece of one head; groups are in the order of their first rows."""
+
+    pieces: I64  #: (T, 3), head, first row and the one after the last
+    before: I64  #: (T + 1,), rows of the pieces before each
+    counts: I64  #: (T,), number of groups
+    #: (R,), rows counted from the first of their piece, group after group, rising in each
+    members: I32
+    #: (R + T,), where each group begins in the ``members`` of its piece, and where the last ends; those of
+    #: piece t from ``before[t] + t`` on
+    starts: I32
+
+    @property
+    def ptr(self) -> I64:
+        """(T + 1,), groups of the pieces before each."""
+        return np.concatenate([[0], np.cumsum(self.counts)])
+
+
+@functools.cache
+def _factors(dim: int) -> I64:
+    """Return ``dim`` fixed random numbers of 64 bits."""
+    return np.random.default_rng(0).integers(-(2**63), 2**63 - 1, dim)
+
+
+def group_rows(rows: F32, pieces: I64) -> Groups:
+    """Group the equal rows, bit for bit, of some pieces (T, 3) of (H, N, d)."""
+    sizes = pieces[:, 2] - pieces[:, 1]
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    total = int(before[-1])
+    counts = np.zeros(len(pieces), np.int64)
+    members = np.empty(total, np.int32)
+    starts = np.empty(total + len(pieces), np.int32)
+    groups = Groups(pieces, before, counts, members, starts)
+    bits = rows.view(np.int32)
+    factors = _factors(rows.shape[2])
+    for_ranges(lambda start, stop: _group(bits, factors, groups, start, stop), len(pieces))
+    return groups
+
+
+def first_rows(rows: F32, groups: Groups) -> F32:
+    """Return the first row of each group, (1, U, d), piece after piece."""
+    ptr = groups.ptr
+    distinct = np.empty((1, int(ptr[-1]), rows.shape[2]), np.float32)
+    for_ranges(
+        lambda start, stop: _gather(rows, groups, ptr, distinct, start, stop), len(groups.pieces)
+    )
+    return distinct
+
+
+def expand(
+    distinct_scores: F32,
+    distinct_indices: I64,
+    query_groups: Groups,
+    key_groups: Groups,
+    scores: F32,
+    indices: I64,
+) -> None:
+    """Write the results of all queries from those of distinct queries among distinct keys.
+
+    Distinct scores and indices are (1, U, k), for the rows of :func:`first_rows` of queries and of keys; the
+    results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.
+    """
+    key_ptr = key_groups.ptr
+    query_ptr = query_groups.ptr
+    for_ranges(
+        lambda start, stop: _expand(
+            distinct_scores[0],
+            distinct_indices[0],
+            query_groups,
+            key_groups,
+            query_ptr,
+            key_ptr,
+            start,
+            stop,
+            scores,
+            indices,
+        ),
+        len(query_groups.pieces),
+    )
+
+
+@njit_nogil(error_model="numpy")
+def _group(bits: I32, factors: I64, groups: Groups, start: int, stop: int) -> None:
+    dim = bits.shape[2]
+    most = 1
+    for piece in range(start, stop):
+        most = max(most, groups.pieces[piece, 2] - groups.pieces[piece, 1])
+    room = 16
+    while room < 2 * most:
+        room *= 2
+    table = np.empty(room, np.int32)
+    number = np.empty(most, np.int32)  # group of each row
+    begins = np.empty(most, np.int32)  # first row of each group
+
+    for piece in range(start, stop):
+        head = groups.pieces[piece, 0]
+        first = groups.pieces[piece, 1]
+        size = groups.pieces[piece, 2] - first
+        offset = groups.before[piece]
+        starts = groups.starts[offset + piece : offset + piece + size + 1]
+
+        # 1. A table at most half full; its slots are of the upper bits, which all factors reach.
+        width = 4
+        while 1 << width < 2 * size:
+            width += 1
+        mask = (1 << width) - 1
+        table[: mask + 1] = -1
+        count = 0
+        for i in range(size):
+            row = bits[head, first + i]
+            mixed = np.int64(0)
+            for c in range(dim):
+                mixed += np.int64(row[c]) * factors[c]
+            slot = (mixed >> (64 - width)) & mask
+
+            # 2. Compare with the first row of each group whose slot is next. Rows made to collide would
+            #    cost a comparison with each other: after 32 a row is a group by itself, which is as right.
+            group = -1
+            for _ in range(PROBES):
+                other = table[slot]
+                if other < 0:
+                    table[slot] = count
+                    break
+                difference = np.int32(0)
+                earlier = bits[head, first + begins[other]]
+                for c in range(dim):
+                    difference |= row[c] ^ earlier[c]
+                if difference == 0:
+                    group = other
+                    break
+                slot = (slot + 1) & mask
+            if group < 0:
+                group = count
+                begins[count] = i
+                starts[count] = 0
+                count += 1
+            number[i] = group
+            starts[group] += 1
+
+        # 3. Rows by group, by counting: sizes become ends, and rows are put in from the last to the first.
+        total = 0
+        for group in range(count):
+            total += starts[group]
+            starts[group] = total
+        for i in range(size - 1, -1, -1):
+            starts[number[i]] -= 1
+            groups.members[offset + starts[number[i]]] = i
+        starts[count] = size
+        groups.counts[piece] = count
+
+
+@njit_nogil(error_model="numpy")
+def _gather(rows: F32, groups: Groups, ptr: I64, distinct: F32, start: int, stop: int) -> None:
+    for piece in range(start, stop):
+        head = groups.pieces[piece, 0]
+        first = groups.pieces[piece, 1]
+        offset = groups.before[piece]
+        for group in range(groups.counts[piece]):
+            row = first + groups.members[offset + groups.starts[offset + piece + group]]
+            for c in range(rows.shape[2]):
+                distinct[0, ptr[piece] + group, c] = rows[head, row, c]
+
+
+@njit_nogil(error_model="numpy")
+def _expand(
+    distinct_scores: F32,
+    distinct_indices: I64,
+    query_groups: Groups,
+    key_groups: Groups,
+    query_ptr: I64,
+    key_ptr: I64,
+    start: int,
+    stop: int,
+    scores: F32,
+    indices: I64,
+) -> None:
+    k = scores.shape[2]
+    tied = np.empty(k * k, np.int64)
+    for piece in range(start, stop):
+        head = query_groups.pieces[piece, 0]
+        first_query = query_groups.pieces[piece, 1]
+        first_key = key_groups.pieces[piece, 1]
+        offset = query_groups.before[piece]
+        starts = query_groups.starts[offset + piece :]
+        key_offset = key_groups.before[piece]
+        key_starts = key_groups.starts[key_offset + piece :]
+        few = min(k, key_groups.counts[piece])
+        wanted = min(k, key_groups.pieces[piece, 2] - first_key)
+
+        for query in range(query_groups.counts[piece]):
+            result = query_ptr[piece] + query
+            begin = offset + starts[query]
+            row = first_query + query_groups.members[begin]
+            filled = 0
+            best = 0
+            while filled < wanted:
+                # 1. Keys of one score: the first k rows of a group, of several groups in the order of rows. A
+                #    group that is not among the k best is behind k first rows, so nothing of it is missed.
+                score = distinct_scores[result, best]
+                count = 0
+                groups = 0
+                while best < few and distinct_scores[result, best] == score:
+                    group = distinct_indices[result, best] - key_ptr[piece]
+                    last = min(key_starts[group + 1], key_starts[group] + wanted - filled)
+                    for j in range(key_starts[group], last):
+                        tied[count] = key_groups.members[key_offset + j]
+                        count += 1
+                    groups += 1
+                    best += 1
+                if groups > 1:
+                    tied[:count].sort()
+                # 2. As many of them as are still wanted.
+                for j in range(min(count, wanted - filled)):
+                    scores[head, row, filled] = score
+                    indices[head, row, filled] = first_key + tied[j]
+                    filled += 1
+
+            # 3. Equal queries have the same result.
+            for j in range(begin + 1, offset + starts[query + 1]):
+                copy = first_query + query_groups.members[j]
+                for i in range(wanted):
+                    scores[head, copy, i] = scores[head, row, i]
+                    indices[head, copy, i] = indices[head, row, i]
