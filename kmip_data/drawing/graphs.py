@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64, U8
+from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.drawing.maps import (
@@ -26,7 +25,7 @@ from kmip_data.drawing.maps import (
     read_city_map,
     right_wrong,
 )
-from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
+from kmip_data.drawing.pictures import Drawing, Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import class_colors, element_colors, on_grounds, ramp
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import NODE_PARTS
@@ -37,12 +36,13 @@ if TYPE_CHECKING:
 
     from kmip_data.reading.dataset import ShardedDataset
 
+Facts = dict[str, Any]  #: what the page reads, as JSON
 KINDS: Final = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
 EXTENT: Final = 1_000.0  #: length of the longest axis of a record on its page
-COLORS: Final = ("red", "green", "blue")  #: how the fields of a colour begin, whatever follows
-TOPS: Final = (1, 255, 65_535)  #: what the brightest shade may be
+COLORS: Final = ("red", "green", "blue")  #: beginnings of the fields of a colour
+TOPS: Final = (1, 255, 65_535)  #: possible values of the brightest shade
 STEPS: Final = 16  #: shades of a colour channel: all of them together fit any texture
-#: Of the elements by their numbers: those that molecules have most.
+#: Symbols of the elements that molecules have most, by atomic number.
 SYMBOLS: Final = {
     1: "H",
     5: "B",
@@ -55,37 +55,49 @@ SYMBOLS: Final = {
     17: "Cl",
     35: "Br",
 }
-CROWDED: Final = 4  #: edges a node from which only those of the node pointed at are drawn
+CROWDED: Final = 4  #: edges per node above which only those of the node pointed at are drawn
 
 
 class Packer:
-    """Arrays one after another, and where each begins."""
+    """Arrays one after another, with the offset of each."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def add(self, values: NDArray[Any]) -> dict[str, Any]:
+    def add(self, values: Array) -> Facts:
         """Append an array; return what the page needs to find it."""
-        found = {"kind": KINDS[values.dtype.name], "at": len(self._data), "count": values.size}
+        offset = len(self._data)
         data = np.ascontiguousarray(values).tobytes()
-        self._data += data + bytes(
-            -len(data) % 8
-        )  # typed arrays begin at a multiple of their width
-        return found
+        padding = bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
+        self._data += data + padding
+        return {
+            "kind": KINDS[values.dtype.name],
+            "at": offset,
+            "count": values.size,
+        }
 
-    def add_column(self, values: NDArray[Any]) -> dict[str, Any]:
+    def add_column(self, values: Array) -> Facts:
         """Append a column without loss; one of few distinct values as codes into a table of them."""
         # Identifiers are whole numbers below 2**53, which float64 holds exactly.
-        numbers = values if values.dtype == np.float32 else values.astype(np.float64)
-        distinct, codes = np.unique(numbers, return_inverse=True)
-        if len(distinct) > min(65_536, len(numbers) // 2):
-            return {"values": self.add(numbers)}
-        narrow = np.uint8 if len(distinct) <= 256 else np.uint16
-        return {"values": self.add(distinct), "codes": self.add(codes.astype(narrow))}
+        if values.dtype != np.float32:
+            values = values.astype(np.float64)
+        distinct, codes = np.unique(values, return_inverse=True)
+        if len(distinct) > min(65_536, len(values) // 2):
+            return {"values": self.add(values)}
+        return {
+            "values": self.add(distinct),
+            "codes": self.add(_narrow(codes, len(distinct))),
+        }
 
     def text(self) -> str:
         """All of it, compressed, as base64; equal arrays give equal text."""
-        return base64.b64encode(gzip.compress(self._data, compresslevel=6, mtime=0)).decode()
+        data = gzip.compress(self._data, compresslevel=6, mtime=0)
+        return base64.b64encode(data).decode()
+
+
+def _narrow(codes: Array, count: int) -> Array:
+    """Return codes below ``count``, at most 65,536, in as few bytes as hold them."""
+    return codes.astype(np.uint8 if count <= 256 else np.uint16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +106,12 @@ class Graph:
 
     title: str
     credit: str
-    thing: str  #: what a node is called
-    header: dict[str, Any]  #: what the page says, and where it finds its arrays
+    thing: str  #: word for a node
+    header: Facts  #: texts of the page, and offsets of its arrays
     packer: Packer  #: the arrays
     truth: I64 | None  #: (N,) class of each node
-    names: tuple[str, ...]  #: of the classes
-    test: NDArray[np.bool_]  #: (N,) nodes that a run is measured on
+    names: tuple[str, ...]  #: class names
+    test: Array  #: (N,) bool, nodes that a run is measured on
 
 
 def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -> Graph:
@@ -112,33 +124,44 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     packer = Packer()
     layers = city_layers(city)
     if classes is not None:
-        drawn, *said = prediction_layers(city, run, classes, split)
-        layers = [drawn, *layers, *said]
-    facts = (
-        f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+        right_or_wrong, *others = prediction_layers(city, run, classes, split)
+        layers = [right_or_wrong, *layers, *others]
+
+    nodes = counted(len(city.position), "intersection")
+    streets = counted(city.streets.shape[1], "street")
+    header = _page_header(
+        city.position,
+        city.streets,
+        city.columns,
+        layers,
+        packer,
     )
-    header = _page_header(city.position, city.streets, city.columns, layers, packer)
-    header |= {
-        "facts": facts,
-        "options": city.options,
-        "metres": True,
-        "degrees": list(city.columns)[:2],
-    }
+    header["facts"] = f"{nodes}, {streets}"
+    header["options"] = city.options
+    header["metres"] = True
+    header["degrees"] = list(city.columns)[:2]
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
-    codes = city.splits.get(split or build.card.default_split, np.full(len(city.classes), 2))
-    names = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
-    shown: Any = {"title": city.title, "credit": ATTRIBUTION, "thing": "intersection"}
+
+    all_test = np.full(len(city.classes), 2)
+    codes = city.splits.get(split or build.card.default_split, all_test)
     return Graph(
-        **shown, header=header, packer=packer, truth=city.classes, names=names, test=codes == 2
+        title=city.title,
+        credit=ATTRIBUTION,
+        thing="intersection",
+        header=header,
+        packer=packer,
+        truth=city.classes,
+        names=city.class_labels(),
+        test=codes == 2,
     )
 
 
 def record_graph(
     dataset: ShardedDataset,
     position: int,
-    predicted: NDArray[Any] | None,
+    predicted: Array | None,
     run: str,
     picture: U8 | None = None,
 ) -> Graph:
@@ -153,122 +176,206 @@ def record_graph(
         raise UsageError(f"There is no record {position}.", expected=expected)
     drawing = drawing_of(dataset, position)
     data = dataset[position]
-    packer = Packer()
+    nodes = len(drawing.pos)
     card = dataset.card
     columns = _columns(dataset, data)
+
+    # 1. Layers of colour. Classes come first: their colours are seen on any ground, those of the nodes
+    #    themselves may be pale.
     names: tuple[str, ...] = ()
-    layers = list[Layer]()
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
-        layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
-        if predicted is not None:
-            code = (drawing.y != predicted).astype(np.uint8)
-            named = ("right", "wrong")
-            note = f"{run}: {(drawing.y == predicted).mean():.1%} right"
-            layers.append(Categories("right or wrong", code, named, lambda: right_wrong(2), note))
-            layers.append(_classes("predicted class", predicted, names, f"by {run}"))
-    elif drawing.values is not None:
-        layers.append(Scale("target", drawing.values, drawing.unit, "of the nodes, as given"))
-        if predicted is not None:
-            error = np.abs(predicted - drawing.values)
-            layers.append(
-                Scale("absolute error", error, drawing.unit, f"{run}: mean {error.mean():.3g}")
-            )
-            layers.append(Scale("prediction", predicted, drawing.unit, f"by {run}"))
+    layers = _target_layers(drawing, names, predicted, run)
     if "test_mask" in data:
-        known = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
-        codes = np.select(known, range(len(known)), default=len(known)).astype(np.uint8)
+        masks = [data[f"{part}_mask"].numpy() for part in NODE_PARTS]
+        codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         layers.append(part_layer("split", str(dataset.split_name), codes))
-    # Classes come first: their colours are seen on any ground, those of the nodes themselves may be pale.
     layers += [*own_colors(columns), *elements(columns)]
-    layers.append(
-        Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it")
-    )
-    lines, first = np.unique(np.sort(drawing.edge_index, axis=0), axis=1, return_index=True)
+    outgoing = drawing.degrees()[1].astype(np.float32)
+    layers.append(Scale("edges of a node", outgoing, "", "that leave it"))
+
+    # 2. Lines: a pair of nodes once, however many edges join them.
+    pairs = np.sort(drawing.edge_index, axis=0)
+    lines, first = np.unique(pairs, axis=1, return_index=True)
     joins_two = lines[0] != lines[1]
     lines = lines[:, joins_two]
     first = first[joins_two]
-    edges = counted(drawing.edge_index.shape[1], "edge")
-    facts = f"{counted(len(drawing.pos), 'node')}, {edges}"
-    if lines.shape[1] != drawing.edge_index.shape[1]:
-        facts += f" between {counted(lines.shape[1], 'pair')}"
-    place = f" ({drawing.place})" if drawing.place else ""
+
+    # 3. The header.
     fitted, scale, middle = _fitted(drawing.pos, up_axis(card))
+    packer = Packer()
     header = _page_header(fitted, lines, columns, layers, packer)
     if drawing.bonds is not None:
         header["bonds"] = packer.add(drawing.bonds[first].astype(np.uint8))
     if picture is not None:
         header["picture"] = _packed_picture(picture, scale, middle, packer)
-    test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
-    header |= {"key": drawing.key, "facts": facts + place}
+    header["key"] = drawing.key
+    header["facts"] = _record_facts(drawing, lines.shape[1])
     header["options"] = as_values(card.parameters)
-    crowded = lines.shape[1] > CROWDED * len(drawing.pos)
-    header["explore"] = {"hops": 1, "label": drawing.label, "crowded": crowded}
-    shown: Any = {
-        "title": card.heading,
-        "credit": str(card.license.get("notice", "")),
-        "thing": "node",
+    header["explore"] = {
+        "hops": 1,
+        "label": drawing.label,
+        "crowded": lines.shape[1] > CROWDED * nodes,
     }
-    return Graph(**shown, header=header, packer=packer, truth=drawing.y, names=names, test=test)
-
-
-def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
-    narrow = np.uint8 if len(names) <= 256 else np.uint16
-    return Categories(
-        name, codes.astype(narrow), names, lambda: class_colors(len(names), names), note
+    return Graph(
+        title=card.heading,
+        credit=str(card.license.get("notice", "")),
+        thing="node",
+        header=header,
+        packer=packer,
+        truth=drawing.y,
+        names=names,
+        test=data.test_mask.numpy() if "test_mask" in data else np.ones(nodes, bool),
     )
 
 
-def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
-    """Every number of a node by its name."""
-    found: dict[str, NDArray[Any]] = {}
+def _target_layers(
+    drawing: Drawing,
+    names: tuple[str, ...],
+    predicted: Array | None,
+    run: str,
+) -> list[Layer]:
+    """Return classes or targets of the nodes, and right, wrong or error of a prediction."""
+    layers: list[Layer] = []
+    if drawing.y is not None:
+        layers.append(
+            _classes(
+                "class",
+                drawing.y,
+                names,
+                "of the nodes, as labelled",
+            )
+        )
+        if predicted is not None:
+            right = drawing.y == predicted
+            layers.append(
+                Categories(
+                    "right or wrong",
+                    (~right).astype(np.uint8),
+                    ("right", "wrong"),
+                    lambda: right_wrong(2),
+                    f"{run}: {right.mean():.1%} right",
+                )
+            )
+            layers.append(
+                _classes(
+                    "predicted class",
+                    predicted,
+                    names,
+                    f"by {run}",
+                )
+            )
+    elif drawing.values is not None:
+        layers.append(
+            Scale(
+                "target",
+                drawing.values,
+                drawing.unit,
+                "of the nodes, as given",
+            )
+        )
+        if predicted is not None:
+            error = np.abs(predicted - drawing.values)
+            note = f"{run}: mean {error.mean():.3g}"
+            layers.append(Scale("absolute error", error, drawing.unit, note))
+            layers.append(
+                Scale(
+                    "prediction",
+                    predicted,
+                    drawing.unit,
+                    f"by {run}",
+                )
+            )
+    return layers
+
+
+def _record_facts(drawing: Drawing, lines: int) -> str:
+    nodes = counted(len(drawing.pos), "node")
+    edges = drawing.edge_index.shape[1]
+    facts = f"{nodes}, {counted(edges, 'edge')}"
+    if lines != edges:
+        facts += f" between {counted(lines, 'pair')}"
+    if drawing.place:
+        facts += f" ({drawing.place})"
+    return facts
+
+
+def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
+    return Categories(
+        name,
+        _narrow(codes, len(names)),
+        names,
+        lambda: class_colors(len(names), names),
+        note,
+    )
+
+
+def _columns(dataset: ShardedDataset, data: Data) -> dict[str, Array]:
+    """Return every number of a node by its name."""
+    columns: dict[str, Array] = {}
     for column in dataset.schema.columns:
-        if column.level == "node" and (name := column.attribute) in data:
-            values = data[name].numpy().reshape(int(data.num_nodes), -1).T
-            several = [f"{name} {i}" for i in range(len(values))]
-            names = column.fields or ([name] if len(values) == 1 else several)
-            found |= dict(zip(names, values, strict=False))
-    return found
+        name = column.attribute
+        if column.level != "node" or name not in data:
+            continue
+        values = data[name].numpy().reshape(int(data.num_nodes), -1).T
+        names: Sequence[str] = [name]
+        if column.fields:
+            names = column.fields
+        elif len(values) != 1:
+            names = [f"{name} {i}" for i in range(len(values))]
+        columns.update(zip(names, values, strict=False))
+    return columns
 
 
 def own_colors(columns: Values) -> list[Layer]:
     """The colours of the nodes themselves, where the features have them, of one, eight or sixteen bits."""
-    names = [
-        next((name for name in columns if name.removeprefix("mean ").startswith(color)), "")
-        for color in COLORS
-    ]
-    if "" in names:
-        return []
-    shades = np.stack([columns[name] for name in names], axis=1)
-    shades = (shades / next((top for top in TOPS if shades.max(initial=0) <= top), TOPS[-1])).clip(
-        0, 1
-    )
-    steps = np.rint(shades * (STEPS - 1)).astype(np.int64)
+    channels = []
+    for color in COLORS:
+        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
+        if not names:
+            return []
+        channels.append(columns[names[0]])
+
+    shades = np.stack(channels, axis=1)
+    brightest = shades.max(initial=0)
+    top = next((top for top in TOPS if brightest <= top), TOPS[-1])
+    steps = np.rint((shades / top).clip(0, 1) * (STEPS - 1)).astype(np.int64)
     distinct, codes = np.unique(steps, axis=0, return_inverse=True)
-    colors = [
-        "#" + "".join(f"{step * 255 // (STEPS - 1):02x}" for step in row)
-        for row in distinct.tolist()
+    brightness = (distinct * 255 // (STEPS - 1)).tolist()
+    colors = [f"#{bytes(color).hex()}" for color in brightness]
+    return [
+        Categories(
+            "colour",
+            codes.reshape(-1).astype(np.uint16),
+            tuple(colors),
+            lambda: colors,
+            "the nodes' own, in 16 shades a channel",
+        )
     ]
-    note = "the nodes' own, in 16 shades a channel"
-    codes = codes.reshape(-1).astype(np.uint16)
-    return [Categories("colour", codes, tuple(colors), lambda: colors, note)]
 
 
 def elements(columns: Values) -> list[Layer]:
     """The elements of a molecule's atoms."""
     if ATOM not in columns:
         return []
-    found, codes = np.unique(columns[ATOM].astype(np.int64) + 1, return_inverse=True)
-    numbers = found.tolist()
-    names = tuple(SYMBOLS.get(number, f"element {number}") for number in numbers)
-    codes = codes.astype(np.uint8)
-    return [Categories("element", codes, names, lambda: element_colors(numbers), "of the atoms")]
+    atoms = columns[ATOM].astype(np.int64) + 1
+    distinct, codes = np.unique(atoms, return_inverse=True)
+    numbers = distinct.tolist()
+    return [
+        Categories(
+            "element",
+            codes.astype(np.uint8),
+            tuple(SYMBOLS.get(number, f"element {number}") for number in numbers),
+            lambda: element_colors(numbers),
+            "of the atoms",
+        )
+    ]
 
 
-def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:
-    """Places about the middle, the longest axis :data:`EXTENT` long; what is up in a cloud is last.
+def _fitted(pos: Array, up: str) -> tuple[F64, float, F64]:
+    """Return positions about the middle, the longest axis :data:`EXTENT` long, with what is up last.
 
-    Also the scale, and what the middle was.
+    Also the scale, and the middle before.
     """
     if pos.shape[1] == 3 and up == "y":
         pos = pos[:, [0, 2, 1]] * (1, -1, 1)
@@ -279,41 +386,59 @@ def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDA
     return (pos - middle) * scale, scale, middle
 
 
-def _packed_picture(
-    picture: U8, scale: float, middle: NDArray[Any], packer: Packer
-) -> dict[str, Any]:
+def _packed_picture(picture: U8, scale: float, middle: Array, packer: Packer) -> Facts:
     """Pack a picture as JPEG, with its corners on the page: its first pixel is the origin, rows go down."""
     from matplotlib.image import imsave
 
-    packed = io.BytesIO()
-    imsave(packed, np.ascontiguousarray(picture), format="jpeg", pil_kwargs={"quality": 80})
+    jpeg = io.BytesIO()
+    imsave(
+        jpeg,
+        np.ascontiguousarray(picture),
+        format="jpeg",
+        pil_kwargs={"quality": 80},
+    )
     height, width = picture.shape[:2]
-    ends = np.array([(-0.5, 0.5), (width - 0.5, 0.5 - height)])
-    (left, top), (right, bottom) = (ends - middle) * scale
-    corners = {"left": left, "top": top, "right": right, "bottom": bottom}
-    return {**corners, "bytes": packer.add(np.frombuffer(packed.getvalue(), np.uint8))}
-
-
-def _page_header(
-    position: NDArray[Any], pairs: I64, columns: Values, layers: Sequence[Layer], packer: Packer
-) -> dict[str, Any]:
-    """Return what any graph's page has: (N, 2 or 3) places, (2, S) lines, numbers of nodes, colours."""
-    scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
-    axes = dict(zip("xyz", position.T.astype(np.float32), strict=False))
+    corners = np.array([(-0.5, 0.5), (width - 0.5, 0.5 - height)])
+    (left, top), (right, bottom) = (corners - middle) * scale
     return {
-        **{axis: packer.add(values) for axis, values in axes.items()},
-        "streets": packer.add(pairs.T.astype(np.uint32)),
-        "layers": [_layer(layer, packer) for layer in layers],
-        "columns": [
-            {"name": name, **packer.add_column(of)} for name, of in {**scales, **columns}.items()
-        ],
-        "ramp": on_grounds(lambda: ramp(32)),
+        "left": left,
+        "top": top,
+        "right": right,
+        "bottom": bottom,
+        "bytes": packer.add(np.frombuffer(jpeg.getvalue(), np.uint8)),
     }
 
 
-def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": layer.name, "note": layer.note}
+def _page_header(
+    position: Array,
+    pairs: I64,
+    columns: Values,
+    layers: Sequence[Layer],
+    packer: Packer,
+) -> Facts:
+    """Return what any graph's page has: (N, 2 or 3) positions, (2, S) lines, numbers of nodes, colours."""
+    header: Facts = {}
+    for axis, values in zip("xyz", position.T.astype(np.float32), strict=False):
+        header[axis] = packer.add(values)
+    header["streets"] = packer.add(pairs.T.astype(np.uint32))
+    header["layers"] = [_layer(layer, packer) for layer in layers]
+
+    scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
+    header["columns"] = [
+        {"name": name, **packer.add_column(values)}
+        for name, values in {**scales, **columns}.items()
+    ]
+    header["ramp"] = on_grounds(lambda: ramp(32))
+    return header
+
+
+def _layer(layer: Layer, packer: Packer) -> Facts:
+    shown: Facts = {"name": layer.name, "note": layer.note}
     if isinstance(layer, Scale):
-        return {**shown, "unit": layer.unit}
-    labels = {"labels": layer.labels, "colors": on_grounds(layer.paint), "counts": layer.counts}
-    return {**shown, **labels, "codes": packer.add(layer.codes)}
+        shown["unit"] = layer.unit
+        return shown
+    shown["labels"] = layer.labels
+    shown["colors"] = on_grounds(layer.paint)
+    shown["counts"] = layer.counts
+    shown["codes"] = packer.add(layer.codes)
+    return shown

@@ -8,21 +8,18 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, F64, I64, U8
+from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.drawing.style import CPK, element_colors, look
 from kmip_data.errors import UsageError
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 ATOM: Final = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
-GAP: Final = 0.8  #: between the parts of a graph
+GAP: Final = 0.8  #: distance of the parts of a graph
 MOST_NODES: Final = 20_000
-WORK: Final = (
-    500_000_000  #: pairs of nodes looked at, of a part that is no larger than thousands of nodes
-)
+WORK: Final = 500_000_000  #: pairs of nodes compared in all steps, for a part of thousands of nodes
 SIZE: Final = (1900, 1000)  #: pixels of the picture of a molecule: two for one of its panel
-LETTERS: Final = 24  #: least height of an atom's letters in them
+LETTERS: Final = 24  #: least height of an atom's letters, in these pixels
 
 
 def is_molecule(fields: Sequence[str]) -> bool:
@@ -31,7 +28,9 @@ def is_molecule(fields: Sequence[str]) -> bool:
 
 
 def draw_molecule(
-    x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]
+    x: Array,
+    edge_index: I64,
+    edge_attr: Array,
 ) -> tuple[U8, F64] | None:
     """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
@@ -47,8 +46,10 @@ def draw_molecule(
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError:
         return None
+
+    # 1. The molecule, as Open Graph Benchmark numbers the features of atoms and bonds.
     bond = Chem.BondType
-    kinds = dict(enumerate([bond.SINGLE, bond.DOUBLE, bond.TRIPLE, bond.AROMATIC]))
+    bond_types = dict(enumerate([bond.SINGLE, bond.DOUBLE, bond.TRIPLE, bond.AROMATIC]))
     molecule = Chem.RWMol()
     for features in x.tolist():
         atom = Chem.Atom(min(features[0] + 1, 118))
@@ -59,7 +60,9 @@ def draw_molecule(
         molecule.AddAtom(atom)
     for (a, b), features in zip(edge_index.T.tolist(), edge_attr.tolist(), strict=True):
         if a < b:
-            molecule.AddBond(a, b, kinds.get(features[0], bond.UNSPECIFIED))
+            molecule.AddBond(a, b, bond_types.get(features[0], bond.UNSPECIFIED))
+
+    # 2. Colours and sizes of the style.
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
@@ -68,18 +71,21 @@ def draw_molecule(
     if look().ink > look().ground:
         rdMolDraw2D.SetDarkMode(options)
     options.setBackgroundColour(to_rgb(look().ground))
-    options.updateAtomPalette(dict(zip(CPK, map(to_rgb, element_colors([*CPK])), strict=True)))
+    colors = map(to_rgb, element_colors([*CPK]))
+    options.updateAtomPalette(dict(zip(CPK, colors, strict=True)))
+
+    # 3. Positions, then the picture.
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     rdDepictor.Compute2DCoords(molecule)
     rdDepictor.NormalizeDepiction(molecule)  # the principal axis becomes that of x
-    drawer.DrawMolecule(
-        rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
-    )
+    prepared = rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
+    drawer.DrawMolecule(prepared)
     drawer.FinishDrawing()
     points = [drawer.GetDrawCoords(i) for i in range(len(x))]
+    positions = np.array([(point.x, point.y) for point in points])
     picture = imread(io.BytesIO(drawer.GetDrawingText()), format="png")[:, :, :3]
-    return (picture * 255).round().astype(np.uint8), np.array([(p.x, p.y) for p in points])
+    return (picture * 255).round().astype(np.uint8), positions
 
 
 def layout(edge_index: I64, nodes: int) -> F64:
@@ -91,27 +97,31 @@ def layout(edge_index: I64, nodes: int) -> F64:
     from scipy import sparse
 
     if nodes > MOST_NODES:
-        what = f"The graph cannot be drawn: {nodes:,} nodes without a position, of at most {MOST_NODES:,}."
-        raise UsageError(what, next="choose smaller graphs with --records")
+        raise UsageError(
+            f"The graph cannot be drawn: {nodes:,} nodes without a position, "
+            f"of at most {MOST_NODES:,}.",
+            next="choose smaller graphs with --records",
+        )
     pos = np.zeros((nodes, 2))
     if not nodes:
         return pos
+
     source, target = edge_index[:, edge_index[0] != edge_index[1]]
-    joined = sparse.coo_array(
-        (np.ones(len(source), bool), (source, target)), shape=(nodes, nodes)
-    ).tocsr()
+    entries = (np.ones(len(source), bool), (source, target))
+    joined = sparse.coo_array(entries, shape=(nodes, nodes)).tocsr()
     joined = (joined + joined.T).tocsr()
     _, part = sparse.csgraph.connected_components(joined, directed=False)
+
     left = bottom = width = tallest = 0.0
     for number in np.argsort(-np.bincount(part), kind="stable"):
         members = np.flatnonzero(part == number)
-        place = _springs(joined[members][:, members])
-        size = np.ptp(place, axis=0)
+        part_pos = _springs(joined[members][:, members])
+        size = np.ptp(part_pos, axis=0)
         if left + size[0] > max(width, 3.0):  # the row is full
             left = 0.0
             bottom = bottom + tallest + GAP
             tallest = 0.0
-        pos[members] = place - place.min(axis=0) + (left, bottom)
+        pos[members] = part_pos - part_pos.min(axis=0) + (left, bottom)
         left = left + size[0] + GAP
         tallest = max(tallest, size[1])
         width = max(width, left - GAP)
@@ -124,19 +134,17 @@ def _springs(joined: Any) -> F64:
     if count < 3:
         return np.column_stack([np.arange(count), np.zeros(count)])
     joined.sort_indices()
+    generator = np.random.Generator(np.random.PCG64(0))
     spread = np.float32(np.sqrt(count))
-    pos = (
-        np.random.Generator(np.random.PCG64(0)).random((count, 2), np.float32) - np.float32(0.5)
-    ) * spread
+    pos = (generator.random((count, 2), np.float32) - np.float32(0.5)) * spread
     force = np.empty_like(pos)
     steps = int(np.clip(WORK // count**2, 40, 400))
     fill = partial(_forces, pos, joined.indptr, joined.indices, force)
     for step in range(steps):
         for_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)
-        longest = (
-            spread * np.float32(0.15) * np.float32(1 - step / steps)
-        )  # of a step; it cools down
+        # The longest move of a step; it cools down.
+        longest = spread * np.float32(0.15) * np.float32(1 - step / steps)
         pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, longest)
     width = float(np.ptp(pos, axis=0).max()) / float(spread)
     return np.asarray(pos / max(width, 1e-6), np.float64)
@@ -144,7 +152,12 @@ def _springs(joined: Any) -> F64:
 
 @njit_nogil(fastmath=True)  # places in a picture, where the last bit is not seen
 def _forces(
-    pos: F32, start: NDArray[Any], others: NDArray[Any], out: F32, first: int, last: int
+    pos: F32,
+    start: Array,
+    others: Array,
+    out: F32,
+    first: int,
+    last: int,
 ) -> None:  # pragma: no cover -- compiled
     """Write the force on nodes ``first`` to ``last``: all nodes push (1/d), neighbours pull (d²).
 
@@ -162,8 +175,8 @@ def _forces(
             push = np.float32(1.0) / (dx * dx + dy * dy + np.float32(1e-4))
             fx += dx * push
             fy += dy * push
-        for at in range(start[i], start[i + 1]):
-            j = others[at]
+        for position in range(start[i], start[i + 1]):
+            j = others[position]
             dx = pos[j, 0] - x
             dy = pos[j, 1] - y
             pull = np.sqrt(dx * dx + dy * dy)

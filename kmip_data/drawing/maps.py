@@ -7,15 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, F64, I64, U8, Array, Integers
 from kmip_data.builds.home import Build
 from kmip_data.drawing.pictures import broken_line
 from kmip_data.drawing.style import (
     NOTE,
+    Axes,
     Paint,
     class_colors,
     look,
@@ -38,12 +39,10 @@ from kmip_data.wording import as_values
 EARTH_RADIUS: Final = 6_371_009.0  #: metres
 ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
-BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
+BUFFER: Final = "dropped by the buffer"  #: name of "no part" where blocks of the map are the parts
 RIGHT_WRONG: Final = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE: Final = 8.0  #: inches of a map
-MOST_POINTS: Final = (
-    1_000_000  #: intersections on a map, about its pixels; of more every second, third …
-)
+MOST_POINTS: Final = 1_000_000  #: intersections drawn; of more every second, third …
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
 
 
@@ -51,30 +50,34 @@ MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … i
 class CityMap:
     """A city as arrays, ready to be drawn."""
 
-    title: str  #: what this is; a sample says so
+    title: str  #: name of the city; a sample says so
     options: str  #: build options
-    position: NDArray[np.float64]  #: (N, 2), metres east and north of the middle of the map
+    position: F64  #: (N, 2), metres east and north of the middle of the map
     #: (2, S), both ends of each, every pair once; a build does not keep their courses
-    streets: NDArray[np.int64]
-    lengths: NDArray[np.float32]  #: (S,) metres of each
+    streets: I64
+    lengths: F32  #: (S,) metres
     hops: int | None  #: radius of the balls that the eccentricity is measured in; None: unknown
-    classes: NDArray[np.int64]  #: (N,) labels
+    classes: I64  #: (N,) labels
     num_classes: int  #: how many there may be
-    eccentricity: NDArray[np.float32]  #: (N,)
-    unit: str  #: of it, ``m`` or ``s``
-    splits: Mapping[
-        str, NDArray[np.uint8]
-    ]  #: name on the card -> (N,) position in :data:`PART_NAMES`
-    columns: Mapping[
-        str, NDArray[Any]
-    ]  #: name with unit -> (N,) of every other column but the sinusoids
+    eccentricity: F32  #: (N,)
+    unit: str  #: unit of the eccentricity, ``m`` or ``s``
+    splits: Mapping[str, U8]  #: name on the card -> (N,) position in :data:`PART_NAMES`
+    columns: Mapping[str, Array]  #: name with unit -> (N,) of every other column but the sinusoids
 
     def class_ranges(self) -> list[str]:
         """Least and largest eccentricity of each class, such as ``310–904 m``."""
-        found = (self.eccentricity[self.classes == number] for number in range(self.num_classes))
-        return [
-            f"{of.min():,.0f}–{of.max():,.0f} {self.unit}" if len(of) else "none" for of in found
-        ]
+        ranges = []
+        for number in range(self.num_classes):
+            members = self.eccentricity[self.classes == number]
+            if len(members):
+                ranges.append(f"{members.min():,.0f}–{members.max():,.0f} {self.unit}")
+            else:
+                ranges.append("none")
+        return ranges
+
+    def class_labels(self) -> tuple[str, ...]:
+        """Number and range of each class, such as ``0: 310–904 m``."""
+        return tuple(f"{number}: {extent}" for number, extent in enumerate(self.class_ranges()))
 
 
 def read_city_map(build: Build) -> CityMap:
@@ -85,32 +88,35 @@ def read_city_map(build: Build) -> CityMap:
     """
     card = build.card
     schema = card.schema_
-    drawn = {"node/y", "node/eccentricity", "edge/length"} <= {
-        column.key for column in schema.columns
-    }
-    one = card.counts["graphs"] == len(card.shards) == 1
-    if not (is_city(card) and one and drawn and schema.edges == "index"):
+    keys = {column.key for column in schema.columns}
+    has_columns = keys >= {"node/y", "node/eccentricity", "edge/length"}
+    is_single = card.counts["graphs"] == len(card.shards) == 1
+    if not (is_city(card) and is_single and has_columns and schema.edges == "index"):
         raise UsageError(
-            f"{card.dataset} is not a city: not one graph of streets.", next="kmip-data list"
+            f"{card.dataset} is not a city: not one graph of streets.",
+            next="kmip-data list",
         )
-    hops = card.parameters.get("hops")
+
     store = open_store(build)
     shard = store.shards[0]
     refuse_faults(shard, content_faults(shard))
     shard.release()
 
-    def nodes(key: str) -> NDArray[Any]:
+    def nodes(key: str) -> Array:
         mapped = shard.mapped(key)
-        return shard.read(key, 0, shard.nodes) if mapped is None else mapped
+        if mapped is None:
+            return shard.read(key, 0, shard.nodes)
+        return mapped
 
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     names = column_names(schema.column("node/x").fields, vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
-    known = {"node/x", "node/y", "node/eccentricity", COORDINATES}
+    shown = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
-        if column.level == "node" and column.key not in known and not column.shape:
+        if column.level == "node" and column.key not in shown and not column.shape:
             columns[column.attribute] = nodes(column.key)
+    hops = card.parameters.get("hops")
     return CityMap(
         title=card.heading,
         options=as_values(card.parameters),
@@ -127,7 +133,7 @@ def read_city_map(build: Build) -> CityMap:
     )
 
 
-def project(lon_lat: NDArray[Any]) -> NDArray[np.float64]:
+def project(lon_lat: Array) -> F64:
     """Return metres east and north of the middle, (N, 2) float64, of (N, 2) degrees.
 
     An equirectangular projection: a city spans so little of the globe that distances and directions are
@@ -137,12 +143,16 @@ def project(lon_lat: NDArray[Any]) -> NDArray[np.float64]:
     lon, lat = lon_lat.astype(np.float64).T
     # Measured from the first intersection, so that a city on the antimeridian is not torn apart.
     lon = (lon - lon[0] + 180) % 360 - 180
-    middle_lon, middle_lat = ((axis.min() + axis.max()) / 2 for axis in (lon, lat))
+    middle_lon = (lon.min() + lon.max()) / 2
+    middle_lat = (lat.min() + lat.max()) / 2
     east = np.radians(lon - middle_lon) * np.cos(np.radians(middle_lat))
-    return EARTH_RADIUS * np.stack([east, np.radians(lat - middle_lat)], axis=1)
+    north = np.radians(lat - middle_lat)
+    return EARTH_RADIUS * np.stack([east, north], axis=1)
 
 
-def column_names(fields: tuple[str, ...], categories: Any) -> list[str]:
+def column_names(
+    fields: tuple[str, ...], categories: Mapping[str, Sequence[str]] | None
+) -> list[str]:
     """Add to the names of one-hot columns what they stand for, where the card says so.
 
     >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
@@ -150,14 +160,18 @@ def column_names(fields: tuple[str, ...], categories: Any) -> list[str]:
     """
     names = []
     for field in fields:
-        found = re.fullmatch(r"([a-z]+)_(\d+)", field)
-        known = categories.get(found[1], []) if found and categories else []
-        position = int(found[2]) if found else 0
-        names.append(f"{field} {known[position]}" if position < len(known) else field)
+        name = field
+        match = re.fullmatch(r"([a-z]+)_(\d+)", field)
+        if match and categories:
+            values = categories.get(match[1], [])
+            position = int(match[2])
+            if position < len(values):
+                name = f"{field} {values[position]}"
+        names.append(name)
     return names
 
 
-def _codes(store: ShardStore, entry: SplitEntry) -> NDArray[np.uint8]:
+def _codes(store: ShardStore, entry: SplitEntry) -> U8:
     code = store.read_split(entry).node_code
     if code is None:  # parts of graphs: all nodes of the one graph would be in one part
         return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
@@ -169,7 +183,7 @@ class Categories:
     """A category of each intersection."""
 
     name: str
-    codes: NDArray[np.integer[Any]]  #: (N,) uint8 or uint16, position in ``labels``
+    codes: Integers  #: (N,) uint8 or uint16, position in ``labels``
     labels: tuple[str, ...]
     paint: Paint  #: #rrggbb of each, on the ground of the style
     note: str = ""  #: a sentence below the title
@@ -190,7 +204,7 @@ class Scale:
     """A number of each intersection, (N,) float."""
 
     name: str
-    values: NDArray[Any]
+    values: Array
     unit: str
     note: str = ""
 
@@ -200,27 +214,42 @@ Layer = Categories | Scale
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Class, eccentricity and every split."""
-    title = "split {}" if len(city.splits) > 1 else "split"
-    return [
-        _classes(city, "class", city.classes, "equally large chunks by eccentricity"),
-        Scale(
-            "eccentricity",
-            city.eccentricity,
-            city.unit,
-            "longest shortest path around the intersection",
-        ),
-        *(part_layer(title.format(name), name, of) for name, of in city.splits.items()),
-    ]
+    classes = _classes(
+        city,
+        "class",
+        city.classes,
+        "equally large chunks by eccentricity",
+    )
+    eccentricity = Scale(
+        "eccentricity",
+        city.eccentricity,
+        city.unit,
+        "longest shortest path around the intersection",
+    )
+    layers: list[Layer] = [classes, eccentricity]
+    for name, codes in city.splits.items():
+        title = f"split {name}" if len(city.splits) > 1 else "split"
+        layers.append(part_layer(title, name, codes))
+    return layers
 
 
-def part_layer(title: str, split: str, codes: NDArray[np.uint8]) -> Categories:
+def part_layer(title: str, split: str, codes: U8) -> Categories:
     """Return the map of a split, by positions (N,) in :data:`PART_NAMES`."""
     names = _parts(split, codes)
-    return Categories(title, codes, names, lambda: _part_colors(len(names)), split)
+    return Categories(
+        title,
+        codes,
+        names,
+        lambda: _part_colors(len(names)),
+        split,
+    )
 
 
 def prediction_layers(
-    city: CityMap, run: str, classes: NDArray[np.int64], split: str | None
+    city: CityMap,
+    run: str,
+    classes: I64,
+    split: str | None,
 ) -> list[Layer]:
     """Return maps of the ``classes`` (N,) that a run predicts: right or wrong, predicted class, and error.
 
@@ -232,39 +261,50 @@ def prediction_layers(
     labels: tuple[str, ...] = ("right", "wrong")
     if split is not None:
         labels = RIGHT_WRONG
-        codes = city.splits[split]
+        parts = city.splits[split]
         test = PART_NAMES.index("test")
         none = PART_NAMES.index("no part")
-        code[codes < test] += 2
-        if (codes == none).any():
-            code[codes == none] = len(labels)
-            labels = (*labels, _parts(split, codes)[none])
-        shares = {part: right[codes == number] for number, part in enumerate(PART_NAMES[:none])}
-        note = ", ".join(
-            f"{part} {share.mean():.1%}" for part, share in shares.items() if len(share)
-        )
-        note = f"{run}: right in {note}"
-    error = np.abs(classes - city.classes).astype(np.uint8)
-    labels_of_error = tuple(
-        f"{number} off" if number else "right" for number in range(city.num_classes)
-    )
+        code[parts < test] += 2
+        if (parts == none).any():
+            code[parts == none] = len(labels)
+            labels = (*labels, _parts(split, parts)[none])
+
+        shares = []
+        for number, part in enumerate(PART_NAMES[:none]):
+            members = right[parts == number]
+            if len(members):
+                shares.append(f"{part} {members.mean():.1%}")
+        note = f"{run}: right in {', '.join(shares)}"
+
+    steps = [f"{number} off" for number in range(1, city.num_classes)]
     return [
-        Categories("right or wrong", code, labels, lambda: right_wrong(len(labels)), note),
+        Categories(
+            "right or wrong",
+            code,
+            labels,
+            lambda: right_wrong(len(labels)),
+            note,
+        ),
         _classes(city, "predicted class", classes, f"by {run}"),
         Categories(
             "error",
-            error,
-            labels_of_error,
+            np.abs(classes - city.classes).astype(np.uint8),
+            ("right", *steps),
             lambda: ramp(city.num_classes),
             f"classes off, by {run}",
         ),
     ]
 
 
-def _classes(city: CityMap, name: str, classes: NDArray[np.int64], note: str) -> Categories:
-    labels = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
+def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
     # Classes are ordered, as the eccentricities that they are made of.
-    return Categories(name, classes.astype(np.uint8), labels, lambda: ramp(city.num_classes), note)
+    return Categories(
+        name,
+        classes.astype(np.uint8),
+        city.class_labels(),
+        lambda: ramp(city.num_classes),
+        note,
+    )
 
 
 def right_wrong(count: int) -> list[str]:
@@ -280,10 +320,12 @@ def _part_colors(count: int) -> list[str]:
     return [hues[1], hues[0], readable("#b4b4b4"), hues[3]][:count]
 
 
-def _parts(split: str, codes: NDArray[np.uint8]) -> tuple[str, ...]:
+def _parts(split: str, codes: U8) -> tuple[str, ...]:
     """Names of the parts; "no part", or why, only where an intersection is in none."""
     count = max(3, int(codes.max(initial=0)) + 1)
-    names = (*PART_NAMES[:-1], BUFFER) if split.startswith("spatial-") else PART_NAMES
+    names: tuple[str, ...] = PART_NAMES
+    if split.startswith("spatial-"):
+        names = (*PART_NAMES[:-1], BUFFER)
     return names[:count]
 
 
@@ -293,48 +335,90 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
 
     Every map has its legend, and a scale bar; north is up.
     """
-    from matplotlib.colors import ListedColormap
-
+    # 1. The figure: maps in rows, each with room for its legend.
     low, high = _frame(city.position)
     width, height = LONGEST_SIDE * (high - low) / (high - low).max()
     legend = 2.6
     columns = _columns(len(layers), width + legend, height)
     rows = -(-len(layers) // columns)
-    size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
+    wide = columns * (width + legend)
+    high_in_all = rows * (height + 0.7) + 1.0
     step = -(-len(city.position) // MOST_POINTS)
     footer = f"{city.options}\n{ATTRIBUTION}"
     if step > 1:
         footer += f"; one of {step} intersections and streets is drawn"
-    figure = new_figure(*size, title=city.title, footer=footer, layout="compressed")
-    shrunk = figure.get_figwidth() / size[0]
-    # Points that just about touch where the city is evenly dense.
-    x, y = city.position[::step].T
-    points = 72.0**2 * width * height / max(1, len(x))
+    figure = new_figure(
+        wide,
+        high_in_all,
+        title=city.title,
+        footer=footer,
+        layout="compressed",
+    )
+    shrunk = figure.get_figwidth() / wide
+
+    # 2. Points that just about touch where the city is evenly dense.
+    position = city.position[::step]
+    points = 72.0**2 * width * height / max(1, len(position))
     area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
     lines = broken_line(city.position, city.streets[:, ::step])
+    thin = min(0.7, 0.35 * math.sqrt(area))
+
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(rows, columns, number + 1)
-        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        axes.set(
+            xlim=(low[0], high[0]),
+            ylim=(low[1], high[1]),
+            aspect="equal",
+        )
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")
-        axes.plot(*lines, color=look().faint, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
-        marks = {"s": area, "linewidths": 0, "zorder": 2}
-        if isinstance(layer, Scale):
-            drawn = axes.scatter(
-                x, y, c=layer.values[::step], cmap=ListedColormap(ramp(256)), **marks
-            )
-            # Inside the place of the map: a colour bar of its own would stand where the panel ends.
-            beside = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
-            figure.colorbar(
-                drawn, cax=beside, label=f"{layer.name} [{layer.unit}]", format="{x:,.0f}"
-            )
-        else:
-            axes.scatter(x, y, c=layer.codes[::step], cmap=ListedColormap(layer.colors),
-                         vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
-            _legend(axes, layer)
+        axes.plot(*lines, color=look().faint, linewidth=thin, zorder=1)
+        _draw_points(axes, position, layer, step, area)
         _scale_bar(axes, low, high)
     margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
     save(figure, path, bbox_inches="tight", pad_inches=margin)
+
+
+def _draw_points(
+    axes: Axes,
+    position: F64,
+    layer: Layer,
+    step: int,
+    area: float,
+) -> None:
+    """Draw every so many intersections in the colours of a layer, with its legend or colour bar."""
+    from matplotlib.colors import ListedColormap
+
+    x, y = position.T
+    marks = {"s": area, "linewidths": 0, "zorder": 2}
+    if isinstance(layer, Scale):
+        colors = ListedColormap(ramp(256))
+        points = axes.scatter(
+            x,
+            y,
+            c=layer.values[::step],
+            cmap=colors,
+            **marks,
+        )
+        # Inside the place of the map: a colour bar of its own would stand where the panel ends.
+        bar = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
+        axes.figure.colorbar(
+            points,
+            cax=bar,
+            label=f"{layer.name} [{layer.unit}]",
+            format="{x:,.0f}",
+        )
+        return
+    axes.scatter(
+        x,
+        y,
+        c=layer.codes[::step],
+        cmap=ListedColormap(layer.colors),
+        vmin=-0.5,
+        vmax=len(layer.labels) - 0.5,
+        **marks,
+    )
+    _legend(axes, layer)
 
 
 def nice_length(longest: float) -> float:
@@ -347,7 +431,7 @@ def nice_length(longest: float) -> float:
     return max(step * power for step in (1, 2, 5) if step * power <= longest)
 
 
-def _frame(position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _frame(position: F64) -> tuple[F64, F64]:
     """Corners of the map, with a margin; below it there is room for the scale bar."""
     low = position.min(axis=0)
     high = position.max(axis=0)
@@ -369,28 +453,50 @@ def _columns(maps: int, width: float, height: float) -> int:
     return min(range(1, maps + 1), key=badness)
 
 
-def _legend(axes: Any, layer: Categories) -> None:
+def _legend(axes: Axes, layer: Categories) -> None:
     from matplotlib.lines import Line2D
 
     step = -(-len(layer.labels) // MOST_ROWS)
-    style: Any = {"marker": "o", "linestyle": "", "markersize": 7}
-    handles = [
-        Line2D([], [], color=color, label=f"{label}  ({count:,})", **style)
-        for label, color, count in list(zip(layer.labels, layer.colors, layer.counts, strict=True))[
-            ::step
-        ]
-    ]
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2)
+    rows = zip(layer.labels, layer.colors, layer.counts, strict=True)
+    handles = []
+    for label, color, count in list(rows)[::step]:
+        handle = Line2D(
+            [],
+            [],
+            color=color,
+            label=f"{label}  ({count:,})",
+            marker="o",
+            linestyle="",
+            markersize=7,
+        )
+        handles.append(handle)
+    axes.legend(
+        handles=handles,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        handletextpad=0.2,
+    )
 
 
-def _scale_bar(axes: Any, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
+def _scale_bar(axes: Axes, low: F64, high: F64) -> None:
     across = float(high[0] - low[0])
     longest = float((high - low).max())
     length = nice_length(across / 3)
     x = low[0] + 0.03 * across
     y = low[1] + 0.02 * longest
     axes.plot(
-        [x, x + length], [y, y], color=look().ink, linewidth=2.5, solid_capstyle="butt", zorder=3
+        [x, x + length],
+        [y, y],
+        color=look().ink,
+        linewidth=2.5,
+        solid_capstyle="butt",
+        zorder=3,
     )
     text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
-    axes.annotate(text, (x, y), xytext=(0, 3), textcoords="offset points", fontsize=NOTE)
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(0, 3),
+        textcoords="offset points",
+        fontsize=NOTE,
+    )

@@ -14,15 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.drawing.graphs import Graph, Packer
+from kmip_data.drawing.graphs import Facts, Graph, Packer
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import sealed, write_output
 
 PAGE: Final = "explore.html"  #: in the folder of a build or run
-DECADES: Final = (
-    4  #: of influence below the strongest that are told apart, also in ``influence.js``
-)
-#: In the order in which they are read.
+DECADES: Final = 4  #: distinguished below the strongest influence, also in ``influence.js``
+#: Scripts, in the order in which they are read.
 SCRIPTS: Final = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
     "page.js", "explore.js",
@@ -56,9 +54,8 @@ class Influence:
 
     nodes: I64  #: (S,)
     values: F64  #: (S, N) sum of the absolute derivatives by the features of each node
-    by_hop: list[
-        tuple[int, float]
-    ]  #: distance in hops, and what all nodes there have of a node's own
+    #: distance in hops, and what all nodes there have of a node's own
+    by_hop: list[tuple[int, float]]
 
     def levels(self) -> U8:
         """Return (S, N) logarithms relative to the strongest other node: 255, and 0 for none at all."""
@@ -66,12 +63,19 @@ class Influence:
         others = self.values.copy()
         others[rows, self.nodes] = 0
         most = others.max(axis=1, keepdims=True)
-        shares = np.where(self.values > 0, self.values, 1.0) / np.where(most > 0, most, 1.0)
-        steps = np.rint(255 * np.clip(1 + np.log10(shares) / DECADES, 0, 1)).clip(1)
+        values = np.where(self.values > 0, self.values, 1.0)
+        shares = values / np.where(most > 0, most, 1.0)
+        heights = np.clip(1 + np.log10(shares) / DECADES, 0, 1)
+        steps = np.rint(255 * heights).clip(1)
         return np.where(self.values > 0, steps, 0).astype(np.uint8)
 
 
-def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], path: Path) -> None:
+def draw_explorer(
+    graph: Graph,
+    answer: Answer | None,
+    curves: Sequence[Any],
+    path: Path,
+) -> None:
     """Write one file that needs no network.
 
     The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first when it
@@ -83,24 +87,33 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
     models, are shown next to each other.
     """
     explore = graph.header["explore"]
-    shown = [{key: value for key, value in run.items() if key != "influence"} for run in curves]
-    explore |= {"curves": shown, **(_answered(graph, answer) if answer is not None else {})}
+    without_influence = []
+    with_influence = []
+    for run in curves:
+        without_influence.append({key: run[key] for key in run if key != "influence"})
+        if run.get("influence") is not None:
+            with_influence.append(run)
+
+    explore["curves"] = without_influence
+    if answer is not None:
+        explore.update(_answered(graph, answer))
     explore["influence"] = [
         {
             "name": run["name"],
             "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
             "values": graph.packer.add(run["influence"].levels()),
         }
-        for run in _compared([run for run in curves if run.get("influence") is not None])
+        for run in _compared(with_influence)
     ]
-    header = {**graph.header, "thing": graph.thing}
+
+    header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
     fields = {
         "title": escape(graph.title),
         "credit": escape(graph.credit),
         "thing": graph.thing,
         "style": page_style(),
         # No "</script>" in a name ends the element.
-        "header": json.dumps(header, separators=(",", ":")).replace("<", "\\u003c"),
+        "header": header.replace("<", "\\u003c"),
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
@@ -110,7 +123,7 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
 def filled(template: str, fields: Mapping[str, str]) -> str:
     """Return a template with its ``{{fields}}``."""
     # Inserted by a function, so that the text of a field is neither a pattern nor filled in again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset(template))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], asset(template))
 
 
 def asset(name: str) -> str:
@@ -120,59 +133,82 @@ def asset(name: str) -> str:
 
 def page_style() -> str:
     """Return the style sheet, with the colours and fonts of pictures, for light and dark mode."""
-
-    def root(style: Style) -> str:
-        hues = {f"hue-{i}": color for i, color in enumerate(style.palette)}
-        colors = {
-            "ground": style.ground,
-            "ink": style.ink,
-            "pale": style.quiet,
-            "line": style.faint,
-        }
-        variables = {**colors, "link": style.palette[0], "font": f'"{style.font}"', **hues}
-        return f":root {{ {' '.join(f'--{name}: {value};' for name, value in variables.items())} }}"
-
-    light = root(STYLES["light"])
-    dark = root(STYLES["dark"])
+    light = _variables(STYLES["light"])
+    dark = _variables(STYLES["dark"])
     return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset('page.css')}"
 
 
-def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:
-    found: dict[str, Any] = {"run": answer.run, "words": answer.words, "split": answer.split}
+def _variables(style: Style) -> str:
+    """Return the rule that sets the variables of the style sheet."""
+    variables = {
+        "ground": style.ground,
+        "ink": style.ink,
+        "pale": style.quiet,
+        "line": style.faint,
+        "link": style.palette[0],
+        "font": f'"{style.font}"',
+    }
+    for number, color in enumerate(style.palette):
+        variables[f"hue-{number}"] = color
+    lines = [f"--{name}: {value};" for name, value in variables.items()]
+    return f":root {{ {' '.join(lines)} }}"
+
+
+def _answered(graph: Graph, answer: Answer) -> Facts:
+    shown: Facts = {
+        "run": answer.run,
+        "words": answer.words,
+        "split": answer.split,
+    }
     if answer.classes is not None and graph.truth is not None:
         measured = graph.test
         truth = graph.truth[measured]
         predicted = answer.classes[measured]
-        found |= {"names": graph.names, "measured": "all" if measured.all() else "test"}
-        found["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
+        shown["names"] = graph.names
+        shown["measured"] = "all" if measured.all() else "test"
+        shown["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
     if answer.layers:
         _add_attention(graph, answer)
-        found["keys"] = _keys(answer, len(graph.test), graph.packer)
-    return found
+        shown["keys"] = _keys(answer, len(graph.test), graph.packer)
+    return shown
 
 
 def _compared(runs: Sequence[Any]) -> Sequence[Any]:
     """Return the first run and one of another model, else the second."""
-    models = [run["name"].split("/")[-2:-1] for run in runs]
-    other = next((run for run, model in zip(runs, models, strict=True) if model != models[0]), None)
-    return [runs[0], other] if other else runs[:2]
+    for run in runs:
+        if _model(run) != _model(runs[0]):
+            return [runs[0], run]
+    return runs[:2]
+
+
+def _model(run: Mapping[str, Any]) -> list[str]:
+    """Return the folder of a run's model, in a list; an empty one where its name has none."""
+    return str(run["name"]).split("/")[-2:-1]
 
 
 def _add_attention(graph: Graph, answer: Answer) -> None:
     """Add the weights that each node receives as a key, by which the page can be coloured."""
     count = len(graph.test)
-    received = np.zeros(len(graph.test))
+    heads = 0
+    received = np.zeros(count)
     for layer in answer.layers:
-        there = layer.indices >= 0
-        received += np.bincount(layer.indices[there], layer.weights[there], count)
-    heads = sum(len(layer.indices) for layer in answer.layers)
-    values = (received * count / (heads * max(1, len(answer.nodes)))).astype(np.float32)
-    note = "that queries give a node as a key, over layers and heads; 1 is its share"
-    graph.header["layers"].append({"name": "attention", "note": note, "unit": ""})
-    graph.header["columns"].insert(0, {"name": "attention", **graph.packer.add_column(values)})
+        heads += len(layer.indices)
+        chosen = layer.indices >= 0
+        received += np.bincount(layer.indices[chosen], layer.weights[chosen], count)
+    queries = max(1, len(answer.nodes))
+    values = (received * count / (heads * queries)).astype(np.float32)
+
+    layer_facts = {
+        "name": "attention",
+        "note": "that queries give a node as a key, over layers and heads; 1 is its share",
+        "unit": "",
+    }
+    column_facts = {"name": "attention", **graph.packer.add_column(values)}
+    graph.header["layers"].append(layer_facts)
+    graph.header["columns"].insert(0, column_facts)
 
 
-def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:
+def _keys(answer: Answer, count: int, packer: Packer) -> Facts:
     """Chosen keys, (S, H, k) of each layer: those of a node lie together.
 
     A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight is in 65,535ths, of
@@ -182,16 +218,27 @@ def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:
     layers = []
     for layer in answer.layers:
         heads, _, k = layer.indices.shape
-        indices, weights = (values.transpose(1, 0, 2) for values in (layer.indices, layer.weights))
+        indices = layer.indices.transpose(1, 0, 2)
         keys = packer.add(np.where(indices < 0, count, indices).astype(narrow))
-        parts = np.rint(weights.astype(np.float64) * 65_535)
-        steps = 2.0 ** (np.floor(np.log2(np.maximum(parts, 1))) - 8).clip(0)
-        shares = packer.add((np.rint(parts / steps) * steps).clip(0, 65_535).astype(np.uint16))
-        layers.append({"heads": heads, "k": k, "indices": keys, "weights": shares})
+
+        parts = np.rint(layer.weights.transpose(1, 0, 2).astype(np.float64) * 65_535)
+        highest_bit = np.floor(np.log2(np.maximum(parts, 1)))
+        steps = 2.0 ** (highest_bit - 8).clip(0)
+        shares = (np.rint(parts / steps) * steps).clip(0, 65_535)
+        weights = packer.add(shares.astype(np.uint16))
+        layers.append(
+            {
+                "heads": heads,
+                "k": k,
+                "indices": keys,
+                "weights": weights,
+            }
+        )
     nodes = packer.add(answer.nodes.astype(np.uint32))
     return {"nodes": nodes, "all": len(answer.nodes) == count, "layers": layers}
 
 
 def confusion(truth: I64, predicted: I64, count: int) -> I64:
     """Return how many nodes of each class (row) were given each class (column), (C, C)."""
-    return np.bincount(truth * count + predicted, minlength=count * count).reshape(count, count)
+    cells = np.bincount(truth * count + predicted, minlength=count * count)
+    return cells.reshape(count, count)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64, U8
-from kmip_data.drawing.style import NOTE, class_colors, look, new_figure, save, styled
+from kmip_data.arrays import F32, I64, U8, Array
+from kmip_data.drawing.style import NOTE, Axes, class_colors, look, new_figure, save, styled
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
@@ -21,11 +20,12 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
-Values = Mapping[str, NDArray[Any]]  #: the attributes of an item as arrays
+Values = Mapping[str, Array]  #: the attributes of an item as arrays
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
-ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
+ELEVATION: Final = 22.0  #: direction from which a record in space is seen, in degrees
+AZIMUTH: Final = -58.0
 NO_CLASS = "nodes have no class"
 BY_RDKIT: Final = "drawn by RDKit from the features"
 _LINE = {"alpha": 0.65, "clip_on": False}
@@ -45,14 +45,14 @@ class Drawing:
     """One graph as arrays."""
 
     key: str  #: upstream identity, shown as the title
-    pos: NDArray[np.floating[Any]]  #: (N, 2) or (N, 3), positions of the nodes
+    pos: Array  #: (N, 2) or (N, 3), positions of the nodes
     y: I64 | None  #: (N,), class of each node; None where nodes have none
     edge_index: I64  #: (2, E), row 0 sources and row 1 targets
     picture: U8 | None = None  #: (H, W, 3), below the nodes: ``pos`` is column and minus row
-    place: str = ""  #: where the positions come from, if they are not the record's own
-    label: str = ""  #: what the graph is labelled with, in words; empty where it has no label
+    place: str = ""  #: origin of the positions, if they are not the record's own
+    label: str = ""  #: label of the graph in words; empty where it has none
     values: F32 | None = None  #: (N,), target of each node, where it is one number
-    unit: str = ""  #: of ``values``
+    unit: str = ""  #: unit of ``values``
     bonds: I64 | None = None  #: (E,) kind of each edge of a molecule, a position in :data:`BONDS`
 
     def degrees(self) -> tuple[I64, I64]:
@@ -66,80 +66,123 @@ class Drawing:
         edges = self.edge_index.shape[1]
         if edges <= limit:
             return self.edge_index
-        chosen = np.random.Generator(np.random.PCG64(0)).choice(edges, size=limit, replace=False)
+        generator = np.random.Generator(np.random.PCG64(0))
+        chosen = generator.choice(edges, size=limit, replace=False)
         return self.edge_index[:, np.sort(chosen)]
+
+    def edges_between_classes(self, edges: I64) -> Array:
+        """Return which of some edges (2, E) join two classes: bool (E,), all False without classes."""
+        if self.y is None:
+            return np.zeros(edges.shape[1], bool)
+        sources, targets = self.y[edges]
+        joins_two: Array = sources != targets
+        return joins_two
 
 
 def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     """Return a record as arrays; nodes without a position get one: from RDKit's drawing, or by springs."""
     data = dataset[position]
     schema = dataset.schema
-    nodes = int(data.num_nodes)
-    values = {
-        name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")
-    }
+    values = {}
+    for name, value in data.to_dict().items():
+        if hasattr(value, "numpy"):
+            values[name] = value.numpy()
     edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
-    labels = schema.labels
+
     y = None
     label = ""
     target = None
-    if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
-        y = values[labels.attribute].astype(np.int64)
-    elif labels is not None and labels.level == "node" and labels.shape in {(), (1,)}:
-        target = values[labels.attribute].reshape(-1).astype(np.float32)
+    labels = schema.labels
+    if labels is not None and labels.level == "node":
+        label_values = values[labels.attribute]
+        if labels.num_classes and not labels.shape:
+            y = label_values.astype(np.int64)
+        elif labels.shape in {(), (1,)}:
+            target = label_values.reshape(-1).astype(np.float32)
     elif labels is not None and labels.level == "graph":
         label = label_words(labels, values[labels.attribute][0], dataset.class_names)
-    pos, picture, place = _placed(schema, values, edge_index, nodes)
-    unit = labels.unit if labels is not None else ""
-    pos = pos.astype(np.float64)
+
+    pos, picture, place = _placed(
+        schema,
+        values,
+        edge_index,
+        int(data.num_nodes),
+    )
     bonds = None
     if place == BY_RDKIT:
         bonds = values["edge_attr"][:, 0].astype(np.int64)
-    key = dataset.keys[position]
-    return Drawing(key, pos, y, edge_index, picture, place, label, target, unit, bonds)
+    return Drawing(
+        key=dataset.keys[position],
+        pos=pos.astype(np.float64),
+        y=y,
+        edge_index=edge_index,
+        picture=picture,
+        place=place,
+        label=label,
+        values=target,
+        unit="" if labels is None else labels.unit,
+        bonds=bonds,
+    )
 
 
 def _placed(
-    schema: Schema, values: Values, edge_index: I64, nodes: int
-) -> tuple[NDArray[Any], U8 | None, str]:
+    schema: Schema,
+    values: Values,
+    edge_index: I64,
+    nodes: int,
+) -> tuple[Array, U8 | None, str]:
     """Return positions, the picture they belong to, and where they come from if not from the data."""
     from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 
-    for column in (column for column in schema.columns if column.level == "node"):
-        for number, pair in enumerate(
-            pairwise(column.fields)
-        ):  # of a superpixel; rows of a picture go down
-            if pair[0].startswith("row") and pair[1].startswith("column"):
-                row, across = values[column.attribute][:, number : number + 2].astype(np.float64).T
+    # 1. Row and column of a superpixel; rows of a picture go down.
+    fields_of_x: tuple[str, ...] = ()
+    for column in schema.columns:
+        if column.attribute == "x":
+            fields_of_x = column.fields
+        if column.level != "node":
+            continue
+        for number, (field, following) in enumerate(pairwise(column.fields)):
+            if field.startswith("row") and following.startswith("column"):
+                pair = values[column.attribute][:, number : number + 2]
+                row, across = pair.astype(np.float64).T
                 return np.column_stack([across, -row]), None, ""
+
+    # 2. Positions in the plane or in space.
     pos = values.get("pos")
     if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
         return pos, None, ""
-    fields = next((column.fields for column in schema.columns if column.attribute == "x"), ())
-    if "edge_attr" in values and is_molecule(fields):
+
+    # 3. None: those of RDKit, or of springs.
+    if "edge_attr" in values and is_molecule(fields_of_x):
         drawn = draw_molecule(values["x"], edge_index, values["edge_attr"])
         if drawn is not None:
-            return drawn[1] * (1, -1), drawn[0], BY_RDKIT
+            picture, on_picture = drawn
+            return on_picture * (1, -1), picture, BY_RDKIT
     return layout(edge_index, nodes), None, "places by springs, not of the data"
 
 
-def label_words(column: Column, value: NDArray[Any], names: Sequence[str]) -> str:
+def label_words(column: Column, value: Array, names: Sequence[str]) -> str:
     """Write the label of a graph: its class, the labels that hold, or its targets."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)
-    named = zip(
-        column.fields or tuple(str(i) for i in range(value.size)), value.ravel(), strict=True
-    )
+    fields = column.fields or tuple(map(str, range(value.size)))
+    named = zip(fields, value.ravel(), strict=True)
     if column.num_classes:
-        return "\n".join(name for name, holds in named if holds) or "none holds"
+        holding = [name for name, holds in named if holds]
+        return "\n".join(holding) or "none holds"
     return "\n".join(f"{name}  {number:.3g}" for name, number in named)
 
 
 @styled
 def draw_png(
-    drawings: Sequence[Drawing], path: Path, *, title: str, footer: str, class_names: Sequence[str] = (),
+    drawings: Sequence[Drawing],
+    path: Path,
+    *,
+    title: str,
+    footer: str,
+    class_names: Sequence[str] = (),
     up: Literal["y", "z"] = "z",
-) -> None:  # fmt: skip
+) -> None:
     """Draw one row of panels for each record into a PNG, SVG or PDF.
 
     The panels are the points by class, the edges (dark where they join two classes), the
@@ -150,25 +193,43 @@ def draw_png(
     """
     heights = [_height(drawing) for drawing in drawings]
     figure = new_figure(WIDTH, 1.3 + sum(heights), title=title, footer=footer)
-    panels = {"width_ratios": [1.15, 1.15, 0.85, 1.0], "height_ratios": heights}
-    grid = figure.add_gridspec(len(drawings), 4, **panels)
-    largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
-    colors = class_colors(max(len(class_names), largest + 1), class_names)
+    grid = figure.add_gridspec(
+        len(drawings),
+        4,
+        width_ratios=[1.15, 1.15, 0.85, 1.0],
+        height_ratios=heights,
+    )
+
+    classes = len(class_names)
+    for drawing in drawings:
+        if drawing.y is not None:
+            classes = max(classes, int(drawing.y.max(initial=-1)) + 1)
+    colors = class_colors(classes, class_names)
+
     for row, drawing in enumerate(drawings):
         if _is_formula(drawing):
             _draw_molecule(figure.add_subplot(grid[row, :2]), drawing)
         else:
             spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
-            _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, colors, up)
-            _draw_edges(figure.add_subplot(grid[row, 1], **spatial), drawing, colors, up)
+            points = figure.add_subplot(grid[row, 0], **spatial)
+            _draw_points(points, drawing, colors, up)
+            edges = figure.add_subplot(grid[row, 1], **spatial)
+            _draw_edges(edges, drawing, colors, up)
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
-        _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
+        _draw_classes(
+            figure.add_subplot(grid[row, 3]),
+            drawing,
+            colors,
+            class_names,
+        )
     save(figure, path)
 
 
 def up_axis(card: Card) -> Literal["y", "z"]:
     """Return the axis of a dataset's clouds that points up."""
-    return load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z"
+    if card.dataset not in dataset_names():
+        return "z"
+    return load_manifest(card.dataset).up_axis
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
@@ -176,14 +237,14 @@ def class_name(number: int, names: Sequence[str]) -> str:
     return names[number] if number < len(names) else f"class {number}"
 
 
-def broken_line(pos: NDArray[Any], edges: I64) -> NDArray[Any]:
+def broken_line(pos: Array, edges: I64) -> Array:
     """``(D, 3E)``: source, target, gap of every edge; one broken line is drawn faster than many lines."""
     line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
     line[:, :2] = pos[edges.T]
     return line.reshape(-1, pos.shape[1]).T
 
 
-def _draw_molecule(axes: Any, drawing: Drawing) -> None:
+def _draw_molecule(axes: Axes, drawing: Drawing) -> None:
     """Show the picture of a molecule, which has its atoms and bonds, without its margins."""
     atoms = counted(len(drawing.pos), "node")
     edges = counted(drawing.edge_index.shape[1], "edge")
@@ -203,112 +264,134 @@ def _height(drawing: Drawing) -> float:
     if not _is_formula(drawing):
         return HIGH
     height, width = _without_margins(drawing).shape[:2]
-    return TITLE_HIGH + float(np.clip(WIDTH_OF_MOLECULE * height / width, LEAST_HIGH, MOST_HIGH))
+    inches = WIDTH_OF_MOLECULE * height / width
+    return TITLE_HIGH + float(np.clip(inches, LEAST_HIGH, MOST_HIGH))
 
 
 def _without_margins(drawing: Drawing) -> U8:
     """Return the part of a molecule's picture (H, W, 3) that is drawn on, and some pixels around it."""
-    assert drawing.picture is not None, "bonds are known where RDKit drew"
-    rows, columns = np.nonzero((drawing.picture != drawing.picture[0, 0]).any(axis=2))
+    picture = drawing.picture
+    assert picture is not None, "bonds are known where RDKit drew"
+    rows, columns = np.nonzero((picture != picture[0, 0]).any(axis=2))
     if not len(rows):
-        return drawing.picture
-    low = np.maximum([rows.min() - RIM, columns.min() - RIM], 0)
-    return drawing.picture[low[0] : rows.max() + RIM, low[1] : columns.max() + RIM]
+        return picture
+    top = max(rows.min() - RIM, 0)
+    left = max(columns.min() - RIM, 0)
+    return picture[top : rows.max() + RIM, left : columns.max() + RIM]
 
 
-def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
-    place = f" ({drawing.place})" if drawing.place else ""
+def _draw_points(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -> None:
     key = drawing.key
     most = int(44 * _scale(axes) ** 0.5)
     if len(key) > most:  # wider than its panel
         key = f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
-    axes.set_title(f"{key}\n{counted(len(drawing.pos), 'node')}{place}")
+    title = f"{key}\n{counted(len(drawing.pos), 'node')}"
+    if drawing.place:
+        title += f" ({drawing.place})"
+    axes.set_title(title)
     _frame(axes, drawing.pos, up)
+
+    in_space = drawing.pos.shape[1] == 3
+    few = not in_space and len(drawing.pos) <= FEW
+    size = 14.0 if few else 3.0
+    edge = 0.0
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture)
-    few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
-    size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
-    color: Any = drawing.values if drawing.values is not None else look().palette[0]
+        size = 14.0
+        edge = 0.5
+    color: Any = look().palette[0]
     if drawing.y is not None:
         color = np.array(colors)[drawing.y]
-    style = {
+    elif drawing.values is not None:
+        color = drawing.values
+    style: dict[str, Any] = {
         "s": size * _scale(axes) ** 2,
         "linewidths": edge,
         "edgecolors": "white",
         "clip_on": False,
     }
-    if drawing.pos.shape[1] == 3:
+    if in_space:
         style["depthshade"] = False  # points far away would be pale
     axes.scatter(*drawing.pos.T, c=color, **style)
 
 
-def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
+def _draw_edges(axes: Axes, drawing: Drawing, colors: Sequence[str], up: str) -> None:
     from matplotlib.collections import LineCollection
     from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
-    shown = drawing.some_edges()
-    total = drawing.edge_index.shape[1]
-    count = (
-        f"{shown.shape[1]:,} of {total:,} edges"
-        if shown.shape[1] < total
-        else counted(total, "edge")
-    )
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None and drawing.y is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
-    width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
+
+    shown = drawing.some_edges()
     segments = drawing.pos[shown.T]
+    crossing = drawing.edges_between_classes(shown)
+    width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
     line = {**_LINE, "linewidths": width * _scale(axes)}
-    collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
-    sources, targets = np.zeros_like(shown) if drawing.y is None else drawing.y[shown]
-    crossing = sources != targets
-    inside: Any = (
-        look().palette[0]
-        if drawing.y is None
-        else [colors[number] for number in targets[~crossing]]
-    )
-    axes.add_collection(collection(segments[~crossing], colors=inside, **line))
-    axes.add_collection(collection(segments[crossing], colors=look().ink, **line))
+    lines: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
+    inside: Any = look().palette[0]
     if drawing.y is not None:
-        sources, targets = drawing.y[drawing.edge_index]
-        count += (
-            f"\nhighlighted: {np.mean(sources != targets) if total else 0:.1%} join two classes"
-        )
-    axes.set_title(count)
+        classes = drawing.y[shown[1, ~crossing]]
+        inside = [colors[number] for number in classes]
+    axes.add_collection(lines(segments[~crossing], colors=inside, **line))
+    axes.add_collection(lines(segments[crossing], colors=look().ink, **line))
+
+    total = drawing.edge_index.shape[1]
+    title = counted(total, "edge")
+    if shown.shape[1] < total:
+        title = f"{shown.shape[1]:,} of {total:,} edges"
+    if drawing.y is not None:
+        share = drawing.edges_between_classes(drawing.edge_index).mean() if total else 0
+        title += f"\nhighlighted: {share:.1%} join two classes"
+    axes.set_title(title)
 
 
-def _scale(axes: Any) -> float:
+def _scale(axes: Axes) -> float:
     """Return how large the picture is against its usual size: dots and lines shrink with it."""
     return float(axes.figure.get_figwidth() / WIDTH)
 
 
-def _draw_picture(axes: Any, picture: U8, alpha: float = 1.0) -> None:
+def _draw_picture(axes: Axes, picture: U8, alpha: float = 1.0) -> None:
     """Lay a picture below the nodes; the centre of its first pixel is the origin."""
     height, width = picture.shape[:2]
     box = (-0.5, width - 0.5, 0.5 - height, 0.5)
-    axes.imshow(picture, extent=box, alpha=alpha, zorder=0, interpolation="antialiased")
+    axes.imshow(
+        picture,
+        extent=box,
+        alpha=alpha,
+        zorder=0,
+        interpolation="antialiased",
+    )
     axes.axis(box)
 
 
-def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
+def _frame(axes: Axes, pos: Array, up: str) -> None:
     """Equal scale on all axes, no ticks, the box of the data."""
-    low, high = (pos.min(axis=0), pos.max(axis=0)) if len(pos) else (np.zeros(3), np.ones(3))
-    extent = np.maximum(high - low, 1e-6 + 0.02 * float((high - low).max(initial=0)))
-    if pos.shape[1] == 2:
+    low = np.zeros(3)
+    high = np.ones(3)
+    if len(pos):
+        low = pos.min(axis=0)
+        high = pos.max(axis=0)
+    longest = float((high - low).max(initial=0))
+    extent = np.maximum(high - low, 1e-6 + 0.02 * longest)
+    flat = pos.shape[1] == 2
+    if flat:
         extent = extent + 0.04 * extent.max()  # whole dots at the border
+
     low = (low + high - extent) / 2
-    axes.set(xlim=(low[0], low[0] + extent[0]), ylim=(low[1], low[1] + extent[1]))
+    high = low + extent
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     axes.set_axis_off()
-    if pos.shape[1] == 2:
+    if flat:
         axes.set_aspect("equal", anchor="N")  # titles of a row on one line
         return
-    axes.set_zlim(low[2], low[2] + extent[2])
+    axes.set_zlim(low[2], high[2])
     axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
     # After the vertical axis was set: the aspect is turned with it.
     axes.set_box_aspect(extent, zoom=_zoom(extent, up))
 
 
-def _zoom(extent: NDArray[np.floating[Any]], up: str) -> float:
+def _zoom(extent: Array, up: str) -> float:
     """Zoom at which a box of this extent, seen from the usual side, just fills its panel."""
     across, deep, high = extent if up == "z" else extent[[2, 0, 1]]
     turn = np.radians(AZIMUTH)
@@ -320,7 +403,7 @@ def _zoom(extent: NDArray[np.floating[Any]], up: str) -> float:
     return float(np.linalg.norm(extent) * min(1.06 / width, 0.95 / height))
 
 
-def _draw_degrees(axes: Any, drawing: Drawing) -> None:
+def _draw_degrees(axes: Axes, drawing: Drawing) -> None:
     from matplotlib.ticker import MaxNLocator
 
     incoming, outgoing = drawing.degrees()
@@ -329,16 +412,32 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     step = -(-(last + 1) // 40)
     bins = np.arange(0, last + step + 1, step) - 0.5
     room = 0.3 / _scale(axes)  # for the legend above the bars
-    log = last > 10 * max(
-        1, len(drawing.edge_index[0]) / max(1, len(drawing.pos))
-    )  # few hubs, one tall bar
-    axes.hist(outgoing, bins=bins, color=look().palette[0], label="out-degree", log=log)
+    mean = len(drawing.edge_index[0]) / max(1, len(drawing.pos))
+    log = last > 10 * max(1, mean)  # few hubs, one tall bar
+
+    axes.hist(
+        outgoing,
+        bins=bins,
+        color=look().palette[0],
+        label="out-degree",
+        log=log,
+    )
     if constant:
-        style = {"color": look().ink, "linewidth": 1.2, "label": f"in-degree (all {incoming[0]})"}
-        axes.axvline(incoming[0], ymax=1 / (1 + room), **style)
+        axes.axvline(
+            incoming[0],
+            ymax=1 / (1 + room),
+            color=look().ink,
+            linewidth=1.2,
+            label=f"in-degree (all {incoming[0]})",
+        )
     else:
         axes.hist(
-            incoming, bins=bins, histtype="step", color=look().ink, label="in-degree", log=log
+            incoming,
+            bins=bins,
+            histtype="step",
+            color=look().ink,
+            label="in-degree",
+            log=log,
         )
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
     axes.margins(y=room)
@@ -349,27 +448,37 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
-def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
+def _draw_classes(
+    axes: Axes,
+    drawing: Drawing,
+    colors: Sequence[str],
+    names: Sequence[str],
+) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if drawing.values is not None:
         axes.hist(drawing.values, bins=20, color=look().palette[0])
         axes.set(title="targets", xlabel=drawing.unit or "target", ylabel="nodes")
         return
-    axes.set_title(
-        "classes" if drawing.y is not None else "label of the graph" if drawing.label else ""
-    )
     if drawing.y is None:
+        axes.set_title("label of the graph" if drawing.label else "")
         axes.text(
-            0.5, 0.5, drawing.label or NO_CLASS, ha="center", va="center", transform=axes.transAxes
+            0.5,
+            0.5,
+            drawing.label or NO_CLASS,
+            ha="center",
+            va="center",
+            transform=axes.transAxes,
         )
         axes.set_axis_off()
         return
+    axes.set_title("classes")
     present, counts = np.unique(drawing.y, return_counts=True)
-    rows = np.arange(len(present))
-    bars = axes.barh(rows, counts, color=[colors[number] for number in present.tolist()])
+    numbers = present.tolist()
+    rows = np.arange(len(numbers))
+    bars = axes.barh(rows, counts, color=[colors[number] for number in numbers])
     axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
-    axes.set_yticks(rows, [class_name(number, names) for number in present.tolist()])
+    axes.set_yticks(rows, [class_name(number, names) for number in numbers])
     axes.set_ylim(max(len(present), 5) - 0.4, -0.6)
     axes.margins(x=0.15)
     axes.set_xlabel("nodes")

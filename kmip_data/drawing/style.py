@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, ParamSpec
+from typing import Any, Final, Literal, ParamSpec, TypeAlias
 
 import numpy as np
 
@@ -41,8 +41,10 @@ DARK_RAMP: Final = (
     "#7145df", "#4172eb", "#0493db", "#0aadc6", "#36c880", "#aed136", "#f6db16", "#fbefab",
 )  # fmt: skip
 CYCLE: Final = 7  #: hues of curves
-BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
-NOTE, TITLE = "small", "x-large"  #: against them
+BODY: Final = 10  #: size of letters, in points
+BODY_IN_PRINT: Final = 8
+NOTE: Final = "small"  #: size of notes, relative to the body
+TITLE: Final = "x-large"
 #: Picture formats by file suffix, and their metadata: nothing that changes between runs.
 KINDS: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None},
@@ -51,6 +53,8 @@ KINDS: Final[dict[str, dict[str, None]]] = {
 }
 P = ParamSpec("P")
 Layout = Literal["constrained", "compressed"]
+Axes: TypeAlias = Any  #: matplotlib's, in the plane or in space
+Figure: TypeAlias = Any  #: matplotlib's, which is loaded when something is drawn
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,12 @@ STYLES: Final = {
         ramp=DARK_RAMP,
     ),
     "paper": Style(
-        ink="#000000", font="STIXGeneral", widest=7.0, headline=False, dots=300, body=BODY_IN_PRINT
+        ink="#000000",
+        font="STIXGeneral",
+        widest=7.0,
+        headline=False,
+        dots=300,
+        body=BODY_IN_PRINT,
     ),
 }
 _CHOSEN: ContextVar[str] = ContextVar("style", default="light")
@@ -122,33 +131,42 @@ def new_figure(
     title: str = "",
     footer: str = "",
     layout: Layout = "constrained",
-) -> Any:
+) -> Figure:
     """Return a figure of so many inches, or smaller in the same form where the style has narrower pages."""
-    from matplotlib.figure import Figure
+    from matplotlib import figure as mpl_figure
 
-    now = look()
-    scale = min(1.0, now.widest / width)
-    figure = Figure(figsize=(scale * width, scale * height), layout=layout)
-    if title and now.headline:
-        lines = (textwrap.fill(line, max(40, int(8 * width))) for line in title.split("\n"))
+    style = look()
+    scale = min(1.0, style.widest / width)
+    size = (scale * width, scale * height)
+    figure = mpl_figure.Figure(figsize=size, layout=layout)
+    if title and style.headline:
+        letters = max(40, int(8 * width))
+        lines = [textwrap.fill(line, letters) for line in title.split("\n")]
         figure.suptitle("\n".join(lines))
     if footer:
-        most = max(40, int(14 * scale * width))
-        text = "\n".join(textwrap.fill(line, most) for line in footer.split("\n") if line)
-        figure.supxlabel(text, fontsize=NOTE, color=now.quiet)
+        letters = max(40, int(14 * scale * width))
+        lines = [textwrap.fill(line, letters) for line in footer.split("\n") if line]
+        figure.supxlabel("\n".join(lines), fontsize=NOTE, color=style.quiet)
     return figure
 
 
-def save(figure: Any, path: Path, *, named: bool = True, **options: Any) -> None:
+def save(figure: Figure, path: Path, *, named: bool = True, **options: object) -> None:
     """Write a figure as the ending of ``path`` says; equal figures give equal bytes.
 
     ``named`` is that of :func:`~kmip_data.files.changes.write_output`.
     """
-    kind = check_kind(path)
+    ending = check_kind(path)
     picture = io.BytesIO()
-    figure.savefig(picture, format=kind[1:], metadata=KINDS[kind], **options)
+    figure.savefig(
+        picture,
+        format=ending[1:],
+        metadata=KINDS[ending],
+        **options,
+    )
     data = picture.getvalue()
-    write_output(path, sealed(data) if kind == ".png" else data, named=named)
+    if ending == ".png":
+        data = sealed(data)
+    write_output(path, data, named=named)
 
 
 def check_kind(path: Path) -> str:
@@ -156,11 +174,13 @@ def check_kind(path: Path) -> str:
 
     Raises ``UsageError`` for the ending of something else.
     """
-    kind = path.suffix.lower() or ".png"
-    if kind not in KINDS:
-        endings = f"a name that ends in {', '.join(KINDS)}"
-        raise UsageError(f"A picture cannot be written as {path.name}.", expected=endings)
-    return kind
+    ending = path.suffix.lower() or ".png"
+    if ending not in KINDS:
+        raise UsageError(
+            f"A picture cannot be written as {path.name}.",
+            expected=f"a name that ends in {', '.join(KINDS)}",
+        )
+    return ending
 
 
 def percent(share: float, _: int | None = None) -> str:
@@ -172,57 +192,68 @@ def percent(share: float, _: int | None = None) -> str:
     return f"{100 * share:g} %"
 
 
-def plain_ticks(axis: Any) -> None:
+def plain_ticks(axis: Axes) -> None:
     """Label a logarithmic axis with plain numbers; less than a decade may have no power of ten."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     low, high = axis.get_view_interval()
-    steps = MaxNLocator(5, steps=[1, 2, 5, 10])
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else steps)
+    if high > 10 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    else:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")
 
 
-def _settings(look: Style) -> Any:
+def _settings(style: Style) -> dict[Any, Any]:
     from matplotlib.rcsetup import cycler
 
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    grounds = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     return {
-        **dict.fromkeys(inked, look.ink),
-        **dict.fromkeys((*grounds, "legend.facecolor"), look.ground),
-        **dict.fromkeys(("axes.titlesize", "axes.labelsize"), "medium"),
-        **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), NOTE),
-        "figure.titlesize": TITLE,
-        "font.size": look.body,
-        "axes.prop_cycle": cycler(color=look.palette[:CYCLE]),
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "font.family": look.font,
-        **dict.fromkeys(
-            ("figure.constrained_layout.h_pad", "figure.constrained_layout.w_pad"), 0.06
-        ),
-        "grid.alpha": 0.3,
+        # Colours.
+        "text.color": style.ink,
+        "axes.labelcolor": style.ink,
+        "axes.edgecolor": style.ink,
+        "xtick.color": style.ink,
+        "ytick.color": style.ink,
+        "figure.facecolor": style.ground,
+        "axes.facecolor": style.ground,
+        "savefig.facecolor": style.ground,
+        "legend.facecolor": style.ground,
         "legend.edgecolor": "none",
         "legend.framealpha": 0.8,
-        "lines.linewidth": 1.5 * look.body / BODY,
-        "pdf.fonttype": 42,  # letters stay letters
-        "savefig.dpi": look.dots,
-        "svg.hashsalt": "kmip-data",  # names of parts are drawn by chance otherwise
+        "axes.prop_cycle": cycler(color=style.palette[:CYCLE]),
+        "grid.alpha": 0.3,
+        # Letters and lines.
+        "font.family": style.font,
+        "font.size": style.body,
+        "figure.titlesize": TITLE,
+        "axes.titlesize": "medium",
+        "axes.labelsize": "medium",
+        "legend.fontsize": NOTE,
+        "xtick.labelsize": NOTE,
+        "ytick.labelsize": NOTE,
+        "lines.linewidth": 1.5 * style.body / BODY,
         "text.parse_math": False,  # a dollar sign in a name begins no formula, which could be one that fails
+        # Layout.
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "figure.constrained_layout.h_pad": 0.06,
+        "figure.constrained_layout.w_pad": 0.06,
+        # Files.
+        "pdf.fonttype": 42,  # letters stay letters
+        "savefig.dpi": style.dots,
+        "svg.hashsalt": "kmip-data",  # names of parts are drawn by chance otherwise
     }
 
 
 LEAST: Final = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
-STEPS: Final = 32  #: of a mixture towards the letters or the ground
-SECOND_BLUE: Final = 5  #: of the palette: next to the first one parts of a shape would run together
+STEPS: Final = 32  #: steps of a mixture towards the letters or the ground
+SECOND_BLUE: Final = (
+    5  #: hue of the palette next to whose first one parts of a shape would run together
+)
 GROUPED: Final = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
-SHADES: Final = (
-    0.0,
-    0.3,
-    0.55,
-    0.75,
-)  #: of each hue towards the letters: 96 colours before any repeats
+#: Shares of the letters' colour in each hue: 96 colours before any repeats.
+SHADES: Final = (0.0, 0.3, 0.55, 0.75)
 #: Usual colours of the classes of S3DIS: ``sem_seg/indoor3d_util.py`` of PointNet.
 S3DIS: Final = {
     "ceiling": "#00ff00", "floor": "#0000ff", "wall": "#00ffff", "beam": "#ffff00", "column": "#ff00ff",
@@ -238,49 +269,55 @@ OTHER_ELEMENT: Final = "#ff1493"
 Paint = Callable[[], Sequence[str]]  #: colours as the style of the caller has them
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(color: str, other: str) -> float:
     """Return the contrast of two colours, 1 to 21 (WCAG 2.1, relative luminance).
 
     >>> contrast("#ffffff", "#000000")
     21.0
     """
-    low, high = sorted((_luminance(one), _luminance(other)))
+    low, high = sorted((_luminance(color), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
 def _luminance(color: str) -> float:
     from matplotlib.colors import to_rgb
 
-    parts = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in to_rgb(color)
-    )
-    return float(
-        sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
-    )
+    luminance = 0.0
+    for weight, part in zip((0.2126, 0.7152, 0.0722), to_rgb(color), strict=True):
+        linear = part / 12.92
+        if part > 0.04045:
+            linear = ((part + 0.055) / 1.055) ** 2.4
+        luminance += weight * linear
+    return float(luminance)
 
 
 def mixed(color: str, other: str, share: float) -> str:
     """Return ``color`` with a ``share`` of ``other`` in it."""
     from matplotlib.colors import to_hex, to_rgb
 
-    red, green, blue = (
-        a + share * (b - a) for a, b in zip(to_rgb(color), to_rgb(other), strict=True)
-    )
+    pairs = zip(to_rgb(color), to_rgb(other), strict=True)
+    red, green, blue = (a + share * (b - a) for a, b in pairs)
     return to_hex((red, green, blue))
 
 
 def readable(color: str) -> str:
     """Return ``color``, mixed with as much of the letters' colour as makes it visible on the ground."""
-    shades = (mixed(color, look().ink, step / STEPS) for step in range(STEPS + 1))
-    return next(shade for shade in shades if contrast(shade, look().ground) >= LEAST)
+    return next(shade for shade in _shades(color, look().ink) if _is_visible(shade))
 
 
 def strong_and_pale(color: str) -> tuple[str, str]:
     """Return a shade of ``color`` nearer to the letters, and the palest that is visible on the ground."""
-    shades = [mixed(color, look().ground, step / STEPS) for step in range(STEPS + 1)]
-    seen = [shade for shade in shades if contrast(shade, look().ground) >= LEAST]
-    return mixed(color, look().ink, 0.35), seen[-1]
+    visible = list(filter(_is_visible, _shades(color, look().ground)))
+    return mixed(color, look().ink, 0.35), visible[-1]
+
+
+def _shades(color: str, other: str) -> Iterator[str]:
+    """Mix ``color`` with more and more of another."""
+    return (mixed(color, other, step / STEPS) for step in range(STEPS + 1))
+
+
+def _is_visible(color: str) -> bool:
+    return contrast(color, look().ground) >= LEAST
 
 
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
@@ -290,12 +327,15 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
     """
     if 0 < count <= len(names) and set(names) <= S3DIS.keys():
         return [readable(S3DIS[name]) for name in names]
-    shades = [mixed(color, look().ink, share) for share in SHADES for color in look().palette]
+    colors = []
+    for share in SHADES:
+        colors += [mixed(color, look().ink, share) for color in look().palette]
+
     numbers = list(range(count))
     if names and all(GROUPED.fullmatch(name) for name in names):
         numbers = [int(name.rpartition("/")[2]) for name in names]
-        del shades[SECOND_BLUE]
-    return [shades[number % len(shades)] for number in numbers]
+        del colors[SECOND_BLUE]
+    return [colors[number % len(colors)] for number in numbers]
 
 
 def element_colors(numbers: Sequence[int]) -> list[str]:
@@ -313,8 +353,8 @@ def ramp(count: int) -> tuple[str, ...]:
 
 def on_grounds(paint: Paint) -> list[Sequence[str]]:
     """Return colours on light and on dark ground; one list where they are the same."""
-    found = []
-    for name in ("light", "dark"):
-        with chosen(name):
-            found.append(paint())
-    return found if found[0] != found[1] else found[:1]
+    with chosen("light"):
+        light = paint()
+    with chosen("dark"):
+        dark = paint()
+    return [light] if light == dark else [light, dark]
