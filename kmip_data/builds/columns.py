@@ -45,7 +45,10 @@ class ColumnsCard(Strict):
     @property
     def parts(self) -> dict[str, Member]:
         """Size and digest of each file."""
-        return {file: member for entry in self.files for file, member in entry.files.items()}
+        parts = {}
+        for entry in self.files:
+            parts.update(entry.files)
+        return parts
 
     @property
     def digests(self) -> dict[str, str]:
@@ -60,9 +63,9 @@ class ColumnsCard(Strict):
     @model_validator(mode="after")
     def _of_columns_alone(self) -> Self:
         schema = self.schema_
-        of_edges = any(column.level == "edge" for column in schema.columns)
+        has_edge_column = any(column.level == "edge" for column in schema.columns)
         has_edges = schema.edges != "none"
-        if has_edges != of_edges or schema.views or not schema.columns:
+        if has_edges != has_edge_column or schema.views or not schema.columns:
             raise ValueError(
                 "data_schema has edges without a column of theirs, or views, or no columns"
             )
@@ -75,24 +78,32 @@ class ColumnsCard(Strict):
 
 def shards_digest(card: Card) -> str:
     """Return the SHA-256 over the digests of the shards, from which added columns are computed."""
-    return hashlib.sha256("\n".join(shard.sha256 for shard in card.shards).encode()).hexdigest()
+    digests = "\n".join(shard.sha256 for shard in card.shards)
+    return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
     """Return the schema of the files of an added column: keys as in the build, edges for one of edges."""
     columns = encoding.columns()
-    options: dict[str, Any] = {"max_nodes": schema.max_nodes, "key_length": schema.key_length}
-    if any(column.level == "edge" for column in columns):
-        options |= {"edges": schema.edges, "k": schema.k}
-    else:
-        options["edges"] = "none"
-    return Schema(columns=columns, **options)
+    has_edge_column = any(column.level == "edge" for column in columns)
+    return Schema(
+        columns=columns,
+        max_nodes=schema.max_nodes,
+        key_length=schema.key_length,
+        edges=schema.edges if has_edge_column else "none",
+        k=schema.k if has_edge_column else None,
+    )
 
 
 def columns_key(encoding: Encoding, card: Card) -> str:
     """Return the first 12 hex digits of the SHA-256 of what decides the bytes of an added column."""
-    identity = {"name": encoding.name, "version": encoding.version, "build_key": card.key}
-    return json_digest(identity | {"shards": shards_digest(card)})[:12]
+    identity = {
+        "name": encoding.name,
+        "version": encoding.version,
+        "build_key": card.key,
+        "shards": shards_digest(card),
+    }
+    return json_digest(identity)[:12]
 
 
 def read_columns(build: Build, name: str) -> ColumnsCard:
@@ -102,22 +113,36 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME
-    again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
+    repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
     try:
         card = read_model(
-            path, ColumnsCard, "cannot be read as the card of an added column", next=again
+            path,
+            ColumnsCard,
+            "cannot be read as the card of an added column",
+            next=repair,
         )
     except FileNotFoundError as error:
-        known = added_names(build.path)
-        command = "kmip-data encode TARGET --help"
-        raise unknown_name("added column", name, known, command=command) from error
+        raise unknown_name(
+            "added column",
+            name,
+            added_names(build.path),
+            command="kmip-data encode TARGET --help",
+        ) from error
     if card.shards_digest != shards_digest(build.card) or card.name != name:
-        found = f"{card.name} of build {card.build_key}"
-        raise DamagedInput(f"{path} belongs to other shards.", found=found, next=again)
+        raise DamagedInput(
+            f"{path} belongs to other shards.",
+            found=f"{card.name} of build {card.build_key}",
+            next=repair,
+        )
     return card
 
 
-def proven(folder: Path, card: Card | ColumnsCard, *, damaged: bool = False) -> list[str]:
+def proven(
+    folder: Path,
+    card: Card | ColumnsCard,
+    *,
+    damaged: bool = False,
+) -> list[str]:
     """Names of the files on a card, itself last, that are proven to be ours; none if its seal is broken.
 
     They have the size on the card: files of shards are large. With ``damaged`` also what a disk leaves of one:
@@ -126,12 +151,11 @@ def proven(folder: Path, card: Card | ColumnsCard, *, damaged: bool = False) -> 
     if not is_ours(folder / CARD_NAME, card.to_json().encode()):
         return []
     parts = card.files if isinstance(card, Card) else card.parts
-    sizes = {name: part.bytes for name, part in parts.items()}
     names = []
     for name in card.digests:
         path = folder / name
-        whole = has_size(path, sizes.get(name, -1))
-        if whole or (damaged and _is_remnant(path)):
+        complete = name in parts and has_size(path, parts[name].bytes)
+        if complete or (damaged and _is_remnant(path)):
             names.append(name)
     return [*names, CARD_NAME]
 
@@ -154,9 +178,15 @@ def files_of_build(build: Build) -> list[str]:
             inside = proven(folder / COLUMNS / column, read_columns(build, column))
             names += [f"{COLUMNS}/{column}/{name}" for name in inside]
     shards = proven(folder, card)
-    texts = {entry.file: entry.sha256 for entry in card.splits.values()} | card_files(card)
-    texts_there = [name for name, proof in texts.items() if is_ours(folder / name, proof)]
-    return [*names, *shards[:-1], *texts_there] if shards else []
+    if not shards:
+        return []
+
+    names += shards[:-1]
+    texts = {entry.file: entry.sha256 for entry in card.splits.values()}
+    for name, proof in (texts | card_files(card)).items():
+        if is_ours(folder / name, proof):
+            names.append(name)
+    return names
 
 
 def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
@@ -174,10 +204,10 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
 
 def added_facts(build: Build) -> list[dict[str, Any]]:
     """:func:`column_facts` of all added columns; one that is damaged has ``name`` and ``damaged``, why."""
-    found = []
+    facts = []
     for name in added_names(build.path):
         try:
-            found.append(column_facts(build, read_columns(build, name)))
+            facts.append(column_facts(build, read_columns(build, name)))
         except DamagedInput as error:
-            found.append({"name": name, "damaged": error.what})
-    return found
+            facts.append({"name": name, "damaged": error.what})
+    return facts

@@ -59,7 +59,7 @@ class Home:
 
     @property
     def cache(self) -> Path:
-        """What was read of remote builds; may be removed while nothing reads."""
+        """Cache of remote builds; may be removed while nothing reads."""
         return self.root / "cache"
 
 
@@ -69,7 +69,7 @@ class Build:
 
     path: Path
     card: Card
-    #: reading it waits for a network, so that several batches are made at a time
+    #: True if reading waits for a network, so that several batches are made at a time
     waits: ClassVar[bool] = False
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Build:
 
     @property
     def location(self) -> str:
-        """Where its files lie, as messages say it."""
+        """Folder or address of its files, for messages."""
         return str(self.path)
 
     @property
@@ -101,18 +101,21 @@ class Build:
         """
         card = read_card(self.path)
         if card.key != self.card.key:
-            what = f"{self.path} holds another build than {self.card.key}: another process has built into it."
-            raise UsageError(what, next="the same command again, for the build that is there now")
+            raise UsageError(
+                f"{self.path} holds another build than {self.card.key}: "
+                "another process has built into it.",
+                next="the same command again, for the build that is there now",
+            )
         return card
 
 
 def list_builds(home: Home) -> list[Build]:
     """Return the finished builds under ``home`` by folder name, without those whose card cannot be read."""
-    found = []
+    builds = []
     for path in sorted(card.parent for card in home.built.glob(f"*/{CARD_NAME}")):
         with contextlib.suppress(DamagedInput, UsageError):  # damaged, or of a newer version
-            found.append(Build(path, read_card(path)))
-    return found
+            builds.append(Build(path, read_card(path)))
+    return builds
 
 
 def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
@@ -125,10 +128,14 @@ def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build 
     if os.sep not in text and not (folder / CARD_NAME).is_file():
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None
-        if text in {*dataset_names(), *(build.card.dataset for build in list_builds(home))}:
+        if text in _known_datasets(list_builds(home)):
             return None
         folder = home.built / text
     return Build(folder, read_card(folder))
+
+
+def _known_datasets(builds: Sequence[Build]) -> set[str]:
+    return {*dataset_names(), *(build.card.dataset for build in builds)}
 
 
 def named_build(
@@ -147,35 +154,46 @@ def named_build(
     """
     usual = defaults or {}
     given = parameters or {}
-    found = find_build(home, dataset, {**usual, **given}, sample=sample)
-    if found is not None:
-        return found
+    build = find_build(home, dataset, {**usual, **given}, sample=sample)
+    if build is not None:
+        return build
+
     builds = list_builds(home)
-    names = dataset_names()
-    known = {*names, *(build.card.dataset for build in builds)}
+    known = _known_datasets(builds)
     if dataset not in known:
         raise unknown_name("dataset or build folder", dataset, sorted(known))
+
     unusual = {
         name: value for name, value in given.items() if name not in usual or value != usual[name]
     }
-    words = " ".join(filter(None, [dataset, as_options(unusual), "--sample" if sample else ""]))
+    words = [dataset, as_options(unusual)]
+    if sample:
+        words.append("--sample")
+    description = " ".join(filter(None, words))
+
+    command = own_command(builds, dataset)
+    if dataset in dataset_names():
+        command = f"kmip-data build {dataset}"
+    step = description.replace(dataset, command, 1) + otherwise
     others = [build.path.name for build in builds if build.card.dataset == dataset]
-    again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
-    what = f"There is no finished build of {words} under {home.built}."
-    found_there = ", ".join(others)
-    step = words.replace(dataset, again, 1) + otherwise
     if others:  # often meant, and building the one that was named may be a download of gigabytes
         step = f"the same command with {' or '.join(others[:3])} instead of the name; or {step}"
-    raise UsageError(what, found=f"other builds: {found_there}" if others else "none", next=step)
+    raise UsageError(
+        f"There is no finished build of {description} under {home.built}.",
+        found=f"other builds: {', '.join(others)}" if others else "none",
+        next=step,
+    )
 
 
 def own_command(builds: Sequence[Build], dataset: str) -> str:
     """Return the command that builds a dataset of your own again; it needs the source again."""
-    recipe = next((b.card.manifest for b in builds if b.card.dataset == dataset), "")
-    if recipe == dataset:
+    manifests = [build.card.manifest for build in builds if build.card.dataset == dataset]
+    manifest = manifests[0] if manifests else ""
+    if manifest == dataset:
         return f"kmip-data build {dataset} --plugin FILE"  # of a plugin that is not loaded
-    build = f"kmip-data build {recipe} --name {dataset} --archive PATH"
-    return build if recipe else f"kmip-data info {dataset}"
+    if manifest:
+        return f"kmip-data build {manifest} --name {dataset} --archive PATH"
+    return f"kmip-data info {dataset}"
 
 
 def added_names(folder: Path) -> list[str]:
@@ -184,7 +202,11 @@ def added_names(folder: Path) -> list[str]:
 
 
 def find_build(
-    home: Home, dataset: str, parameters: Mapping[str, Any] | None = None, *, sample: bool = False
+    home: Home,
+    dataset: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    sample: bool = False,
 ) -> Build | None:
     """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
 
@@ -195,21 +217,28 @@ def find_build(
     ``UsageError``, which lists their folders, where several builds match.
     """
     wanted = {"limit": None, **(parameters or {})}
-    same = (b for b in list_builds(home) if (b.card.dataset, b.card.sample) == (dataset, sample))
-    matches = [
-        b for b in same if all(b.card.parameters.get(key) == value for key, value in wanted.items())
-    ]
+    matches = []
+    for build in list_builds(home):
+        card = build.card
+        same = card.dataset == dataset and card.sample == sample
+        if same and all(card.parameters.get(key) == value for key, value in wanted.items()):
+            matches.append(build)
+
+    # Complete builds, then those of the newest pipeline, then uncompressed ones.
     matches = [build for build in matches if build.card.complete is not False] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
     if "compression" not in wanted:
-        matches = [
-            build for build in matches if build.card.parameters.get("compression") is None
-        ] or matches
+        plain = [b for b in matches if b.card.parameters.get("compression") is None]
+        matches = plain or matches
+
     if len(matches) > 1:
-        folders = "".join(f"\n    {build.path.name}: {build.card.variant}" for build in matches)
-        again = "the same command with one of these folders instead of the name"
-        raise UsageError(f"{len(matches)} builds of {dataset!r} match.", found=folders, next=again)
+        folders = [f"\n    {build.path.name}: {build.card.variant}" for build in matches]
+        raise UsageError(
+            f"{len(matches)} builds of {dataset!r} match.",
+            found="".join(folders),
+            next="the same command with one of these folders instead of the name",
+        )
     return matches[0] if matches else None
 
 
@@ -266,7 +295,10 @@ class BuildOptions:
         for name in arguments:
             if name not in names:
                 raise unknown_name(
-                    "option", name, names, command=f"kmip-data build {dataset} --help"
+                    "option",
+                    name,
+                    names,
+                    command=f"kmip-data build {dataset} --help",
                 )
         options = cls(**arguments)
         if options.compression not in {None, "gzip", "zstd"}:

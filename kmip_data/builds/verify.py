@@ -22,7 +22,7 @@ from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.graphs.encoding import Encoding, parse_encoding
-from kmip_data.manifest import read_shipped, shipped_datasets, shipped_names
+from kmip_data.manifest import read_shipped, shipped_names
 from kmip_data.runtime.threads import for_ranges
 
 
@@ -36,10 +36,13 @@ class Problem:
     found: str = ""
 
     def __str__(self) -> str:
-        known = [
-            f"{name} {text}" for name in ("expected", "found") if (text := getattr(self, name))
-        ]
-        return f"{self.file}: {self.what}" + (f" ({', '.join(known)})" if known else "")
+        details = []
+        if self.expected:
+            details.append(f"expected {self.expected}")
+        if self.found:
+            details.append(f"found {self.found}")
+        text = f"{self.file}: {self.what}"
+        return f"{text} ({', '.join(details)})" if details else text
 
 
 def _files(entry: FileEntry | SplitEntry) -> Mapping[str, Member | SplitEntry]:
@@ -61,7 +64,10 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
             continue
         if digest != known.sha256 or size != getattr(known, "bytes", size):
             yield Problem(
-                name, "has other bytes", f"SHA-256 {known.sha256}", f"{digest}, {size:,} bytes"
+                name,
+                "has other bytes",
+                f"SHA-256 {known.sha256}",
+                f"{digest}, {size:,} bytes",
             )
 
 
@@ -72,31 +78,43 @@ def _changed(path: Path, file: str, text: str) -> Iterator[Problem]:
 
 
 def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
-    """Yield a problem for each fact of a file, as expected and as found, whose two values differ."""
-    for name, (expected, found) in facts.items():
-        if expected != found:
-            yield Problem(file, f"has another {name.replace('_', ' ')}", str(expected), str(found))
+    """Yield a problem for each fact of a file, as expected and as it is, whose two values differ."""
+    for name, (expected, actual) in facts.items():
+        if expected != actual:
+            problem = f"has another {name.replace('_', ' ')}"
+            yield Problem(file, problem, str(expected), str(actual))
 
 
-def _other_schema(file: str, expected: Schema, found: Schema) -> Iterator[Problem]:
-    there = asdict(found)
-    if names := [name for name, value in asdict(expected).items() if there[name] != value]:
+def _other_schema(file: str, expected: Schema, actual: Schema) -> Iterator[Problem]:
+    actual_values = asdict(actual)
+    names = [name for name, value in asdict(expected).items() if actual_values[name] != value]
+    if names:
         yield Problem(file, "has another schema", found=f"other {', '.join(names)}")
 
 
 def _strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
     """Yield a remark on each file in a folder of a build that its card does not name; such files stay."""
-    there = path / folder
-    for entry in sorted(there.iterdir() if there.is_dir() else ()):
-        if (file := f"{folder}/{entry.name}") not in known and written_name(entry.name) is None:
+    if not (path / folder).is_dir():
+        return
+    for entry in sorted((path / folder).iterdir()):
+        file = f"{folder}/{entry.name}"
+        if file not in known and written_name(entry.name) is None:
             yield f"{file} is not part of the build; it is left as it is"
 
 
-def _damage(path: Path, entry: FileEntry | SplitEntry, error: DamagedInput) -> Iterator[Problem]:
+def _damage(
+    path: Path,
+    entry: FileEntry | SplitEntry,
+    error: DamagedInput,
+) -> Iterator[Problem]:
     """Turn a reader's error about a file into a problem; a missing file has one already."""
     if all((path / name).is_file() for name in _files(entry)):
-        what = error.what.removeprefix(f"{path / entry.file} ").removesuffix(".")
-        yield Problem(entry.file, what, found=error.parts["found"] or "")
+        message = error.what.removeprefix(f"{path / entry.file} ").removesuffix(".")
+        yield _problem(entry.file, message, error)
+
+
+def _problem(file: str, message: str, error: DamagedInput) -> Problem:
+    return Problem(file, message, found=error.parts["found"] or "")
 
 
 @dataclass
@@ -135,63 +153,84 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     try:
         card = read_card(path)
     except DamagedInput as error:
-        found = error.parts["found"] or ""
-        report.problems.append(Problem(CARD_NAME, "cannot be read as a card", found=found))
+        report.problems.append(_problem(CARD_NAME, "cannot be read as a card", error))
         return report
+
     report.problems += _card_problems(path, card)
     report.remarks += _strays(path, "shards", card.digests)
     shards = _check_shards(report, card, card.schema_)
-    if len(shards) == len(card.shards):
+    readable = len(shards) == len(card.shards)
+    if readable:
         keys = [key for shard in shards for key in shard.keys]
         report.problems += _dataset_problems(card, shards, keys)
         for entry in card.splits.values():
             report.problems += _split_problems(path, entry, shards, keys)
         report.checked["splits"] = len(card.splits)
-    if names := added_names(path):
-        whole = shards if len(shards) == len(card.shards) else None
-        report.problems += _column_problems(Build(path, card), whole, report.remarks)
-        report.checked["columns"] = len(names)
+
+    columns = added_names(path)
+    if columns:
+        build = Build(path, card)
+        report.problems += _column_problems(
+            build,
+            shards if readable else None,
+            report.remarks,
+        )
+        report.checked["columns"] = len(columns)
     return report
 
 
 def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
     yield from _changed(path, CARD_NAME, card.to_json())
     yield from _differing(CARD_NAME, format_version=(FORMAT_VERSION, card.format_version))
-    if len(card.digests) != sum(len(shard.files) for shard in card.shards) + len(card.splits):
+    files = len(card.splits) + sum(len(shard.files) for shard in card.shards)
+    if len(card.digests) != files:
         yield Problem(CARD_NAME, "names a file twice")
     if card.splits and not card.default_split:
-        yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
+        yield Problem(
+            CARD_NAME,
+            "has no default split",
+            ", ".join(card.splits),
+            "none",
+        )
 
 
 def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:
     """Check every shard, on all threads; return those that can be read."""
-    found: list[tuple[Shard | None, list[Problem]]] = [(None, [])] * len(card.shards)
+    results: list[tuple[Shard | None, list[Problem]]] = [(None, [])] * len(card.shards)
 
     def check(start: int, stop: int) -> None:
         for position in range(start, stop):
-            found[position] = _check_shard(
-                report.path, card.dataset, card.key, schema, card.shards[position]
+            results[position] = _check_shard(
+                report.path,
+                card.dataset,
+                card.key,
+                schema,
+                card.shards[position],
             )
 
     for_ranges(check, len(card.shards))
-    for entry, (_, problems) in zip(card.shards, found, strict=True):
+
+    report.checked = {"shards": len(card.shards), "graphs": 0, "nodes": 0, "edges": 0, "bytes": 0}
+    shards = []
+    for entry, (shard, problems) in zip(card.shards, results, strict=True):
+        report.checked["bytes"] += entry.bytes
         report.problems += problems
         if problems:
             report.broken_shards.append(entry.file)
-    shards = [shard for shard, _ in found if shard is not None]
-    sizes = {
-        unit: sum(getattr(shard, unit) for shard in shards) for unit in ("graphs", "nodes", "edges")
-    }
-    report.checked = {
-        "shards": len(card.shards),
-        **sizes,
-        "bytes": sum(entry.bytes for entry in card.shards),
-    }
+        if shard is not None:
+            shards.append(shard)
+            report.checked["graphs"] += shard.graphs
+            report.checked["nodes"] += shard.nodes
+            report.checked["edges"] += shard.edges
     return shards
 
 
 def _check_shard(
-    path: Path, dataset: str, key: str, schema: Schema, entry: FileEntry
+    path: Path,
+    dataset: str,
+    key: str,
+    schema: Schema,
+    entry: FileEntry,
 ) -> tuple[Shard | None, list[Problem]]:
     """Check a shard, or a file of an added column, against the build or column of that key."""
     problems = list(_file_problems(path, entry))
@@ -219,18 +258,27 @@ def _check_shard(
 
 
 def _dataset_problems(
-    card: Card, shards: Sequence[Shard], keys: Sequence[str]
+    card: Card,
+    shards: Sequence[Shard],
+    keys: Sequence[str],
 ) -> Iterator[Problem]:
-    for name in ("graphs", "nodes", "edges"):
-        total = sum(getattr(shard, name) for shard in shards)
-        yield from _differing(CARD_NAME, **{f"number of {name}": (total, card.counts[name])})
+    for unit in ("graphs", "nodes", "edges"):
+        total = sum(getattr(shard, unit) for shard in shards)
+        yield from _differing(CARD_NAME, **{f"number of {unit}": (total, card.counts[unit])})
     if len(set(keys)) != len(keys):
-        twice = Counter(keys).most_common(1)[0][0]
-        yield Problem("shards", "hold two records with the same key", found=repr(twice))
+        most_frequent = Counter(keys).most_common(1)[0][0]
+        yield Problem(
+            "shards",
+            "hold two records with the same key",
+            found=repr(most_frequent),
+        )
 
 
 def _split_problems(
-    path: Path, entry: SplitEntry, shards: Sequence[Shard], keys: Sequence[str]
+    path: Path,
+    entry: SplitEntry,
+    shards: Sequence[Shard],
+    keys: Sequence[str],
 ) -> Iterator[Problem]:
     yield from _file_problems(path, entry)
     nodes = sum(shard.nodes for shard in shards)
@@ -240,54 +288,81 @@ def _split_problems(
         yield from _damage(path, entry, error)
         return
     if split.rule != entry.rule or split.parameters != entry.parameters:
-        rules = (f"{of.rule} {of.parameters}" for of in (entry, split))
-        yield Problem(entry.file, "follows another rule", *rules)
-    if (fault := split.fault(len(keys), nodes)) is not None:
+        yield Problem(
+            entry.file,
+            "follows another rule",
+            f"{entry.rule} {entry.parameters}",
+            f"{split.rule} {split.parameters}",
+        )
+    fault = split.fault(len(keys), nodes)
+    if fault is not None:
         yield Problem(entry.file, "has parts that are not valid", found=fault)
         return
+
     digests, counts = _measure(split, shards, keys)
     if digests.keys() != entry.parts.keys():
-        yield Problem(entry.file, "has other parts", ", ".join(entry.parts), ", ".join(digests))
+        yield Problem(
+            entry.file,
+            "has other parts",
+            ", ".join(entry.parts),
+            ", ".join(digests),
+        )
     for name in sorted(digests.keys() & entry.parts.keys()):
         part = entry.parts[name]
         if not digests[name] == part.digest == split.digests[name]:
-            yield Problem(entry.file, f"has other records in {name}", part.digest, digests[name])
-        elif wrong := {
-            unit: count for unit, count in counts[name].items() if getattr(part, unit) != count
-        }:
-            what = f"has a wrong count of records in {name} of {entry.file}"
             yield Problem(
-                CARD_NAME, what, str(wrong), str({unit: getattr(part, unit) for unit in wrong})
+                entry.file,
+                f"has other records in {name}",
+                part.digest,
+                digests[name],
+            )
+            continue
+        expected = {}
+        stated = {}
+        for unit, count in counts[name].items():
+            if getattr(part, unit) != count:
+                expected[unit] = count
+                stated[unit] = getattr(part, unit)
+        if expected:
+            yield Problem(
+                CARD_NAME,
+                f"has a wrong count of records in {name} of {entry.file}",
+                str(expected),
+                str(stated),
             )
 
 
 def _measure(
-    split: SplitFile, shards: Sequence[Shard], keys: Sequence[str]
+    split: SplitFile,
+    shards: Sequence[Shard],
+    keys: Sequence[str],
 ) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     """Return digest and counts of each part, from the records; of a split of nodes only their number."""
-    if (code := split.node_code) is not None:
-        counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}
+    counts = {}
+    code = split.node_code
+    if code is not None:
+        for name, value in NODE_PARTS.items():
+            counts[name] = {"nodes": int((code == value).sum())}
         return node_digests(code), counts
-    nodes, edges = (
-        np.concatenate(
-            [np.empty(0, np.int64), *(np.diff(getattr(shard, pointers)) for shard in shards)]
-        )
-        for pointers in ("node_ptr", "edge_ptr")
-    )
-    parts = split.parts or {}
-    counts = {
-        name: {
+
+    nothing = np.empty(0, np.int64)
+    nodes = np.concatenate([nothing, *(np.diff(shard.node_ptr) for shard in shards)])
+    edges = np.concatenate([nothing, *(np.diff(shard.edge_ptr) for shard in shards)])
+    digests = {}
+    for name, part in (split.parts or {}).items():
+        digests[name] = keys_digest([keys[record] for record in part])
+        counts[name] = {
             "graphs": len(part),
             "nodes": int(nodes[part].sum()),
             "edges": int(edges[part].sum()),
         }
-        for name, part in parts.items()
-    }
-    return {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}, counts
+    return digests, counts
 
 
 def _column_problems(
-    build: Build, shards: Sequence[Shard] | None, remarks: list[str]
+    build: Build,
+    shards: Sequence[Shard] | None,
+    remarks: list[str],
 ) -> Iterator[Problem]:
     """Yield what is wrong with the added columns of a build; unfinished ones have no card and are left out.
 
@@ -302,7 +377,7 @@ def _column_problems(
             if _encoding(name) is None:
                 remarks.append(f"{folder} is not part of the build; it is left as it is")
             else:
-                yield Problem(f"{folder}/{CARD_NAME}", error.what, found=error.parts["found"] or "")
+                yield _problem(f"{folder}/{CARD_NAME}", error.what, error)
             continue
         problems = list(_columns_card_problems(build, folder, card))
         yield from problems[:1]  # others follow from it
@@ -312,14 +387,19 @@ def _column_problems(
         remarks += _strays(build.path, folder, known)
         for position, relative in enumerate(card.files):
             entry = relative.model_copy(update={"file": f"{folder}/{relative.file}"})
-            found, wrong = _check_shard(
-                build.path, build.card.dataset, card.key, card.schema_, entry
+            column, faults = _check_shard(
+                build.path,
+                build.card.dataset,
+                card.key,
+                card.schema_,
+                entry,
             )
-            yield from wrong
-            shard = None if shards is None else shards[position]
-            if found is None or shard is None:
+            yield from faults
+            if column is None or shards is None:
                 continue
-            if found.keys != shard.keys or not np.array_equal(found.node_ptr, shard.node_ptr):
+            shard = shards[position]
+            same_nodes = np.array_equal(column.node_ptr, shard.node_ptr)
+            if column.keys != shard.keys or not same_nodes:
                 yield Problem(entry.file, "has other records than its shard")
 
 
@@ -331,7 +411,11 @@ def _encoding(name: str) -> Encoding | None:
         return None
 
 
-def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
+def _columns_card_problems(
+    build: Build,
+    folder: str,
+    card: ColumnsCard,
+) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
     encoding = _encoding(card.name)
     yield from _changed(build.path, file, card.to_json())
@@ -339,20 +423,28 @@ def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iter
         return
     if card.encoding_version == encoding.version:
         yield from _differing(file, key=(columns_key(encoding, build.card), card.key))
-        yield from _other_schema(file, columns_schema(encoding, build.card.schema_), card.schema_)
-    wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
-    if [entry.file for entry in card.files] != wanted:
-        yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")
+        yield from _other_schema(
+            file,
+            columns_schema(encoding, build.card.schema_),
+            card.schema_,
+        )
+    names = [PurePosixPath(shard.file).name for shard in build.card.shards]
+    if [entry.file for entry in card.files] != names:
+        yield Problem(
+            file,
+            "names other files",
+            "one for each shard",
+            f"{len(card.files)} files",
+        )
 
 
 @functools.cache
 def published_builds() -> dict[str, dict[str, str]]:
     """Return the table of each published build by its key."""
-    tables: dict[str, dict[str, str]] = {}
-    for name in shipped_datasets():
-        if "digests" in shipped_names(f"datasets/{name}"):
-            tables |= read_shipped(f"datasets/{name}", "digests")
-    return tables
+    builds: dict[str, dict[str, str]] = {}
+    for name in shipped_names("digests"):
+        builds.update(read_shipped("digests", name))
+    return builds
 
 
 def unlike_published(card: Card) -> list[str]:
@@ -362,11 +454,19 @@ def unlike_published(card: Card) -> list[str]:
     """
     table = published_builds().get(card.key)
     if table is None:
-        known = [f"\n    {key} ({each['about']})" for key, each in published_builds().items()]
-        expected = "".join(each for each in known if card.dataset in each) or "none of this dataset"
-        what = f"No digests are published for the build {card.key} of {card.dataset}."
-        raise UsageError(what, expected=expected, next=f"kmip-data verify {card.dataset}")
-    found = card.digests
-    other = {file for file in found.keys() & table.keys() if found[file] != table[file]}
-    one_sided = {file for file in found.keys() ^ table.keys() if file.startswith("shards/")}
-    return sorted(other | one_sided)
+        lines = [f"\n    {key} ({build['about']})" for key, build in published_builds().items()]
+        known = "".join(line for line in lines if card.dataset in line)
+        raise UsageError(
+            f"No digests are published for the build {card.key} of {card.dataset}.",
+            expected=known or "none of this dataset",
+            next=f"kmip-data verify {card.dataset}",
+        )
+
+    unlike = []
+    for file in sorted(card.digests.keys() | table.keys()):
+        in_both = file in card.digests and file in table
+        if (in_both and card.digests[file] != table[file]) or (
+            not in_both and file.startswith("shards/")
+        ):
+            unlike.append(file)
+    return unlike

@@ -50,6 +50,8 @@ _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTA
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 #: A name where no file of ours can lie; other errors of an ``unlink`` leave a file of ours on the disk.
 _NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
+_LONGEST_NAME = 255  #: bytes of the name of a file
+_DAY = 86_400  #: seconds
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,9 +70,10 @@ def is_ours(path: Path, *proofs: Proof) -> bool:
         return True
     if path.is_symlink() or not path.is_file():
         return False
-    texts = [proof for proof in proofs if isinstance(proof, bytes)]
-    digests = {hashlib.sha256(text).hexdigest() for text in texts}
-    return sha256_file(path)[0] in digests.union(proofs) or _is_sealed(path)
+    digests = set()
+    for proof in proofs:
+        digests.add(proof if isinstance(proof, str) else hashlib.sha256(proof).hexdigest())
+    return sha256_file(path)[0] in digests or _is_sealed(path)
 
 
 def sealed(data: bytes) -> bytes:
@@ -91,7 +94,10 @@ def _is_sealed(path: Path) -> bool:
             return False
     data = path.read_bytes()
     seal = _SEAL.search(data, len(data) - 128)
-    return seal is not None and sealed(data[: seal.start()] + (seal["end"] or b"")) == data
+    if seal is None:
+        return False
+    without_seal = data[: seal.start()] + (seal["end"] or b"")
+    return sealed(without_seal) == data
 
 
 def has_size(path: Path, size: int) -> bool:
@@ -142,7 +148,10 @@ def write_file(
     may not be written to, or ``path`` is a link or device.
     """
     left = "files that were finished before, and nothing of this one"
-    pieces, needed = ([data], len(data)) if isinstance(data, bytes) else (data, None)
+    needed = None
+    if isinstance(data, bytes):
+        needed = len(data)
+        data = [data]
     with writing(path, left=left, needed=needed), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         _remove_stale(folder, f"{path.name}.")
@@ -151,13 +160,18 @@ def write_file(
             # Within: an interrupt comes as soon as the file is there.
             descriptor = _new_locked(partial, folder)
             try:
-                for piece in pieces:
+                for piece in data:
                     write_all(descriptor, piece)
                 if mode is not None:
                     os.fchmod(descriptor, mode)
                 os.fsync(descriptor)
                 # By attribute of os: tests of faults wrap it.
-                os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.replace(
+                    partial,
+                    path.name,
+                    src_dir_fd=folder,
+                    dst_dir_fd=folder,
+                )
             finally:
                 os.close(descriptor)
         except BaseException as error:
@@ -177,7 +191,11 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
     left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
-        with open(open_partial(path.with_name(partial), folder), "r+b", buffering=0) as file:
+        with open(
+            open_partial(path.with_name(partial), folder),
+            "r+b",
+            buffering=0,
+        ) as file:
             yield file
             os.fsync(file.fileno())
             os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -189,7 +207,12 @@ def open_partial(path: Path, folder: int | None = None) -> int:
 
     Raises ``UsageError`` where it is a hard link or no regular file; a symbolic link is an ``OSError``.
     """
-    descriptor = os.open(path if folder is None else path.name, _CONTINUED, 0o644, dir_fd=folder)
+    descriptor = os.open(
+        path if folder is None else path.name,
+        _CONTINUED,
+        0o644,
+        dir_fd=folder,
+    )
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
@@ -197,7 +220,12 @@ def open_partial(path: Path, folder: int | None = None) -> int:
     raise UsageError(f"{path} is a hard link or a special file.", next=f"remove {path}")
 
 
-def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:
+def write_json(
+    path: Path,
+    value: Mapping[str, Any],
+    *,
+    root: Path | None = None,
+) -> None:
     """Write ``value`` as readable JSON, as :func:`write_file` does."""
     write_file(path, readable_json(value).encode(), root=root)
 
@@ -227,23 +255,24 @@ def write_output(path: Path, data: bytes, *, named: bool = True) -> None:
     if not named:
         write_new(path, data)
         return
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else None
-    if mode is not None and not mode & 0o222:
-        raise UsageError(f"{path} is read-only.", next="another file, or chmod u+w of this one")
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    mode = None
+    if path.is_file():
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if not mode & 0o222:
+            raise UsageError(f"{path} is read-only.", next="another file, or chmod u+w of this one")
     write_file(path, data, mode=mode)
 
 
 def make_folder(path: Path, *, root: Path) -> None:
     """Make the folder ``path``, and those between it and ``root``, where they are missing."""
-    for place in (
-        *reversed([p for p in path.parents if p.is_relative_to(root) and p != root]),
-        path,
-    ):
-        with _opened(place.parent, root) as folder, contextlib.suppress(FileExistsError):
-            os.mkdir(place.name, dir_fd=folder)
+    between = [parent for parent in path.parents if parent.is_relative_to(root) and parent != root]
+    for missing in (*reversed(between), path):
+        with _opened(missing.parent, root) as folder, contextlib.suppress(FileExistsError):
+            os.mkdir(missing.name, dir_fd=folder)
     with _opened(path, root):
-        pass  # what was there is a folder, and no link
+        pass  # it is a folder, and no link
 
 
 def move(source: Path, target: Path) -> None:
@@ -259,7 +288,11 @@ def remove_file(path: Path, *, root: Path | None = None) -> None:
 
 
 def remove_files(
-    root: Path, names: Iterable[str], *, folders: Iterable[str] = (), strict: bool = False
+    root: Path,
+    names: Iterable[str],
+    *,
+    folders: Iterable[str] = (),
+    strict: bool = False,
 ) -> None:
     """Remove these files below ``root``, then ``folders`` and those they lay in, where they are empty.
 
@@ -345,8 +378,8 @@ def remove_partials(folder: Path, *, root: Path) -> None:
 
 def written_name(name: str) -> str | None:
     """Return the name that a half-written file gets in the end; ``None`` for other names."""
-    found = _PARTIAL_NAME.fullmatch(name)
-    return found and found[1]
+    match = _PARTIAL_NAME.fullmatch(name)
+    return match and match[1]
 
 
 class FolderInUse(UsageError):
@@ -361,9 +394,9 @@ def refuse_link(path: Path) -> None:
 
 def refuse_links(folder: Path) -> None:
     """Raise UsageError where anything below ``folder``, which may be a link itself, is a symbolic link."""
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         for name in (*folders, *names):
-            refuse_link(Path(place, name))
+            refuse_link(Path(parent, name))
 
 
 def refuse_links_below(root: Path, folder: Path) -> None:
@@ -375,17 +408,17 @@ def refuse_links_below(root: Path, folder: Path) -> None:
 @contextlib.contextmanager
 def _opened(folder: Path, root: Path | None) -> Iterator[int]:
     """Open ``folder`` by way of ``root``, below which nothing may be a link."""
-    place = folder if root is None else root
-    parts = folder.relative_to(place).parts
-    handle = os.open(place, _FOLDER)
+    opened = folder if root is None else root
+    parts = folder.relative_to(opened).parts
+    handle = os.open(opened, _FOLDER)
     try:
         for part in parts:
-            place /= part
+            opened /= part
             try:
                 inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             except OSError as error:
-                if place.is_symlink():
-                    raise _is_a_link(place) from error
+                if opened.is_symlink():
+                    raise _is_a_link(opened) from error
                 raise
             os.close(handle)
             handle = inner
@@ -409,18 +442,16 @@ def _sync(folder: int) -> None:
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno not in {
-            errno.EINVAL,
-            errno.ENOTSUP,
-        }:  # some file systems cannot sync a folder
+        # Some file systems cannot sync a folder.
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
             raise
 
 
 def fitting(name: str, suffix: str) -> str:
     """Return ``name`` with a suffix; the digest of a name that leaves no room for it."""
-    size = len(os.fsencode(name))
-    if size <= 255 < size + len(suffix):  # the longest name of a file
-        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST_NAME < len(encoded) + len(suffix):
+        name = hashlib.sha256(encoded).hexdigest()
     return name + suffix
 
 
@@ -431,19 +462,18 @@ def _partial_name(name: str) -> str:
 def _remove_stale(folder: int, beginning: str) -> None:
     """Remove partial files that nobody holds the lock of (of another machine: if they are a day old)."""
     for name in os.listdir(folder):
-        found = _PARTIAL_NAME.fullmatch(name)
-        if found is None or not name.startswith(beginning):
+        match = _PARTIAL_NAME.fullmatch(name)
+        if match is None or not name.startswith(beginning):
             continue
         with contextlib.suppress(OSError):  # another process writes it, or has removed it
             descriptor = os.open(name, _CONTINUED & ~os.O_CREAT, dir_fd=folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 status = os.fstat(descriptor)
-                stale = found[2] == _MACHINE or time.time() - status.st_mtime > 86_400
+                stale = match[2] == _MACHINE or time.time() - status.st_mtime > _DAY
                 if stale and stat.S_ISREG(status.st_mode):
-                    os.unlink(
-                        name, dir_fd=folder
-                    )  # while it is locked: its writer may be about to lock it
+                    # While it is locked: its writer may be about to lock it.
+                    os.unlink(name, dir_fd=folder)
             finally:
                 os.close(descriptor)
 
@@ -459,12 +489,19 @@ def _refuse_irregular(path: Path, folder: int) -> None:
 
 
 def _is_a_link(path: Path) -> UsageError:
-    what = f"{path} is a symbolic link, and nothing is written or removed through it."
-    return UsageError(what, next=f"replace the link {path} by what it leads to, or remove it")
+    return UsageError(
+        f"{path} is a symbolic link, and nothing is written or removed through it.",
+        next=f"replace the link {path} by what it leads to, or remove it",
+    )
 
 
 @contextlib.contextmanager
-def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
+def build_lock(
+    folder: Path,
+    *,
+    quiet: bool = False,
+    wait: bool = True,
+) -> Iterator[None]:
     """Hold the lock of a folder, which need not exist; wait, with a message, while another process has it.
 
     Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it and ``wait``
@@ -495,9 +532,8 @@ def lock_path(folder: Path) -> Path:
         while True:
             with contextlib.suppress(FileExistsError):
                 locks.mkdir(0o1777)  # with the sticky bit: it tells our folder from the user's
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # another process removed it, empty, in between
+            # Not found where another process removed it, empty, in between.
+            with contextlib.suppress(FileNotFoundError):
                 if stat.S_ISDIR(locks.lstat().st_mode):
                     return locks / fitting(folder.name, ".lock")
                 break
@@ -506,7 +542,7 @@ def lock_path(folder: Path) -> Path:
 
 def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
     """Return the path of the lock file, and its descriptor with the lock."""
-    said = -math.inf
+    last_message = -math.inf
     while True:
         path = lock_path(folder)
         if path.parent == folder:
@@ -526,10 +562,12 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
         except BlockingIOError:
             if not wait:
                 os.close(descriptor)
-                again = "the same command when that process has ended"
-                raise FolderInUse(f"{folder} is in use by another process.", next=again) from None
-            if time.monotonic() - said >= MESSAGE_SECONDS:
-                said = time.monotonic()
+                raise FolderInUse(
+                    f"{folder} is in use by another process.",
+                    next="the same command when that process has ended",
+                ) from None
+            if time.monotonic() - last_message >= MESSAGE_SECONDS:
+                last_message = time.monotonic()
                 say(f"waiting for another process that works in {folder}", quiet=quiet)
             time.sleep(0.2)
         except OSError as error:

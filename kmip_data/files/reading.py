@@ -27,9 +27,10 @@ _LISTED: Final = 1_000  #: most faults of a model that are formatted one by one
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
     """Open a regular file to read, unbuffered; all else, without ``follow`` a link too, is an ``OSError``."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
-    descriptor = os.open(
-        path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
-    )
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    if not follow:
+        flags |= os.O_NOFOLLOW
+    descriptor = os.open(path, flags)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
@@ -43,27 +44,36 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
 class RandomAccess(io.RawIOBase):
     """A file of ``size`` bytes, of which ``fetch(start, stop)`` returns those asked for."""
 
-    def __init__(self, size: int, fetch: Callable[[int, int], Any]) -> None:
+    def __init__(
+        self,
+        size: int,
+        fetch: Callable[[int, int], bytes | memoryview],
+    ) -> None:
         self._size = size
         self._fetch = fetch
-        self._at = 0
+        self._position = 0
 
     def tell(self) -> int:
         """Return the position."""
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a position."""
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
+        origin = {
+            os.SEEK_SET: 0,
+            os.SEEK_CUR: self._position,
+            os.SEEK_END: self._size,
+        }
+        self._position = offset + origin[whence]
+        return self._position
 
     def readinto(self, buffer: Any, /) -> int:
         """Fill ``buffer`` from there."""
         view = memoryview(buffer).cast("B")
-        start = self._at
+        start = self._position
         stop = max(start, min(start + len(view), self._size))
         view[: stop - start] = self._fetch(start, stop)
-        self._at = stop
+        self._position = stop
         return stop - start
 
 
@@ -76,7 +86,8 @@ def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = io.BufferedReader(file).read(most + 1) if size <= most else b""
-    if (size := max(size, len(data))) > most:
+    size = max(size, len(data))
+    if size > most:
         raise OSError(f"{size:,} bytes, which is more than the {most:,} that are read")
     return data
 
@@ -98,7 +109,13 @@ def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
     return value
 
 
-def read_model(path: Path, model: type[M], what: str, *, next: str) -> M:  # noqa: A002 -- as in the errors
+def read_model(
+    path: Path,
+    model: type[M],
+    what: str,
+    *,
+    next: str,  # noqa: A002 -- as in the errors
+) -> M:
     """Read a JSON file that follows ``model``; the error is its path and ``what`` ("cannot be read as …").
 
     Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read or does
@@ -109,28 +126,50 @@ def read_model(path: Path, model: type[M], what: str, *, next: str) -> M:  # noq
     except FileNotFoundError:
         raise
     except (ValueError, RecursionError, OSError) as error:
-        raise DamagedInput(f"{path} {what}.", found=first_fault(error), next=next) from error
+        raise DamagedInput(
+            f"{path} {what}.",
+            found=first_fault(error),
+            next=next,
+        ) from error
 
 
 def first_fault(error: Exception) -> str:
     """Return one line on the first fault in text that could not be parsed."""
     if not isinstance(error, ValidationError):
-        return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        lines = str(error).splitlines() or [type(error).__name__]
+        return lines[0][:200]
     if error.error_count() > _LISTED:
         return f"{error.error_count():,} faults"
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part)[:80] for part in fault["loc"])
-    return f"{place}: {fault['msg']}"[:300] if place else fault["msg"][:300]
+
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    message = faults[0]["msg"]
+    location = ".".join(str(part)[:80] for part in faults[0]["loc"])
+    if location:
+        message = f"{location}: {message}"
+    return message[:300]
 
 
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return json.dumps(
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+    )
 
 
 def readable_json(value: Mapping[str, Any]) -> str:
     """Return JSON for people, sorted likewise, with a line feed at its end."""
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(
+            value,
+            indent=1,
+            sort_keys=True,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )
 
 
 def csv_bytes(header: Sequence[str], rows: Iterable[Iterable[object]]) -> bytes:
@@ -158,6 +197,7 @@ def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[
     """Return SHA-256, or the digest begun by ``start``, and size of a file; DamagedInput if unreadable."""
     try:
         with path.open("rb", buffering=0) as file:
-            return hashlib.file_digest(file, start).hexdigest(), file.tell()
+            digest = hashlib.file_digest(file, start).hexdigest()
+            return digest, file.tell()
     except OSError as error:
         raise unreadable(path, error) from error
