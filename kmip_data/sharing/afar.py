@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import U8
+from kmip_data.arrays import U8, Array
 from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files.changes import make_folder, open_partial, write_all
@@ -30,9 +29,10 @@ from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, dama
 CONNECTIONS: Final = 16
 _TOGETHER: Final = 4  #: most blocks of one request, so that several requests share the connections
 _HEADS: Final = 32  #: shards whose first blocks are fetched together
-_MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
+_MOST_SMALL: Final = 2**28  #: most bytes of card and splits, which are copied completely
+_SMALL: Final = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")  #: files copied completely
 
-Key = tuple[str, int]  #: file, number of the block in it
+Key = tuple[str, int]  #: file, and number of the block in it
 
 
 class _Work:
@@ -52,7 +52,12 @@ class Copies:
     """
 
     def __init__(
-        self, remote: Remote, share: Share, digests: BlockDigests, folder: Path, root: Path
+        self,
+        remote: Remote,
+        share: Share,
+        digests: BlockDigests,
+        folder: Path,
+        root: Path,
     ) -> None:
         self.remote = remote
         self.folder = folder
@@ -62,7 +67,7 @@ class Copies:
         self._works: dict[int, _Work] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_works": {}}
+        return {**self.__dict__, "_works": {}}  # threads and locks stay in their process
 
     def read(self, file: str, start: int, stop: int) -> U8:
         """Return bytes ``start`` to ``stop`` of a file, which has as many, as a new array.
@@ -76,7 +81,8 @@ class Copies:
             data = np.fromfile(copy, np.uint8, stop - start, offset=start)
         if len(data) != stop - start:
             raise DamagedInput(
-                f"{path} was changed while it was read.", next="the same command again"
+                f"{path} was changed while it was read.",
+                next="the same command again",
             )
         return data
 
@@ -85,8 +91,10 @@ class Copies:
         work = self._work()
         keys = set(wanted)
         with work.lock:
-            for run in _runs(sorted(keys - work.blocks.keys())):
-                work.blocks.update(dict.fromkeys(run, work.pool.submit(self._copy, work, run)))
+            missing = sorted(keys - work.blocks.keys())
+            for run in _runs(missing):
+                future = work.pool.submit(self._copy, work, run)
+                work.blocks.update(dict.fromkeys(run, future))
             futures = {work.blocks[key] for key in keys}
         for future in futures:
             future.result()
@@ -103,22 +111,24 @@ class Copies:
     def _copy(self, work: _Work, run: list[Key]) -> None:
         """Copy neighbouring blocks of a file, except those that are on disk already."""
         try:
-            for keys in _runs([key for key in run if not self._is_there(*key)]):
-                self._fetch(keys[0][0], keys[0][1], len(keys))
+            missing = [key for key in run if not self._is_on_disk(*key)]
+            for keys in _runs(missing):
+                file, first = keys[0]
+                self._fetch(file, first, len(keys))
         except BaseException:
             with work.lock:
                 for key in run:
                     del work.blocks[key]  # the next to want them tries again
             raise
 
-    def _is_there(self, file: str, block: int) -> bool:
+    def _is_on_disk(self, file: str, block: int) -> bool:
         start = block * BLOCK
         size = self.sizes[file]
         with contextlib.suppress(OSError), open_regular(self.folder / file) as copy:
             if os.fstat(copy.fileno()).st_size == size:
                 copy.seek(start)
-                found = hashlib.sha256(exactly(copy, min(BLOCK, size - start))).hexdigest()
-                return found == self._digests.digest(file, block)
+                data = exactly(copy, min(BLOCK, size - start))
+                return hashlib.sha256(data).hexdigest() == self._digests.digest(file, block)
         return False
 
     def _fetch(self, file: str, first: int, count: int) -> None:
@@ -127,11 +137,18 @@ class Copies:
         path = self.folder / file
         start = first * BLOCK
         stop = min(size, (first + count) * BLOCK)
+        address = f"{self.remote.address}/{file}"
         data = self.remote.range(file, start, stop)
-        if data is None or len(data) != stop - start:
-            found = "no such file" if data is None else f"one of {start + len(data):,}"
-            raise damaged(f"{self.remote.address}/{file}", f"a file of {size:,} bytes", found)
+        if data is None:
+            raise damaged(address, f"a file of {size:,} bytes", "no such file")
+        if len(data) != stop - start:
+            raise damaged(
+                address,
+                f"a file of {size:,} bytes",
+                f"one of {start + len(data):,}",
+            )
         self._digests.check(file, first, data)
+
         with writing(path):
             make_folder(path.parent, root=self._root)
             descriptor = open_partial(path)
@@ -145,21 +162,21 @@ class Copies:
 
 def blocks_between(file: str, start: int, stop: int) -> list[Key]:
     """Return the blocks that bytes ``start`` to ``stop`` of a file lie in."""
-    return (
-        [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))]
-        if stop > start
-        else []
-    )
+    if start >= stop:
+        return []
+    return [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))]
 
 
 def _runs(keys: list[Key]) -> Iterator[list[Key]]:
     """Divide sorted blocks into neighbours that are requested together."""
     run: list[Key] = []
+    following = None
     for key in keys:
-        if run and (key != (run[-1][0], run[-1][1] + 1) or len(run) == _TOGETHER):
+        if run and (key != following or len(run) == _TOGETHER):
             yield run
             run = []
         run.append(key)
+        following = (key[0], key[1] + 1)
     if run:
         yield run
 
@@ -186,7 +203,9 @@ class BuildAfar(Build):
         """Open one of its shards, or a file next to one, by its name."""
         if not self.copies.sizes.get(file):
             raise damaged(
-                f"{self.address}/{file}", "a file, as a card names it", "none, or an empty one"
+                f"{self.address}/{file}",
+                "a file, as a card names it",
+                "none, or an empty one",
             )
         self.copies.bring((name, 0) for name in self._heads.get(file, ()))
         return ShardAfar(self, file)
@@ -195,17 +214,25 @@ class BuildAfar(Build):
     def _heads(self) -> dict[str, list[str]]:
         """Files whose first blocks are fetched together, by the first of each group of shards."""
         files = [entry.file for entry in self.card.shards if entry.bytes]
-        return {files[at]: files[at : at + _HEADS] for at in range(0, len(files), _HEADS)}
+        groups = [files[start : start + _HEADS] for start in range(0, len(files), _HEADS)]
+        return {group[0]: group for group in groups}
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Fetch the blocks of these rows (shard, key, first, end) together."""
         ranges = []
+        size = 0
         for shard, key, first, end in rows:
-            if isinstance(shard, ShardAfar):
-                ranges += [(shard.file, *place) for place in shard.places(key, first, end)]
+            if not isinstance(shard, ShardAfar):
+                continue
+            for start, stop in shard.byte_ranges(key, first, end):
+                ranges.append((shard.file, start, stop))
+                size += stop - start
         # What does not fit into memory is a MemoryError before it is fetched.
-        np.empty(sum(stop - start for _, start, stop in ranges), np.uint8)
-        self.copies.bring(block for place in ranges for block in blocks_between(*place))
+        np.empty(size, np.uint8)
+        blocks: list[Key] = []
+        for file_range in ranges:
+            blocks += blocks_between(*file_range)
+        self.copies.bring(blocks)
 
 
 class ShardAfar(Shard):
@@ -223,34 +250,37 @@ class ShardAfar(Shard):
                 break
             except DamagedInput as error:
                 if not source.missing:
-                    what = error.what.replace(str(self.path), f"{build.address}/{file}")
                     raise DamagedInput(
-                        what, found=error.parts["found"], next=build.remedy
+                        error.what.replace(str(self.path), f"{build.address}/{file}"),
+                        found=error.parts["found"],
+                        next=build.remedy,
                     ) from error
             build.copies.bring(source.missing)
-        for key, entry in self.layout.items():
-            if self._offsets[key] is None and 0 not in entry.shape(
-                self.graphs, self.nodes, self.edges
-            ):
-                what = f"{build.address} cannot be read from afar: it is compressed."
-                raise UsageError(what, next=pull_command(build.address))
 
-    def mapped(self, key: str) -> NDArray[Any] | None:
+        for key, entry in self.layout.items():
+            shape = entry.shape(self.graphs, self.nodes, self.edges)
+            if self._offsets[key] is None and 0 not in shape:
+                raise UsageError(
+                    f"{build.address} cannot be read from afar: it is compressed.",
+                    next=pull_command(build.address),
+                )
+
+    def mapped(self, key: str) -> Array | None:
         """Return None: a remote shard is never mapped."""
         return None
 
-    def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
+    def read(self, key: str, start: int, stop: int) -> Array:
         """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), as :meth:`Shard.read` does."""
         entry = self._entry(key)
-        parts = [
-            self._copies.read(self.file, low, high) for low, high in self.places(key, start, stop)
-        ]
+        parts = []
+        for first, end in self.byte_ranges(key, start, stop):
+            parts.append(self._copies.read(self.file, first, end))
         rows = np.concatenate(parts).view(entry.dtype)
-        return rows.reshape(
-            (*entry.row, stop - start) if entry.axis else (stop - start, *entry.row)
-        )
+        if entry.axis:
+            return rows.reshape((*entry.row, stop - start))
+        return rows.reshape((stop - start, *entry.row))
 
-    def places(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def byte_ranges(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges of bytes in the file that rows ``start:stop`` of a dataset lie in."""
         entry = self._entry(key)
         offset = self._offsets[key] or 0
@@ -288,36 +318,51 @@ def open_afar(address: str, home: Home) -> BuildAfar:
     address = remote.address
     if share.kind != "build":
         raise UsageError(
-            f"{address} is not a build but a {share.kind}.", next=pull_command(address)
+            f"{address} is not a build but a {share.kind}.",
+            next=pull_command(address),
         )
-    # Copied completely: the card, splits, and the cards of added columns.
-    whole = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")
-    small = {
-        e.file: e.bytes
-        for e in share.files
-        if any(fnmatch.fnmatchcase(e.file, name) for name in whole)
-    }
-    if not small.get(CARD_NAME) or sum(small.values()) > _MOST_SMALL:
-        expected = f"{CARD_NAME}, with splits at most {_MOST_SMALL:,} bytes"
-        raise damaged(f"{address}/{SHARE_NAME}", expected, f"{sum(small.values()):,} bytes")
+
+    # 1. Copy the card, the splits and the cards of added columns.
+    sizes = {}
+    blocks = []
+    for pushed in share.files:
+        if any(fnmatch.fnmatchcase(pushed.file, pattern) for pattern in _SMALL):
+            sizes[pushed.file] = pushed.bytes
+            blocks += blocks_between(pushed.file, 0, pushed.bytes)
+    size = sum(sizes.values())
+    if not sizes.get(CARD_NAME) or size > _MOST_SMALL:
+        raise damaged(
+            f"{address}/{SHARE_NAME}",
+            f"{CARD_NAME}, with splits at most {_MOST_SMALL:,} bytes",
+            f"{size:,} bytes",
+        )
     folder = home.cache / "afar" / f"{share.name}-{share.digest[:32]}"
     with writing(folder):
         home.root.mkdir(parents=True, exist_ok=True)
     copies = Copies(remote, share, digests, folder, home.root)
-    copies.bring(block for file, size in small.items() for block in blocks_between(file, 0, size))
+    copies.bring(blocks)
+
+    # 2. Compare the card with the manifest of the push.
     try:
         card = read_card(folder)
     except DamagedInput as error:
-        parts = error.parts
         raise damaged(
-            f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or ""
+            f"{address}/{CARD_NAME}",
+            error.parts["expected"] or "",
+            error.parts["found"] or "",
         ) from error
-    pushed = {(entry.file, entry.bytes, entry.sha256) for entry in share.files}
+    contents = {(pushed.file, pushed.bytes, pushed.sha256) for pushed in share.files}
     for entry in card.shards:
         if entry.members:
-            what = f"{address} cannot be read from afar: {entry.file} is cut into {len(entry.members)} files."
-            raise UsageError(what, next=pull_command(address))
-        if (entry.file, entry.bytes, entry.sha256) not in pushed:
-            expected = f"{entry.file} as {CARD_NAME} names it"
-            raise damaged(f"{address}/{SHARE_NAME}", expected, "another, or none")
+            raise UsageError(
+                f"{address} cannot be read from afar: "
+                f"{entry.file} is cut into {len(entry.members)} files.",
+                next=pull_command(address),
+            )
+        if (entry.file, entry.bytes, entry.sha256) not in contents:
+            raise damaged(
+                f"{address}/{SHARE_NAME}",
+                f"{entry.file} as {CARD_NAME} names it",
+                "another, or none",
+            )
     return BuildAfar(folder, card, address, copies)

@@ -53,9 +53,9 @@ class Pulled:
 
     path: Path
     share: Share
-    card: Card | None  #: of a build
+    card: Card | None  #: card of a build; ``None`` for a run
     files: list[str]  #: relative to ``path``
-    there: bool  #: everything was there already
+    there: bool  #: True if everything was there already
 
 
 def pull(
@@ -80,10 +80,14 @@ def pull(
     is_run = received.share.kind == "run"
     if is_run and columns is not None:
         raise UsageError(f"{received.remote.address} is a run, which has no --columns.")
-    default = (Path.cwd() if is_run else home.built) / received.share.name
-    folder = default if to is None else located(to, "folder")
-    if to is None and not (folder / CARD_NAME).is_file():  # a place that nobody has named
-        refuse_link(folder)
+
+    if to is None:
+        parent = Path.cwd() if is_run else home.built
+        folder = parent / received.share.name
+        if not (folder / CARD_NAME).is_file():  # a folder that nobody has named
+            refuse_link(folder)
+    else:
+        folder = located(to, "folder")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
@@ -93,43 +97,68 @@ def pull(
 
 
 def _pull_build(
-    received: Received, folder: Path, columns: Sequence[str] | None, *, quiet: bool
+    received: Received,
+    folder: Path,
+    columns: Sequence[str] | None,
+    *,
+    quiet: bool,
 ) -> Pulled:
     card = _card(received)
     entries = received.entries
-    added = {
-        name: [entry for entry in entries.values() if entry.file.startswith(f"{COLUMNS}/{name}/")]
-        for name in sorted(
-            PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)
-        )
-    }
-    if unknown := [name for name in columns or () if name not in added]:
-        raise unknown_name(
-            "added column", unknown[0], list(added), command="kmip-data pull ADDRESS"
-        )
+
+    # 1. The added columns of the push, and those that are wanted.
+    names = [PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)]
+    added: dict[str, list[SharedFile]] = {}
+    for name in sorted(names):
+        prefix = f"{COLUMNS}/{name}/"
+        added[name] = [entry for entry in entries.values() if entry.file.startswith(prefix)]
+    for name in columns or ():
+        if name not in added:
+            raise unknown_name(
+                "added column",
+                name,
+                list(added),
+                command="kmip-data pull ADDRESS",
+            )
     wanted = [name for name in added if columns is None or name in columns]
+
+    # 2. Refuse a folder of something else. Without its card a folder is a copy if all data are those of the
+    #    push: it was stopped, or damaged there.
     files = [entries[name] for name in card.digests]
-    there = _card_there(folder, card)
-    if there is not None:  # it may have other splits by now, which are left as they are
-        files = [entry for entry in files if there.digests.get(entry.file) == entry.sha256]
-    # Without its card a folder is a copy if all data are those of the push: it was stopped, or damaged there.
-    complete = all((folder / entry.file).is_file() for entry in files)  # before anything is hashed
-    complete = complete and all(is_whole(folder / entry.file, entry) for entry in files)
-    if there is None and not complete:
-        _refuse_others(folder, [*files, *itertools.chain(*added.values())])
-    # A damaged file is replaced next to one that is whole: a card alone proves nothing.
-    ours = _of_copy(folder, files) if there is not None else set()
-    for name in wanted:  # the card of a column comes last
-        group = sorted(added[name], key=lambda entry: _is_column_card(entry.file))
-        ours |= _of_copy(folder, group) if there is not None else set()
-        files += group
-    came = received.take(files, folder, ours=ours, quiet=quiet)
+    present = _present_card(folder, card)
+    if present is not None:  # it may have other splits by now, which are left as they are
+        files = [entry for entry in files if present.digests.get(entry.file) == entry.sha256]
+    else:
+        complete = all((folder / entry.file).is_file() for entry in files)  # before hashing
+        complete = complete and all(is_whole(folder / entry.file, entry) for entry in files)
+        if not complete:
+            _refuse_others(folder, [*files, *itertools.chain(*added.values())])
+
+    # 3. A damaged file is replaced next to one that is whole: a card alone proves nothing.
+    groups = [files]
+    for name in wanted:
+        card_last = sorted(added[name], key=lambda entry: _is_column_card(entry.file))
+        groups.append(card_last)
+    ours: set[str] = set()
+    if present is not None:
+        for group in groups:
+            ours |= _of_copy(folder, group)
+    files = list(itertools.chain(*groups))
+    received_files = received.take(files, folder, ours=ours, quiet=quiet)
+
+    # 4. The card comes last.
     for file in card.files:
         protect(folder / file)
-    came += _end(folder, there or card)
+    finished = _write_texts(folder, present or card)
     for name in wanted:
         read_columns(Build(folder, card), name)
-    return Pulled(folder, received.share, card, [entry.file for entry in files], not came)
+    return Pulled(
+        path=folder,
+        share=received.share,
+        card=card,
+        files=[entry.file for entry in files],
+        there=not received_files and not finished,
+    )
 
 
 def _of_copy(folder: Path, files: Sequence[SharedFile]) -> set[str]:
@@ -145,7 +174,7 @@ def _is_column_card(file: str) -> bool:
     return PurePosixPath(file).match(f"{COLUMNS}/*/{CARD_NAME}")
 
 
-def _card_there(folder: Path, card: Card) -> Card | None:
+def _present_card(folder: Path, card: Card) -> Card | None:
     """Return the card of a finished copy; ``None`` without one, or where it is not what was written.
 
     Raises ``UsageError`` where it is that of another build.
@@ -153,20 +182,23 @@ def _card_there(folder: Path, card: Card) -> Card | None:
     if not os.path.lexists(folder / CARD_NAME):
         return None
     try:
-        there = read_card(folder)
-        sound = there.to_json().encode() == read_small(folder / CARD_NAME)
+        present = read_card(folder)
+        sound = present.to_json().encode() == read_small(folder / CARD_NAME)
     except DamagedInput:
         return None
-    if (there.key, shards_digest(there)) == (card.key, shards_digest(card)):
-        return there if sound else None
     if not sound:
         return None
+    if (present.key, shards_digest(present)) == (card.key, shards_digest(card)):
+        return present
     raise occupied(
-        folder, f"nothing, or the build of key {card.key}", f"build key {there.key}", "--to"
+        folder,
+        f"nothing, or the build of key {card.key}",
+        f"build key {present.key}",
+        "--to",
     )
 
 
-def _end(folder: Path, card: Card) -> bool:
+def _write_texts(folder: Path, card: Card) -> bool:
     """Write page, Croissant and card where they are missing; return True if one was.
 
     An empty card is replaced; one that was changed is in the way, and an edited text stays.
@@ -176,55 +208,73 @@ def _end(folder: Path, card: Card) -> bool:
         refuse_link(folder / name)
     if has_size(folder / CARD_NAME, 0):
         remove_file(folder / CARD_NAME)
-    missing = [name for name in texts if not os.path.lexists(folder / name)]
+    complete = all(os.path.lexists(folder / name) for name in texts)
     write_card(folder, card)
-    return bool(missing)
+    return not complete
 
 
 def _card(received: Received) -> Card:
     """Return the card of a push, once the files it names are those that were pushed."""
-    where = f"{received.remote.address}/{CARD_NAME}"
+    address = f"{received.remote.address}/{CARD_NAME}"
     data = received.read(CARD_NAME)
     try:
         card = Card.model_validate_json(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(
-            where, f"a JSON card of version {CARD_VERSION}", first_fault(error)
-        ) from error
+        expected = f"a JSON card of version {CARD_VERSION}"
+        raise damaged(address, expected, first_fault(error)) from error
     for name, digest in card.digests.items():
         if name not in received.entries or received.entries[name].sha256 != digest:
-            raise damaged(
-                where, f"a card of the files next to it: {name}", f"one of SHA-256 {digest}"
-            )
+            expected = f"a card of the files next to it: {name}"
+            raise damaged(address, expected, f"one of SHA-256 {digest}")
     if card.to_json().encode() != data:
-        raise damaged(where, "the text that its content and digest give", "another")
+        raise damaged(address, "the text that its content and digest give", "another")
     return card
 
 
-def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
+def _refuse_others(folder: Path, files: Collection[SharedFile]) -> None:
     """Refuse a folder that holds more than an earlier pull of the same push left there."""
-    known = {entry.file for entry in own} | {PAGE_NAME}
-    known |= {str(PurePosixPath(entry.file).with_name(partial_name(entry))) for entry in own}
-    there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-    others = (name for name in there if name not in known and not name.startswith(".lock"))
-    if found := sorted(itertools.islice(others, 5)):  # of a folder that may hold a whole disk
-        raise occupied(folder, UNFINISHED, ", ".join(found), "--to")
+    known = {PAGE_NAME}
+    for entry in files:
+        known.add(entry.file)
+        known.add(str(PurePosixPath(entry.file).with_name(partial_name(entry))))
+
+    others: list[str] = []
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or name in known or name.startswith(".lock"):
+            continue
+        others.append(name)
+        if len(others) == 5:  # the folder may hold a whole disk
+            break
+    if others:
+        raise occupied(folder, UNFINISHED, ", ".join(sorted(others)), "--to")
 
 
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
     entries = received.entries
-    if others := sorted(entries.keys() - set(RUN_FILES)):
+    others = sorted(entries.keys() - set(RUN_FILES))
+    if others:
         raise damaged(
-            received.remote.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5])
+            received.remote.address,
+            f"a run of {', '.join(RUN_FILES)}",
+            ", ".join(others[:5]),
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
-    names = {entry.file for entry in files}
+    proofs = [entry for entry in files if entry.file in RUN_PROOF]
+    ours: set[str] = set()
     # No other run has these weights or this result: the folder is a copy of the push.
-    ours = any(is_whole(folder / entry.file, entry) for entry in files if entry.file in RUN_PROOF)
-    if not ours:
+    if any(is_whole(folder / entry.file, entry) for entry in proofs):
+        ours = {entry.file for entry in files}
+    else:
         _refuse_others(folder, files)
-    came = received.take(files, folder, ours=names if ours else set(), quiet=quiet)
-    return Pulled(folder, received.share, None, list(entries), not came)
+    received_files = received.take(files, folder, ours=ours, quiet=quiet)
+    return Pulled(
+        path=folder,
+        share=received.share,
+        card=None,
+        files=list(entries),
+        there=not received_files,
+    )
 
 
 class Received:
@@ -233,23 +283,32 @@ class Received:
     def __init__(self, address: str) -> None:
         self.remote = Remote(address)
         self.share, self.digests = read_share(self.remote)
+        self.entries = {entry.file: entry for entry in self.share.files}
         # Earlier pushes list their page, which may have been edited since.
-        listed = (entry for entry in self.share.files if entry.file != PAGE_NAME)
-        self.entries = {entry.file: entry for entry in listed}
+        self.entries.pop(PAGE_NAME, None)
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a small file."""
         entry = self.entries.get(file)
         if entry is None or entry.bytes > MAX_BYTES:
-            raise damaged(self.remote.address, f"{file}, of at most {MAX_BYTES:,} bytes", "none")
+            raise damaged(
+                self.remote.address,
+                f"{file}, of at most {MAX_BYTES:,} bytes",
+                "none",
+            )
         data = b"".join(self.remote.pieces(file, 0, entry.bytes))
         self.digests.check(file, 0, data)
         return data
 
     def take(
-        self, files: Sequence[SharedFile], folder: Path, *, ours: Collection[str], quiet: bool
+        self,
+        files: Sequence[SharedFile],
+        folder: Path,
+        *,
+        ours: Collection[str],
+        quiet: bool,
     ) -> int:
-        """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
+        """Copy files into ``folder``, in this order, and return how many; complete ones stay as they are.
 
         A file of the same name with other bytes is replaced if it is among ``ours``, files of a copy of this
         push, and damaged rather than edited; else it is a ``UsageError``. What was verified stays on disk as
@@ -266,11 +325,18 @@ class Received:
                     others.append(entry.file)
         if others:
             raise occupied(folder, UNFINISHED, ", ".join(others[:5]), "--to")
+
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"What is missing of {self.remote.address}")
-        with Progress(f"pull {self.share.name}", total, unit="B", quiet=quiet) as progress:
+        with Progress(
+            f"pull {self.share.name}",
+            total,
+            unit="B",
+            quiet=quiet,
+        ) as progress:
             for entry in missing:
-                with continued_file(folder / entry.file, partial_name(entry), root=folder) as file:
+                path = folder / entry.file
+                with continued_file(path, partial_name(entry), root=folder) as file:
                     self._complete(file, entry, progress)
         return len(missing)
 
@@ -291,20 +357,25 @@ class Received:
             except SourceUnavailable:
                 if not left or start == 0:
                     raise
-                if (
-                    start == begun
-                ):  # nothing comes behind the part that is here: the server knows no ranges
+                # Nothing comes behind the part that is here: the server knows no ranges.
+                if start == begun:
                     progress.update(-start)
                     start = 0
+
         file.truncate(entry.bytes)
         file.seek(0)
-        if (found := hashlib.file_digest(file, "sha256").hexdigest()) != entry.sha256:
-            raise damaged(f"{self.remote.address}/{entry.file}", f"SHA-256 {entry.sha256}", found)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != entry.sha256:
+            address = f"{self.remote.address}/{entry.file}"
+            raise damaged(address, f"SHA-256 {entry.sha256}", digest)
 
     def _verified(self, file: FileIO, entry: SharedFile) -> int:
         """Return the bytes of an earlier try that are verified blocks from the beginning."""
         size = 0
-        while size < entry.bytes and (block := exactly(file, min(BLOCK, entry.bytes - size))):
+        while size < entry.bytes:
+            block = exactly(file, min(BLOCK, entry.bytes - size))
+            if not block:
+                break
             try:
                 self.digests.check(entry.file, size // BLOCK, block)
             except DamagedInput:

@@ -49,7 +49,11 @@ View = Callable[[Build, Path], Mapping[str, Path | bytes]]
 
 
 def push_build(
-    build: Build, address: str, *, view: View | None = None, quiet: bool = False
+    build: Build,
+    address: str,
+    *,
+    view: View | None = None,
+    quiet: bool = False,
 ) -> Share:
     """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
 
@@ -63,27 +67,43 @@ def push_build(
     for name in added_names(path):
         folder = f"{COLUMNS}/{name}"
         columns = read_columns(build, name)
-        known |= {f"{folder}/{file}": digest for file, digest in columns.digests.items()}
-        known[f"{folder}/{CARD_NAME}"] = hashlib.sha256(columns.to_json().encode()).hexdigest()
+        for file, digest in columns.digests.items():
+            known[f"{folder}/{file}"] = digest
+        known[f"{folder}/{CARD_NAME}"] = _sha256(columns.to_json().encode())
+
     content: dict[str, Path | bytes] = {file: path / file for file in known}
-    content |= {**card_files(card), PAGE_NAME: dataset_page(card)}
+    content.update(card_files(card))
+    content[PAGE_NAME] = dataset_page(card)
     _checked_address(address, "build", path)
     with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
-        content |= view(build, Path(scratch)) if view is not None else {}
-        return push(address, "build", path, card.key, content, known=known, quiet=quiet)
+        if view is not None:
+            content.update(view(build, Path(scratch)))
+        return push(
+            address,
+            "build",
+            path,
+            card.key,
+            content,
+            known=known,
+            quiet=quiet,
+        )
+
+
+def _sha256(data: bytes | bytearray) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _refuse_license(card: Card) -> None:
-    shipped = (
-        load_manifest(card.manifest).license.model_dump()
-        if card.manifest in dataset_names()
-        else {}
-    )
-    terms = shipped if shipped.get("agreement") else card.license
+    terms = card.license
+    if card.manifest in dataset_names():
+        shipped = load_manifest(card.manifest).license.model_dump()
+        if shipped.get("agreement"):
+            terms = shipped
     if terms.get("agreement"):
-        what = f"The license of {card.dataset} does not let it be passed on: {terms.get('name')}."
-        again = f"others can build it: kmip-data build {card.manifest or card.dataset}"
-        raise LicenseNotAccepted(what, next=again)
+        raise LicenseNotAccepted(
+            f"The license of {card.dataset} does not let it be passed on: {terms.get('name')}.",
+            next=f"others can build it: kmip-data build {card.manifest or card.dataset}",
+        )
 
 
 def push(
@@ -114,31 +134,22 @@ def push(
     """
     remote = _checked_address(address, kind, source)
     share, blocks = _described(kind, source.name, content, known or {})
-    with (
-        build_lock(remote.folder, quiet=quiet)
-        if remote.folder is not None
-        else contextlib.nullcontext()
-    ):
+    with contextlib.ExitStack() as locked:
+        if remote.folder is not None:
+            locked.enter_context(build_lock(remote.folder, quiet=quiet))
         listed = _listed(remote, share, key)
-        names = listed | {entry.file: entry.sha256 for entry in share.files}
+        digests = listed | {entry.file: entry.sha256 for entry in share.files}
         if PAGE_NAME in content:
-            page = b"".join(blocks_of(content[PAGE_NAME]))
-            names[PAGE_NAME] = hashlib.sha256(page).hexdigest()
-        changed = {
-            name: data
-            for name, data in content.items()
-            if listed.get(name) not in {None, names[name]}
-        }
-        pushed = readable_json(
-            PushList(kind=kind, key=key, files=names).model_dump(mode="json")
-        ).encode()
-        ordered = {
-            **changed,  # before their new digests: a killed push leaves bytes that its list has
-            PUSH_NAME: pushed,
-            **content,
-            BLOCKS_NAME: blocks,
-            SHARE_NAME: share.to_json().encode(),
-        }
+            digests[PAGE_NAME] = _sha256(b"".join(blocks_of(content[PAGE_NAME])))
+
+        # Files that change come before their new digests: a killed push leaves bytes that its list has.
+        changed = [name for name in content if listed.get(name) not in {None, digests[name]}]
+        ordered = {name: content[name] for name in changed}
+        push_list = PushList(kind=kind, key=key, files=digests)
+        ordered[PUSH_NAME] = readable_json(push_list.model_dump(mode="json")).encode()
+        ordered.update(content)
+        ordered[BLOCKS_NAME] = blocks
+        ordered[SHARE_NAME] = share.to_json().encode()
         _put(remote, share, ordered, listed, quiet=quiet)
     return share
 
@@ -149,13 +160,15 @@ def _checked_address(address: str, kind: str, source: Path) -> Remote:
     remote = Remote(address)
     if not is_name(name):
         raise UsageError(
-            f"The folder {name!r} cannot be pushed under its name.", expected=NAME_WORDS
+            f"The folder {name!r} cannot be pushed under its name.",
+            expected=NAME_WORDS,
         )
     if remote.folder is not None and remote.folder.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"The {kind} {source} cannot be pushed into itself.")
     if not remote.writable:
         raise UsageError(
-            f"{remote.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://"
+            f"{remote.address} cannot be pushed to.",
+            expected="a folder, hf://, s3:// or gs://",
         )
     return remote
 
@@ -169,41 +182,58 @@ def _put(
     quiet: bool,
 ) -> None:
     """Write those files of ``content`` that are missing or differ, in its order."""
-    there = _there(
-        remote, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share
-    )
-    wanted = {entry.file: (entry.sha256, entry.bytes) for entry in share.files}
+    allowed = {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set()
+    present = _present_files(remote, allowed, share)
+
+    # 1. Digest and size that each file gets.
+    entries = {entry.file: entry for entry in share.files}
+    wanted = dict(entries)
     for name, text in content.items():
         if name not in wanted and isinstance(text, bytes):
-            wanted[name] = (hashlib.sha256(text).hexdigest(), len(text))
-    found = {name: _digest(remote, name, there[name]) for name in wanted.keys() & there.keys()}
-    new = {name for name, wish in wanted.items() if found.get(name) != wish[0]}
-    whole = {entry.file for entry in share.files} - new
-    known = {name: digest for name, digest in found.items() if name in new}
-    others = [name for name, digest in known.items() if digest != listed.get(name)]
+            wanted[name] = SharedFile(file=name, sha256=_sha256(text), bytes=len(text))
+
+    # 2. New files: missing there, or of other bytes. ``others`` have bytes that no push has written.
+    new = set()
+    others = []
+    for name, entry in wanted.items():
+        if name not in present:
+            new.add(name)
+            continue
+        digest = _digest(remote, name, present[name])
+        if digest != entry.sha256:
+            new.add(name)
+            if digest != listed.get(name):
+                others.append(name)
     if PAGE_NAME in others:
         say(f"{remote.address}/{PAGE_NAME} was edited: it stays as it is.")
         new.remove(PAGE_NAME)
         others.remove(PAGE_NAME)
-    entries = {entry.file: entry for entry in share.files}
-    edited = [
-        name for name in others if name in entries and not entries[name].is_damaged(there[name])
-    ]
-    if edited or (others != [PUSH_NAME] and others and not whole):
+
+    # 3. Damaged data are replaced where another file is complete; edited files never.
+    of_share = [entries[name] for name in others if name in entries]
+    edited = [entry.file for entry in of_share if not entry.is_damaged(present[entry.file])]
+    all_new = entries.keys() <= new
+    if edited or (others != [PUSH_NAME] and others and all_new):
         raise _in_the_way(remote, share, ", ".join(sorted(edited or others)[:5]))
     if not new:
         return
-    total = sum(wanted[name][1] for name in new)
+
+    total = sum(wanted[name].bytes for name in new)
     with (
         remote.at_once(f"kmip-data push {share.name}") as at_once,
-        Progress(f"push {share.name}", total, unit="B", quiet=quiet) as progress,
+        Progress(
+            f"push {share.name}",
+            total,
+            unit="B",
+            quiet=quiet,
+        ) as progress,
     ):
-        if SHARE_NAME in there and not at_once:
+        if SHARE_NAME in present and not at_once:
             remote.remove(SHARE_NAME)
         for name, data in content.items():
             if name in new or name == SHARE_NAME:
                 remote.put(name, data)
-                progress.update(wanted[name][1])
+                progress.update(wanted[name].bytes)
 
 
 def _listed(remote: Remote, share: Share, key: str) -> dict[str, str]:
@@ -211,44 +241,56 @@ def _listed(remote: Remote, share: Share, key: str) -> dict[str, str]:
 
     ``push.json`` lists them; where that is damaged, ``share.json`` does if it is the same to the digest.
     """
-    before = None
+    earlier = None
     with contextlib.suppress(ValueError, RecursionError, DamagedInput):
-        before = PushList.model_validate_json(remote.read(PUSH_NAME) or b"")
-    if before is not None and (before.kind, before.key) == (share.kind, key):
-        return before.files
-    if before is not None:
-        raise _in_the_way(remote, share, f"{PUSH_NAME} of the {before.kind} with key {before.key}")
+        earlier = PushList.model_validate_json(remote.read(PUSH_NAME) or b"")
+    if earlier is not None:
+        if (earlier.kind, earlier.key) == (share.kind, key):
+            return earlier.files
+        content = f"{PUSH_NAME} of the {earlier.kind} with key {earlier.key}"
+        raise _in_the_way(remote, share, content)
+
+    listed = {}
     with contextlib.suppress(DamagedInput):
         if remote.read(SHARE_NAME) == share.to_json().encode():
-            return {PAGE_NAME: "", **{entry.file: entry.sha256 for entry in share.files}}
-    return {}
+            listed[PAGE_NAME] = ""
+            for entry in share.files:
+                listed[entry.file] = entry.sha256
+    return listed
 
 
-def _there(remote: Remote, ours: Container[str], share: Share) -> dict[str, int]:
-    """Return the files at a place with their sizes; UsageError where one is not ours."""
-    found = {}
+def _present_files(
+    remote: Remote,
+    ours: Container[str],
+    share: Share,
+) -> dict[str, int]:
+    """Return the files at an address with their sizes; UsageError where one is not ours."""
+    sizes = {}
     for name, size in remote.files():
         if name not in ours and written_name(name) not in ours:
             raise _in_the_way(remote, share, name)
         if remote.folder is not None and name not in ours:
             remove_partials((remote.folder / name).parent, root=remote.folder)
             continue
-        found[name] = size
-    return found
+        sizes[name] = size
+    return sizes
 
 
 def _digest(remote: Remote, name: str, size: int) -> str:
     """Return the SHA-256 (hex) of a file that exists; all of it is read."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     with contextlib.suppress(SourceUnavailable):
         for piece in remote.pieces(name, 0, size):
-            whole.update(piece)
-    return whole.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()
 
 
-def _in_the_way(remote: Remote, share: Share, found: str) -> UsageError:
-    expected = f"nothing, or an earlier push of the {share.kind} {share.name}"
-    return UsageError(f"{remote.address} holds something else.", expected=expected, found=found)
+def _in_the_way(remote: Remote, share: Share, content: str) -> UsageError:
+    return UsageError(
+        f"{remote.address} holds something else.",
+        expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
+        found=content,
+    )
 
 
 def _described(
@@ -265,38 +307,39 @@ def _described(
     for file, source in content.items():
         if file == PAGE_NAME:
             continue
-        whole = hashlib.sha256()
+        running = hashlib.sha256()
         size = 0
         try:
             for block in blocks_of(source):
-                whole.update(block)
+                running.update(block)
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()
         except OSError as error:
             raise DamagedInput(f"{file} cannot be read: {error}", next=_REPAIR) from error
-        found = whole.hexdigest()
-        if known.get(file, found) != found:
-            raise DamagedInput(f"{file} has other bytes than its card says: {found}", next=_REPAIR)
-        files.append(SharedFile(file=file, sha256=found, bytes=size))
-    return Share(
-        kind=kind, name=name, files=files, blocks=hashlib.sha256(blocks).hexdigest()
-    ), bytes(blocks)
+        digest = running.hexdigest()
+        if known.get(file, digest) != digest:
+            raise DamagedInput(f"{file} has other bytes than its card says: {digest}", next=_REPAIR)
+        files.append(SharedFile(file=file, sha256=digest, bytes=size))
+    share = Share(kind=kind, name=name, files=files, blocks=_sha256(blocks))
+    return share, bytes(blocks)
 
 
 def header(fields: Mapping[str, Any]) -> str:
     """Return a YAML block; each value is written as JSON, which is YAML."""
-    return "\n".join(
-        ["---", *[f"{name}: {json.dumps(value)}" for name, value in fields.items()], "---", ""]
-    )
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
+    return "\n".join(["---", *lines, "---", ""])
 
 
 def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields of the hub for a licence as a card has it."""
     name = str(terms.get("name", ""))
-    link = str(terms.get("url", ""))
     if name in _LICENSES or not name:
         return {"license": _LICENSES.get(name, "unknown")}
-    return {"license": "other", "license_name": name, **({"license_link": link} if link else {})}
+    fields = {"license": "other", "license_name": name}
+    link = str(terms.get("url", ""))
+    if link:
+        fields["license_link"] = link
+    return fields
 
 
 def dataset_page(card: Card, parquet: Mapping[str, str] | None = None) -> bytes:
@@ -304,13 +347,17 @@ def dataset_page(card: Card, parquet: Mapping[str, str] | None = None) -> bytes:
 
     The viewer of the hub refuses HDF5 with datasets of several lengths, so it is off.
     """
-    files = [{"split": part, "path": file} for part, file in (parquet or {}).items()]
-    fields = {
+    tags = ["graph", "hdf5", "kmip-data"]
+    if card.sample:
+        tags.append("sample")
+    fields: dict[str, Any] = {
         **license_fields(card.license),
         "pretty_name": card.heading,
         "task_categories": ["graph-ml"],
-        "tags": ["graph", "hdf5", "kmip-data", *(["sample"] if card.sample else [])],
+        "tags": tags,
         "viewer": False,
-        **({"configs": [{"config_name": "default", "data_files": files}]} if files else {}),
     }
+    if parquet:
+        files = [{"split": part, "path": file} for part, file in parquet.items()]
+        fields["configs"] = [{"config_name": "default", "data_files": files}]
     return f"{header(fields)}\n{render_card(card)}".encode()

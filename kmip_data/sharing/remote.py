@@ -36,12 +36,11 @@ from kmip_data.sharing.share import (
 from kmip_data.wording import shown_address, without_secrets
 
 PIECE: Final = 8 * BLOCK  #: bytes requested at a time
-_ATTEMPTS: Final = (
-    5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
-)
+#: Tries of one of the thousands of requests of a dataset, each of which may meet a bad moment.
+_ATTEMPTS: Final = 5
 _MISSING: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
-_own = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
+_of_thread = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
 
 
 def pull_command(address: str) -> str:
@@ -57,9 +56,8 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        system, root = fsspec.core.url_to_fs(
-            address or "nothing://"
-        )  # "" would be the working folder
+        # An empty text would be the working folder.
+        system, root = fsspec.core.url_to_fs(address or "nothing://")
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
             f"{shown_address(address) or 'An empty text'} is not an address that can be reached from here.",
@@ -88,10 +86,13 @@ class Remote:
         self._is_hub = False
         if self.writable:
             system, root = file_system(address)
-            names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
-            self.folder = Path(root or "/") if "local" in names else None
-            self._is_hub = "hf" in names
-        self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
+            protocols = system.protocol
+            if isinstance(protocols, str):
+                protocols = (protocols,)
+            if "local" in protocols:
+                self.folder = Path(root or "/")
+            self._is_hub = "hf" in protocols
+        self._pending: list[tuple[str, Path | bytes]] | None = None  #: files of one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
         """Return the bytes of a file of at most ``most`` bytes; ``None`` where there is none."""
@@ -114,7 +115,8 @@ class Remote:
         """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
         with self._asked(name), self._opened(name, start) as file:
             while start < stop:
-                piece = exactly(file, size := min(PIECE, stop - start))
+                size = min(PIECE, stop - start)
+                piece = exactly(file, size)
                 if len(piece) < size:
                     raise EOFError(f"{start + len(piece):,} of {stop:,} bytes came")
                 yield piece
@@ -134,21 +136,30 @@ class Remote:
                 passes = getattr(cause, "again", not isinstance(cause, PermissionError))
                 if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
-                time.sleep(
-                    getattr(cause, "wait", None) or self._patience.pause * 2 ** (attempt - 1)
-                )
+                pause = self._patience.pause * 2 ** (attempt - 1)
+                time.sleep(getattr(cause, "wait", None) or pause)
         if len(data) > most:
             raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
         return data
 
     def _range(self, name: str, start: int, stop: int) -> bytes:
-        if self.folder is not None or not self.writable:
+        if self.folder is not None:
             with self._opened(name, start, stop) as file:
-                return exactly(file, stop - start + (self.folder is None))
+                return exactly(file, stop - start)
+        if not self.writable:
+            with self._opened(name, start, stop) as file:
+                return exactly(file, stop - start + 1)  # more than requested is a fault
         system, root = file_system(self._target)
         # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
-        return bytes(system.cat_file(f"{root}/{name}", start=start, end=stop, **options))
+        return bytes(
+            system.cat_file(
+                f"{root}/{name}",
+                start=start,
+                end=stop,
+                **options,
+            )
+        )
 
     @contextlib.contextmanager
     def at_once(self, message: str) -> Iterator[bool]:
@@ -166,15 +177,16 @@ class Remote:
 
         self._pending = []
         yield True
-        inside = f"{known.path_in_repo}/".lstrip("/")
-        files = [CommitOperationAdd(inside + name, content) for name, content in self._pending]
-        about = {
-            "repo_type": known.repo_type,
-            "revision": known.revision,
-            "commit_message": message,
-        }
+        folder = f"{known.path_in_repo}/".lstrip("/")
+        files = [CommitOperationAdd(folder + name, content) for name, content in self._pending]
         with self._asked(""):
-            HfApi().create_commit(known.repo_id, files, **about)
+            HfApi().create_commit(
+                known.repo_id,
+                files,
+                repo_type=known.repo_type,
+                revision=known.revision,
+                commit_message=message,
+            )
             system.invalidate_cache()
 
     def files(self) -> Iterator[tuple[str, int]]:
@@ -182,16 +194,17 @@ class Remote:
         system, root = file_system(self._target)
         with self._asked(""):
             if self.folder is not None:
-                yield from _files_below(self.folder) if os.path.lexists(self.folder) else ()
+                if os.path.lexists(self.folder):
+                    yield from _files_below(self.folder)
                 return
             system.invalidate_cache()
+            prefix = system._strip_protocol(root)  # noqa: SLF001
             with contextlib.suppress(FileNotFoundError):
-                for path, about in system.find(root, detail=True).items():
-                    name = path.removeprefix(system._strip_protocol(root)).lstrip("/")  # noqa: SLF001
-                    if (
-                        name and not name.startswith(".") and not name.endswith("/")
-                    ):  # a mark of a folder
-                        yield name, int(about.get("size") or 0)
+                for path, status in system.find(root, detail=True).items():
+                    name = path.removeprefix(prefix).lstrip("/")
+                    marks_folder = name.endswith("/")
+                    if name and not name.startswith(".") and not marks_folder:
+                        yield name, int(status.get("size") or 0)
 
     def put(self, name: str, content: Path | bytes) -> None:
         """Write a file, from another or from memory."""
@@ -231,7 +244,11 @@ class Remote:
             return
         system, root = file_system(self._target)
         streamed = not start and self._is_hub
-        with system.open(f"{root}/{name}", "rb", block_size=0 if streamed else PIECE) as file:
+        with system.open(
+            f"{root}/{name}",
+            "rb",
+            block_size=0 if streamed else PIECE,
+        ) as file:
             if start:
                 file.seek(start)
             yield file
@@ -249,32 +266,46 @@ class Remote:
         partial = bool(start) or stop is not None
         if partial:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
-        with http.open_response(url, headers, self._patience, _session()) as response:
+        with http.open_response(
+            url,
+            headers,
+            self._patience,
+            _session(),
+        ) as response:
             if response.status_code in _MISSING:
                 # Redirected to where there is no such file, which says nothing of this address.
                 if response.url != requests.Request("GET", url).prepare().url:
                     raise MirrorFailed("redirects to an address without this file")
                 raise FileNotFoundError(f"{self.address}/{name} answers {response.status_code}")
-            if (
-                stop is not None
-                and response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-            ):
-                yield io.BytesIO()  # past the end
+            past_end = response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+            if stop is not None and past_end:
+                yield io.BytesIO()
                 return
             if not response.ok:
                 raise http.from_status(response, self._patience.longest_wait)
-            if partial and response.status_code != HTTPStatus.PARTIAL_CONTENT:
-                if stop is None:
-                    raise MirrorFailed("gives whole files only")
-                what = (
-                    f"{self.address} cannot be read from afar: its server gives whole files only."
-                )
-                raise UsageError(what, next=pull_command(self.address))
-            sent = http.content_range(response)
-            if partial and (sent is None or sent[0] != start):
-                raise MirrorFailed("gives other bytes than asked for")
-            size = sent[1] + 1 - start if partial and sent else 0
+            size = 0
+            if partial:
+                size = self._partial_size(response, start, stop)
             yield _Body(http.body(response, self._patience), size)
+
+    def _partial_size(
+        self,
+        response: requests.Response,
+        start: int,
+        stop: int | None,
+    ) -> int:
+        """Return the bytes that an answer to a range from ``start`` has; refuse any other answer."""
+        if response.status_code != HTTPStatus.PARTIAL_CONTENT:
+            if stop is None:
+                raise MirrorFailed("gives whole files only")
+            raise UsageError(
+                f"{self.address} cannot be read from afar: its server gives whole files only.",
+                next=pull_command(self.address),
+            )
+        sent = http.content_range(response)
+        if sent is None or sent[0] != start:
+            raise MirrorFailed("gives other bytes than asked for")
+        return sent[1] + 1 - start
 
     @contextlib.contextmanager
     def _asked(self, name: str) -> Iterator[None]:
@@ -285,14 +316,13 @@ class Remote:
             raise
         except Exception as error:
             cause = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
-            found = (
-                error.reason
-                if isinstance(error, MirrorFailed)
-                else f"{type(cause).__name__}: {cause}"
-            )
+            reason = f"{type(cause).__name__}: {cause}"
+            if isinstance(error, MirrorFailed):
+                reason = error.reason
+            reason = without_secrets(reason, self._target)
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
-                found=" ".join(without_secrets(found, self._target).split())[:300],
+                found=" ".join(reason.split())[:300],
                 next="check address, network and credentials; the same command resumes",
             ) from error
 
@@ -307,8 +337,9 @@ class _Body:
 
     def read(self, count: int) -> bytes:
         """Return at most ``count`` bytes, none at the end."""
-        data = self._rest or next(self._pieces, b"")
-        data, self._rest = data[:count], data[count:]
+        piece = self._rest or next(self._pieces, b"")
+        data = piece[:count]
+        self._rest = piece[count:]
         self._size -= len(data)
         if not data and self._size > 0:
             raise MirrorFailed("cut the connection", again=True)
@@ -322,31 +353,32 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     """
     data = remote.read(SHARE_NAME)
     if data is None:
-        what = f"Nothing was pushed to {remote.address}, or the push has not ended: there is no {SHARE_NAME}."
-        again = (
-            "correct the address, which is that of the folder; or ask whoever pushed to push again"
+        raise UsageError(
+            f"Nothing was pushed to {remote.address}, or the push has not ended: "
+            f"there is no {SHARE_NAME}.",
+            next="correct the address, which is that of the folder; "
+            "or ask whoever pushed to push again",
         )
-        raise UsageError(what, next=again)
     share = parse_share(data, remote.address)
-    return share, BlockDigests(
-        share, remote.read(BLOCKS_NAME, share.blocks_bytes) or b"", remote.address
-    )
+    blocks = remote.read(BLOCKS_NAME, share.blocks_bytes) or b""
+    return share, BlockDigests(share, blocks, remote.address)
 
 
 def _session() -> http.Session:
-    if (
-        getattr(_own, "owner", None) != os.getpid()
-    ):  # a forked child shares no connection with its parent
-        _own.owner = os.getpid()
-        _own.session = http.Session()
-    session: http.Session = _own.session
+    # A forked child shares no connection with its parent.
+    if getattr(_of_thread, "owner", None) != os.getpid():
+        _of_thread.owner = os.getpid()
+        _of_thread.session = http.Session()
+    session: http.Session = _of_thread.session
     return session
 
 
 def _is_missing(error: BaseException | None) -> bool:
     """True if this says that there is no such file; of the hub, that its server answered so."""
-    for one in (error, getattr(error, "__cause__", None)):
-        if (status := getattr(getattr(one, "response", None), "status_code", None)) is not None:
+    for cause in (error, getattr(error, "__cause__", None)):
+        response = getattr(cause, "response", None)
+        status = getattr(response, "status_code", None)
+        if status is not None:
             return bool(status == HTTPStatus.NOT_FOUND)
     return isinstance(error, FileNotFoundError)
 

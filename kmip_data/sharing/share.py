@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from typing import Annotated, Final, Literal, Self
 
@@ -17,15 +16,15 @@ from kmip_data.manifest import Digest, Strict
 PUSH_NAME: Final = "push.json"  #: written first: the names that a push may write and replace
 SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME: Final = "blocks.sha256"
-MAX_FILES: Final = 100_000  #: of one push
-#: What a run is shared as, in the order in which it is written: with its configuration it is a run. Its page is a
-#: text that people edit, so that no share lists it any more.
+MAX_FILES: Final = 100_000  #: most files of one push
+#: Files of a shared run, in the order in which they are written: with its configuration it is a run. Its page
+#: is a text that people edit, so that no share lists it any more.
 RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
-RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: of which no two runs have the same bytes
+RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: files that differ between any two runs
 DATA: Final = (".h5", ".safetensors", ".parquet")  #: endings of files that nobody edits
 BLOCK: Final = 2**20  #: bytes of a file that are hashed together
 _DIGEST: Final = hashlib.sha256().digest_size
-_MOST: Final = 2**43  #: bytes in all, so that the digests of a hostile push fit into memory
+_MOST: Final = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
 
 
 class SharedFile(Strict):
@@ -53,7 +52,7 @@ class PushList(Strict):
 
     version: Literal[1] = 1
     kind: Literal["build", "run"]
-    key: Name  #: build key; of a run the first digits of the SHA-256 of its weights
+    key: Name  #: build key, or the first digits of the SHA-256 of a run's weights
     files: Annotated[dict[RelativePath, Digest], Field(max_length=MAX_FILES)]
 
 
@@ -62,9 +61,9 @@ class Share(Strict):
 
     version: Literal[1] = 1
     kind: Literal["build", "run"]
-    name: Name  #: of the folder that was pushed
+    name: Name  #: name of the folder that was pushed
     files: Annotated[list[SharedFile], FailFast(), Field(min_length=1, max_length=MAX_FILES)]
-    blocks: Digest  #: of ``blocks.sha256``
+    blocks: Digest  #: SHA-256 of ``blocks.sha256``
     digest: str = ""  #: SHA-256 of all other fields, as on a card
 
     @model_validator(mode="after")
@@ -96,44 +95,52 @@ class BlockDigests:
 
     def __init__(self, share: Share, data: bytes, address: str) -> None:
         if len(data) != share.blocks_bytes or hashlib.sha256(data).hexdigest() != share.blocks:
-            expected = f"{share.blocks_bytes:,} bytes of SHA-256 {share.blocks}"
-            raise damaged(f"{address}/{BLOCKS_NAME}", expected, f"{len(data):,} bytes")
-        starts = itertools.accumulate((entry.blocks for entry in share.files), initial=0)
-        self._first = dict(zip((entry.file for entry in share.files), starts, strict=False))
+            raise damaged(
+                f"{address}/{BLOCKS_NAME}",
+                f"{share.blocks_bytes:,} bytes of SHA-256 {share.blocks}",
+                f"{len(data):,} bytes",
+            )
+        self._first: dict[str, int] = {}  # file -> number of its first block in the push
+        blocks = 0
+        for entry in share.files:
+            self._first[entry.file] = blocks
+            blocks += entry.blocks
         self._data = data
         self._address = address
 
     def digest(self, file: str, block: int) -> str:
         """SHA-256 (hex) of a block."""
-        place = _DIGEST * (self._first[file] + block)
-        return self._data[place : place + _DIGEST].hex()
+        offset = _DIGEST * (self._first[file] + block)
+        return self._data[offset : offset + _DIGEST].hex()
 
     def check(self, file: str, first: int, data: bytes | memoryview) -> None:
         """Raise DamagedInput unless ``data`` are the whole blocks of ``file`` from block ``first`` on."""
         for block, start in enumerate(range(0, len(data), BLOCK), start=first):
-            wanted = self.digest(file, block)
-            if (found := hashlib.sha256(data[start : start + BLOCK]).hexdigest()) != wanted:
-                raise damaged(
-                    f"block {block} of {self._address}/{file}", f"SHA-256 {wanted}", found
-                )
+            expected = self.digest(file, block)
+            digest = hashlib.sha256(data[start : start + BLOCK]).hexdigest()
+            if digest != expected:
+                address = f"block {block} of {self._address}/{file}"
+                raise damaged(address, f"SHA-256 {expected}", digest)
 
 
 def parse_share(data: bytes, address: str) -> Share:
     """Return a push's manifest; raise DamagedInput where these bytes are none, or were changed."""
+    file = f"{address}/{SHARE_NAME}"
     try:
         share = Share.model_validate_json(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(f"{address}/{SHARE_NAME}", "JSON of version 1", first_fault(error)) from error
+        raise damaged(file, "JSON of version 1", first_fault(error)) from error
     if share.to_json().encode() != data:
-        raise damaged(
-            f"{address}/{SHARE_NAME}", "the text that its content and digest give", "another"
-        )
+        raise damaged(file, "the text that its content and digest give", "another")
     return share
 
 
-def damaged(what: str, expected: str, found: str) -> DamagedInput:
+def damaged(address: str, expected: str, content: str) -> DamagedInput:
     """Return the error for what lies at an address and is not what was pushed."""
-    left = "nothing that was not verified"
-    again = "ask whoever pushed it to push it again"
-    what = f"{what} is not what was pushed."
-    return DamagedInput(what, expected=expected, found=found, left=left, next=again)
+    return DamagedInput(
+        f"{address} is not what was pushed.",
+        expected=expected,
+        found=content,
+        left="nothing that was not verified",
+        next="ask whoever pushed it to push it again",
+    )
