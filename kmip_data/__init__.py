@@ -35,7 +35,9 @@ def public_name(package: str, stub: str, name: str) -> Any:
     value = getattr(importlib.import_module(line[1]), name)
     if line[2]:
         warnings.warn(
-            f"{package}.{name} is deprecated: {line[2]}", DeprecationWarning, stacklevel=2
+            f"{package}.{name} is deprecated: {line[2]}",
+            DeprecationWarning,
+            stacklevel=2,
         )
     else:
         setattr(sys.modules[package], name, value)

@@ -153,7 +153,11 @@ def located(path: str | os.PathLike[str], what: str = "path") -> Path:
 
 
 def disk_error(
-    error: OSError, path: Path, *, left: str = "nothing was left behind", needed: int | None = None
+    error: OSError,
+    path: Path,
+    *,
+    left: str = "nothing was left behind",
+    needed: int | None = None,
 ) -> KmipDataError:
     """Return our error for ``error``, met while ``path``, of ``needed`` bytes, was written."""
     reason = error.strerror or str(error)
@@ -191,10 +195,20 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
     )
 
 
-def occupied(folder: Path, expected: str, found: str, option: str = "--output") -> UsageError:
+def occupied(
+    folder: Path,
+    expected: str,
+    found: str,
+    option: str = "--output",
+) -> UsageError:
     """Return the error for a folder, which ``option`` names, that holds something else than is put there."""
     again = f"give another {option} folder"
-    return UsageError(f"{folder} holds something else.", expected=expected, found=found, next=again)
+    return UsageError(
+        f"{folder} holds something else.",
+        expected=expected,
+        found=found,
+        next=again,
+    )
 
 
 def left_in(folder: Path) -> str:
@@ -222,7 +236,12 @@ def human_bytes(count: float) -> str:
 
 
 def refuse(
-    path: Path, what: str, found: str, error: BaseException | None = None, *, then: str = ""
+    path: Path,
+    what: str,
+    found: str,
+    error: BaseException | None = None,
+    *,
+    then: str = "",
 ) -> NoReturn:
     """Raise DamagedInput, or OutOfResources if ``error`` is one; ``then`` is the next step.
 
@@ -305,5 +324,7 @@ def require_extra(extra: str | None, what: str) -> None:
             package = f"{module.partition('.')[0]} of the extra {extra}"
             missing = f"{what} needs the package {package}, which is not installed here."
             raise MissingExtra(
-                missing, found=str(error), next=install_command(str(extra))
+                missing,
+                found=str(error),
+                next=install_command(str(extra)),
             ) from error

@@ -264,13 +264,21 @@ def load_manifest(name: str) -> Manifest:
 
 
 def unknown_name(
-    kind: str, name: str, known: Sequence[str], *, command: str = "kmip-data list"
+    kind: str,
+    name: str,
+    known: Sequence[str],
+    *,
+    command: str = "kmip-data list",
 ) -> UsageError:
     """Return the error for an unknown name, with the nearest known one."""
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     shown = ", ".join(known[:MOST_SHOWN]) + (", …" if len(known) > MOST_SHOWN else "")
-    return UsageError(f"There is no {kind} called {name!r}.{hint}", expected=shown, next=command)
+    return UsageError(
+        f"There is no {kind} called {name!r}.{hint}",
+        expected=shown,
+        next=command,
+    )
 
 
 def named(manifest: Manifest, name: str) -> Manifest:

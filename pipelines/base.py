@@ -231,7 +231,12 @@ class Pipeline(ABC, Generic[P, S]):
         """Deal the records to shards: cheap, deterministic, in source order, those of ``params.choose``."""
 
     @abstractmethod
-    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
+    def records(
+        self,
+        prepared: Prepared,
+        unit: Unit,
+        params: P,
+    ) -> Iterator[GraphRecord | Skipped]:
         """Yield the records of ``unit`` in order. Pure: no state but the arguments.
 
         A :class:`~kmip_data.format.writer.Skipped` instead of a record is counted and listed on the card.
@@ -249,7 +254,9 @@ class Pipeline(ABC, Generic[P, S]):
         return Split("upstream", "upstream", {}, parts, self.split_note)
 
     def pool_order(
-        self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]
+        self,
+        parts: Sequence[Sequence[int]],
+        labels: NDArray[np.int64],
     ) -> Sequence[int]:
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""
         return sorted(position for part in parts for position in part)
@@ -259,7 +266,10 @@ class Pipeline(ABC, Generic[P, S]):
         return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
 
     def pictures(
-        self, card: Card, raw: Path, keys: Sequence[str]
+        self,
+        card: Card,
+        raw: Path,
+        keys: Sequence[str],
     ) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return the picture that each record was made from, (H, W, 3), or ``None`` where it is gone.
 

@@ -148,7 +148,10 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
 
 
 def ensure_split(
-    build: Build, split_parameters: Mapping[str, Any] | None = None, *, quiet: bool = False
+    build: Build,
+    split_parameters: Mapping[str, Any] | None = None,
+    *,
+    quiet: bool = False,
 ) -> str:
     """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
@@ -194,7 +197,9 @@ def _find(
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
             raise occupied(
-                folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}"
+                folder,
+                f"{name} with {wanted}",
+                f"{card.dataset} with {card.parameters}",
             )
     if build is None or _is_superseded(build.card, pipeline, home):
         return None
@@ -259,7 +264,11 @@ def _add_split(
         card = build.read_again()
         name = _find_split(card, asked)
         if name is None:
-            records = read_records(build.path, [shard.file for shard in card.shards], card.schema_)
+            records = read_records(
+                build.path,
+                [shard.file for shard in card.shards],
+                card.schema_,
+            )
             split = apply_split(pipeline, records, params, raw)
             name = split.name
             if name not in card.splits:

@@ -336,7 +336,12 @@ def write_split_file(
             part: (1, int((chosen == code).sum()), edges) for part, code in NODE_PARTS.items()
         }
     else:
-        data, digests = encode_split(chosen, rule=rule, parameters=parameters, keys=keys)
+        data, digests = encode_split(
+            chosen,
+            rule=rule,
+            parameters=parameters,
+            keys=keys,
+        )
         counts = {
             part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in chosen.items()
         }
@@ -348,7 +353,12 @@ def write_split_file(
     }
     digest = hashlib.sha256(data).hexdigest()
     return SplitEntry(
-        file=file, sha256=digest, rule=rule, parameters=dict(parameters), parts=parts, note=note
+        file=file,
+        sha256=digest,
+        rule=rule,
+        parameters=dict(parameters),
+        parts=parts,
+        note=note,
     )
 
 

@@ -59,7 +59,11 @@ class Shard:
         Paths of the shard, several if it was cut.
     """
 
-    def __init__(self, path: str | os.PathLike[str], source: io.RawIOBase | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        source: io.RawIOBase | None = None,
+    ) -> None:
         from kmip_data.format.safety import SHARD_FILTERS, open_untrusted
 
         self.path = Path(path).absolute()
@@ -71,7 +75,10 @@ class Shard:
         size = sum(path.stat().st_size for path in self.files if path.is_file())
         most = max(MAX_DECLARED_BYTES, size)
         inspected = open_untrusted(
-            self.path, max_declared_bytes=most, filters=SHARD_FILTERS, source=source
+            self.path,
+            max_declared_bytes=most,
+            filters=SHARD_FILTERS,
+            source=source,
         )
         with inspected as (file, stored):
             self._sizes = self._sizes or [path.stat().st_size for path in self.files]
@@ -92,7 +99,12 @@ class Shard:
         try:
             self.schema, self.layout = parse_schema(_attribute(self.path, file, "schema", str))
         except ValueError as error:
-            refuse(self.path, "has a schema that is not valid", str(error)[:200], error)
+            refuse(
+                self.path,
+                "has a schema that is not valid",
+                str(error)[:200],
+                error,
+            )
 
         text = _attribute(self.path, file, "counts", str)
         try:
@@ -104,7 +116,11 @@ class Shard:
             refuse(self.path, "has counts that are not valid", repr(text[:80]))
         self.graphs, self.nodes, self.edges = values
 
-    def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
+    def _read_structure(
+        self,
+        file: h5py.File,
+        stored: dict[str, StoredDataset],
+    ) -> None:
         """Compare the stored datasets with schema and counts, and note where their data begin."""
         # 1. Exactly the datasets of the schema, each with its dtype and shape; small ones contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
@@ -121,7 +137,11 @@ class Shard:
                     f"{key} as {dataset.dtype} {dataset.shape}, not {entry.dtype} {shape}",
                 )
             if entry.per in {"pointer", "graph"} and dataset.nbytes and dataset.offset is None:
-                refuse(self.path, "does not follow the format", f"{key} in chunks, not contiguous")
+                refuse(
+                    self.path,
+                    "does not follow the format",
+                    f"{key} in chunks, not contiguous",
+                )
             self._offsets[key] = dataset.offset
 
         # 2. Row pointers that agree with the counts. A neighbour table has none for edges: k per node.
@@ -187,7 +207,12 @@ class Shard:
         view = None
         if offset is not None:
             shape = entry.shape(self.graphs, self.nodes, self.edges)
-            values = np.frombuffer(self._map(), entry.dtype, math.prod(shape), offset)
+            values = np.frombuffer(
+                self._map(),
+                entry.dtype,
+                math.prod(shape),
+                offset,
+            )
             view = values.reshape(shape)
         self._views[key] = view
         return view
@@ -209,7 +234,12 @@ class Shard:
         from kmip_data.format.safety import read_chunked
 
         try:
-            return read_chunked(self._file()[key], entry.axis, rows.start, rows.stop)
+            return read_chunked(
+                self._file()[key],
+                entry.axis,
+                rows.start,
+                rows.stop,
+            )
         except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
             refuse(self.path, f"is damaged in {key}", str(error), error)
 
@@ -386,7 +416,13 @@ def _edge_faults(shard: Shard) -> Iterator[Fault]:
             limits = limits[:, None]
         return block >= limits
 
-    yield from _faults(shard, key, row_ptr, outside, "indices inside their graph")
+    yield from _faults(
+        shard,
+        key,
+        row_ptr,
+        outside,
+        "indices inside their graph",
+    )
 
 
 def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
@@ -401,15 +437,27 @@ def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
     high = column.most
     if column.finite and np.dtype(column.stored).kind == "f":
         yield from _faults(
-            shard, column.key, row_ptr, lambda block, _: ~np.isfinite(block), "finite values"
+            shard,
+            column.key,
+            row_ptr,
+            lambda block, _: ~np.isfinite(block),
+            "finite values",
         )
     if low is not None:
         yield from _faults(
-            shard, column.key, row_ptr, lambda block, _: block < low, f"at least {low}"
+            shard,
+            column.key,
+            row_ptr,
+            lambda block, _: block < low,
+            f"at least {low}",
         )
     if high is not None:
         yield from _faults(
-            shard, column.key, row_ptr, lambda block, _: block > high, f"at most {high}"
+            shard,
+            column.key,
+            row_ptr,
+            lambda block, _: block > high,
+            f"at most {high}",
         )
 
 

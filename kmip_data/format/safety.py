@@ -87,7 +87,11 @@ class _Inspection:
     def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
         """Check a group and its members."""
         self.object(group, name or "/")
-        _require(depth <= MAX_DEPTH, f"nests groups more than {MAX_DEPTH} deep", repr(name[:80]))
+        _require(
+            depth <= MAX_DEPTH,
+            f"nests groups more than {MAX_DEPTH} deep",
+            repr(name[:80]),
+        )
         names: list[bytes] = []
 
         def collect(link: bytes) -> bool | None:
@@ -100,12 +104,20 @@ class _Inspection:
             child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
             kind = group.links.get_info(link).type
             link_name = _LINK_NAMES.get(kind, "a user-defined link")
-            _require(kind == h5l.TYPE_HARD, "holds a link", f"{link_name} at {child[:80]!r}")
+            _require(
+                kind == h5l.TYPE_HARD,
+                "holds a link",
+                f"{link_name} at {child[:80]!r}",
+            )
             target = h5o.open(group, link)
             if isinstance(target, h5g.GroupID):
                 self.group(target, child, depth + 1)
             else:
-                _require(isinstance(target, h5d.DatasetID), "holds a named type", repr(child[:80]))
+                _require(
+                    isinstance(target, h5d.DatasetID),
+                    "holds a named type",
+                    repr(child[:80]),
+                )
                 self.object(target, child)
                 self.dataset(target, child)
 
@@ -113,17 +125,27 @@ class _Inspection:
         """Check a group or dataset for a single name and for few and small attributes."""
         address = int(h5o.get_info(target).addr)
         where = f"at {name[:80]!r}"
-        _require(address not in self.seen, "holds an object twice", f"a second hard link {where}")
+        _require(
+            address not in self.seen,
+            "holds an object twice",
+            f"a second hard link {where}",
+        )
         self.seen.add(address)
         _require(
-            len(self.seen) <= MAX_OBJECTS, "holds too many objects", f"more than {MAX_OBJECTS:,}"
+            len(self.seen) <= MAX_OBJECTS,
+            "holds too many objects",
+            f"more than {MAX_OBJECTS:,}",
         )
         count = h5a.get_num_attrs(target)
         _require(count <= MAX_ATTRIBUTES, "has too many attributes", f"{count:,} {where}")
         for index in range(count):
             attribute = h5a.open(target, index=index)
             size = attribute.get_storage_size()
-            _require(size <= MAX_ATTRIBUTE_BYTES, "has a huge attribute", f"{size:,} bytes {where}")
+            _require(
+                size <= MAX_ATTRIBUTE_BYTES,
+                "has a huge attribute",
+                f"{size:,} bytes {where}",
+            )
             _ = attribute.dtype  # an invalid type raises here rather than while it is read
 
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
@@ -131,7 +153,11 @@ class _Inspection:
         where = f"at {name[:80]!r}"
         properties = dataset.get_create_plist()
         layout = properties.get_layout()
-        _require(layout != h5d.VIRTUAL, "holds a virtual dataset", f"data of other files {where}")
+        _require(
+            layout != h5d.VIRTUAL,
+            "holds a virtual dataset",
+            f"data of other files {where}",
+        )
         _require(
             not properties.get_external_count(),
             "holds external data",
@@ -139,22 +165,45 @@ class _Inspection:
         )
         for index in range(properties.get_nfilters()):
             code = properties.get_filter(index)[0]
-            _require(code in self.allowed, "uses an unknown filter", f"filter {code} {where}")
+            _require(
+                code in self.allowed,
+                "uses an unknown filter",
+                f"filter {code} {where}",
+            )
             self.needs_zstd |= code == FILTER_CODES["zstd"]
         kind = dataset.get_type()
         fixed = isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
         read = fixed or isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID)
-        _require(read, "holds data of a type that is not read", f"{type(kind).__name__} {where}")
+        _require(
+            read,
+            "holds data of a type that is not read",
+            f"{type(kind).__name__} {where}",
+        )
         space = dataset.get_space()
-        _require(space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data", where)
+        _require(
+            space.get_simple_extent_type() != h5s.NULL,
+            "holds a dataset without data",
+            where,
+        )
         offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
         stored = StoredDataset(kind.dtype, space.shape, offset)
         chunk = properties.get_chunk() if layout == h5d.CHUNKED else ()
-        self.sizes(stored, layout, math.prod(chunk), dataset.get_storage_size(), where)
+        self.sizes(
+            stored,
+            layout,
+            math.prod(chunk),
+            dataset.get_storage_size(),
+            where,
+        )
         self.datasets[name] = stored
 
     def sizes(
-        self, stored: StoredDataset, layout: int, chunk: int, stored_bytes: int, where: str
+        self,
+        stored: StoredDataset,
+        layout: int,
+        chunk: int,
+        stored_bytes: int,
+        where: str,
     ) -> None:
         """Check the declared size of a dataset against the bytes that are stored_bytes of it."""
         what = "declares absurd sizes"
@@ -266,7 +315,12 @@ def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
         reason = getattr(error, "strerror", None) or str(error)
         refuse(path, "cannot be opened", reason, error, then=_NEXT)
     if not head.startswith(_MAGIC):
-        refuse(path, "is not an HDF5 file", repr(head) if head else "an empty file", then=_NEXT)
+        refuse(
+            path,
+            "is not an HDF5 file",
+            repr(head) if head else "an empty file",
+            then=_NEXT,
+        )
     return size
 
 

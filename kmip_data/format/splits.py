@@ -106,7 +106,10 @@ def encode_split(
 
 
 def encode_node_split(
-    code: U8, *, rule: str, parameters: Mapping[str, Any]
+    code: U8,
+    *,
+    rule: str,
+    parameters: Mapping[str, Any],
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
 
@@ -120,7 +123,11 @@ def encode_node_split(
 
 def _refuse_fault(rule: str, expected: str, fault: str | None) -> None:
     if fault is not None:
-        raise DamagedInput(f"The split {rule!r} cannot be written.", expected=expected, found=fault)
+        raise DamagedInput(
+            f"The split {rule!r} cannot be written.",
+            expected=expected,
+            found=fault,
+        )
 
 
 def node_digests(code: U8) -> dict[str, str]:
@@ -192,10 +199,21 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     if set(digests) != expected_names:
         fault = f"digests of {sorted(digests)}, not of its parts"
         refuse(path, "does not follow the format", fault)
-    return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
+    return SplitFile(
+        rule=rule,
+        parameters=parameters,
+        parts=parts,
+        node_code=code,
+        digests=digests,
+    )
 
 
-def _check_dataset(path: Path, key: str, stored: StoredDataset, dtype: np.dtype[Any]) -> None:
+def _check_dataset(
+    path: Path,
+    key: str,
+    stored: StoredDataset,
+    dtype: np.dtype[Any],
+) -> None:
     if stored.dtype != dtype or len(stored.shape) != 1:
         fault = f"{key} as {stored.dtype} {stored.shape}, not {dtype} (n,)"
         refuse(path, "does not follow the format", fault)

@@ -64,7 +64,9 @@ def put_text(file: h5py.File, name: str, text: str) -> None:
         expected = f"ASCII text of at most {_MAX_TEXT:,} bytes, the limit of HDF5"
         found = f"{len(text):,} characters, {text[:40]!r}"
         raise UsageError(
-            f"The attribute {name!r} cannot be stored.", expected=expected, found=found
+            f"The attribute {name!r} cannot be stored.",
+            expected=expected,
+            found=found,
         )
     data = text.encode("ascii")
     file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))
@@ -199,7 +201,10 @@ def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
 
 
 def _write_pieces(
-    path: Path, pieces: Iterable[bytes | memoryview], root: Path, *others: Any
+    path: Path,
+    pieces: Iterable[bytes | memoryview],
+    root: Path,
+    *others: Any,
 ) -> dict[str, Any]:
     """Write a file in pieces and return its SHA-256 and size; other digests get its bytes, too."""
     from kmip_data.files.changes import write_file
@@ -226,7 +231,12 @@ def encode(parts: Parts) -> bytes:
         return file_bytes(file)
 
 
-def _lay_out(file: h5py.File, parts: Parts, *, left_out: dict[int, Expected] | None = None) -> None:
+def _lay_out(
+    file: h5py.File,
+    parts: Parts,
+    *,
+    left_out: dict[int, Expected] | None = None,
+) -> None:
     """Store attributes and datasets; with ``left_out`` it gets data of nodes and edges instead, by offset."""
     put_text(file, "format", names.FORMAT)
     file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
@@ -238,7 +248,12 @@ def _lay_out(file: h5py.File, parts: Parts, *, left_out: dict[int, Expected] | N
             array = _assemble(entry, parts)
             _put(file, entry, array, parts.compression)
             continue
-        dataset = file.create_dataset(entry.key, shape, entry.dtype, track_times=False)
+        dataset = file.create_dataset(
+            entry.key,
+            shape,
+            entry.dtype,
+            track_times=False,
+        )
         dataset[(0,) * len(shape)] = 0  # a contiguous dataset is allocated at its first write
         left_out[dataset.id.get_offset()] = entry
 
@@ -356,7 +371,12 @@ def _assemble(entry: Expected, parts: Parts) -> Array:
     return joined
 
 
-def _put(file: h5py.File, entry: Expected, array: Array, compression: Compression) -> None:
+def _put(
+    file: h5py.File,
+    entry: Expected,
+    array: Array,
+    compression: Compression,
+) -> None:
     options: dict[str, Any] = {}
     if compression is not None and entry.per in {"node", "edge"} and array.size:
         # Chunks of complete rows, about CHUNK_BYTES each: a power of two of them, at most all.
@@ -370,10 +390,20 @@ def _put(file: h5py.File, entry: Expected, array: Array, compression: Compressio
             import hdf5plugin
 
             options.update(hdf5plugin.Zstd(clevel=3))
-    file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False, **options)
+    file.create_dataset(
+        entry.key,
+        data=array,
+        dtype=entry.dtype,
+        track_times=False,
+        **options,
+    )
 
 
-def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:
+def _check_record(
+    record: GraphRecord,
+    schema: Schema,
+    layout: dict[str, Expected],
+) -> None:
     """Raise DamagedInput, with the key of the record, unless it follows the schema."""
 
     def require(fine: object, subject: str, expected: object, value: object) -> None:
@@ -391,23 +421,48 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
     readable = key and key.isascii() and key.isprintable()
     require(readable, "its key", "printable ASCII, not empty", repr(key))
     longest = schema.key_length
-    require(len(key) <= longest, "its key", f"at most {longest} bytes", len(key))
+    require(
+        len(key) <= longest,
+        "its key",
+        f"at most {longest} bytes",
+        len(key),
+    )
     allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
-    require(0 <= nodes <= schema.max_nodes, "its number of nodes", allowed, f"{nodes:,}")
+    require(
+        0 <= nodes <= schema.max_nodes,
+        "its number of nodes",
+        allowed,
+        f"{nodes:,}",
+    )
 
     # 2. Edges, in the layout of the schema and inside the graph.
     columns = {column.key for column in schema.columns}
-    require(record.columns.keys() == columns, "its columns", columns, list(record.columns))
+    require(
+        record.columns.keys() == columns,
+        "its columns",
+        columns,
+        list(record.columns),
+    )
     layouts = (
         ("neighbor", record.neighbor, "neighbor"),
         ("edge_index", record.edge_index, "index"),
     )
     for name, array, edges in layouts:
         if schema.edges != edges:
-            require(array is None, name, "none, the schema has another edge layout", "an array")
+            require(
+                array is None,
+                name,
+                "none, the schema has another edge layout",
+                "an array",
+            )
             continue
         indices = np.asarray(array)
-        require(indices.dtype.kind in "iu", name, "an array of integers", indices.dtype)
+        require(
+            indices.dtype.kind in "iu",
+            name,
+            "an array of integers",
+            indices.dtype,
+        )
         wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
         fits = indices.ndim == 2 and indices.shape == wanted
         require(fits, name, f"shape {wanted}", indices.shape)
@@ -415,7 +470,12 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
             low = indices.min()
             high = indices.max()
             inside = low >= 0 and high < nodes
-            require(inside, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
+            require(
+                inside,
+                name,
+                f"indices from 0 to {nodes - 1}",
+                f"{low} to {high}",
+            )
 
     # 3. Columns, with the stored dtype and one row for each node or edge.
     counts: dict[str, tuple[int, ...]] = {
@@ -426,7 +486,12 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
     for column in schema.columns:
         array = record.columns[column.key]
         dtype = getattr(array, "dtype", type(array).__name__)
-        require(dtype == layout[column.key].dtype, column.key, f"dtype {column.stored}", dtype)
+        require(
+            dtype == layout[column.key].dtype,
+            column.key,
+            f"dtype {column.stored}",
+            dtype,
+        )
         shape = (*counts[column.level], *column.shape)
         actual = getattr(array, "shape", ())
         require(actual == shape, column.key, f"shape {shape}", actual)

@@ -78,7 +78,10 @@ def family(dataset: str, card: Card | None = None) -> str:
 
 
 def city_inputs(
-    features: F32, encoding: F32, card: Card, coordinates: Coordinates = "replace"
+    features: F32,
+    encoding: F32,
+    card: Card,
+    coordinates: Coordinates = "replace",
 ) -> F32:
     """Return the inputs of a model, (N, columns) float32: sinusoids, then the standardised columns.
 

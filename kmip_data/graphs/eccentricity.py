@@ -72,7 +72,14 @@ def local_eccentricity(
     # 2. Groups of 32 neighbours: 5.1 µs a node instead of 24.0 µs node by node.
     order = np.empty(num_nodes, np.int32)
     starts = np.empty(num_nodes + 1, np.int64)
-    groups = group_nodes(rows.pointer, rows.neighbor, LANES, REACH, order, starts)
+    groups = group_nodes(
+        rows.pointer,
+        rows.neighbor,
+        LANES,
+        REACH,
+        order,
+        starts,
+    )
 
     # 3. Renumber by group, so that a search reads nearby memory: with random numbers a search node by
     #    node takes 46 µs, groups 5.9 µs.
@@ -84,7 +91,15 @@ def local_eccentricity(
     farthest = np.zeros(num_nodes)
 
     def search(a: int, b: int) -> None:
-        search_groups(*rows, starts, hops, LANES, farthest, first + a, first + b)
+        search_groups(
+            *rows,
+            starts,
+            hops,
+            LANES,
+            farthest,
+            first + a,
+            first + b,
+        )
 
     with Progress("eccentricity", num_nodes, unit="nodes", quiet=quiet) as progress:
         for first in range(0, groups, SLICE):
@@ -97,7 +112,10 @@ def local_eccentricity(
 
 
 def _checked(
-    edge_index: ArrayLike, edge_length: ArrayLike, num_nodes: int, hops: int
+    edge_index: ArrayLike,
+    edge_length: ArrayLike,
+    num_nodes: int,
+    hops: int,
 ) -> tuple[I64, F64]:
     index = np.asarray(edge_index)
     length = np.asarray(edge_length, dtype=np.float64)
@@ -174,4 +192,9 @@ def _renumber(rows: _Rows, order: I32, number: I32) -> _Rows:
     count = np.diff(rows.pointer)[order]
     pointer = np.concatenate([[0], np.cumsum(count)])
     edge = np.arange(len(rows.neighbor)) + np.repeat(rows.pointer[order] - pointer[:-1], count)
-    return _Rows(pointer, number[rows.neighbor[edge]], rows.length[edge], rows.step[edge])
+    return _Rows(
+        pointer,
+        number[rows.neighbor[edge]],
+        rows.length[edge],
+        rows.step[edge],
+    )

@@ -173,7 +173,10 @@ def radius_graph(
 
 
 def _checked(
-    x: Tensor, batch: Tensor | None, flow: str, batch_size: int | None
+    x: Tensor,
+    batch: Tensor | None,
+    flow: str,
+    batch_size: int | None,
 ) -> tuple[Array, list[int]]:
     """Return points (N, F), float32 or float64, and the first row of each graph with N behind them."""
     shape_expected = "x must be a tensor of shape (N, F), not"

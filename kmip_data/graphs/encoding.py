@@ -82,7 +82,12 @@ class Encoding(ABC):
     def column(self, level: str, attribute: str, width: int, **more: Any) -> Column:
         """Return the column of ``width`` values per node or graph, float32 unless ``more`` overrides it."""
         more = {"stored": "float32", "presented": "float32", "doc": self.definition, **more}
-        return Column(key=f"{level}/{attribute}", attribute=attribute, shape=(width,), **more)
+        return Column(
+            key=f"{level}/{attribute}",
+            attribute=attribute,
+            shape=(width,),
+            **more,
+        )
 
     @abstractmethod
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
@@ -123,4 +128,9 @@ def parse_encoding(name: str) -> Encoding:
     for kind in encodings():
         parameters = kind.choices or (number or kind.metavar,)
         known += [kind.stem + parameter for parameter in parameters]
-    raise unknown_name("encoding", name, known, command="kmip-data encode --help")
+    raise unknown_name(
+        "encoding",
+        name,
+        known,
+        command="kmip-data encode --help",
+    )

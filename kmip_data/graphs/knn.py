@@ -98,7 +98,13 @@ def _searched(points: F32, k: int) -> I32:
     lowest = np.empty(2 * leaves, np.int32)
     low = np.empty((2 * leaves, 3), np.float32)
     high = np.empty((2 * leaves, 3), np.float32)
-    tree = Tree(points=points.T.copy(), order=order, low=low, high=high, lowest=lowest)
+    tree = Tree(
+        points=points.T.copy(),
+        order=order,
+        low=low,
+        high=high,
+        lowest=lowest,
+    )
     build_tree(tree)
     for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=GRAIN)
     return table

@@ -76,12 +76,22 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         _check(data, num_neighbors, name, options)
         _check_nodes("edge_index", data.edge_index, data, (2, data.num_edges))
         if input_nodes is not None:
-            _check_nodes("input_nodes", torch.as_tensor(input_nodes), data, None)
+            _check_nodes(
+                "input_nodes",
+                torch.as_tensor(input_nodes),
+                data,
+                None,
+            )
         if seed is not None:
             if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**64:
                 raise UsageError(f"seed must be a whole number of 64 bits, not {seed!r}.")
             options["generator"] = torch.Generator().manual_seed(int(seed))
-        sampler = _Sampler(data, [int(fanout) for fanout in num_neighbors], replace, name)
+        sampler = _Sampler(
+            data,
+            [int(fanout) for fanout in num_neighbors],
+            replace,
+            name,
+        )
         sampler.persistent = bool(options.get("persistent_workers"))
         super().__init__(
             data,
@@ -103,7 +113,13 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
 class _Sampler(BaseSampler):  # type: ignore[misc] # as above
     """The draw of one batch, in the form that PyG's ``NodeLoader`` takes."""
 
-    def __init__(self, data: Data, fanouts: list[int], replace: bool, name: str) -> None:
+    def __init__(
+        self,
+        data: Data,
+        fanouts: list[int],
+        replace: bool,
+        name: str,
+    ) -> None:
         self._graph = Neighborhoods(data.edge_index.cpu().numpy(), int(data.num_nodes or 0))
         self._fanouts = fanouts
         self._replace = replace
@@ -144,7 +160,12 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
         raise NotImplementedError
 
 
-def _check_nodes(name: str, values: Tensor, data: Data, shape: tuple[int, int] | None) -> None:
+def _check_nodes(
+    name: str,
+    values: Tensor,
+    data: Data,
+    shape: tuple[int, int] | None,
+) -> None:
     """Raise UsageError for anything but numbers of nodes of this shape, or a mask without one."""
     nodes = int(data.num_nodes or 0)
     if shape is None and values.dtype == torch.bool:

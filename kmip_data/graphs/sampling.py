@@ -105,7 +105,11 @@ class Neighborhoods:
         return Sampled(met, taken, source, target, hop_nodes, hop_edges)
 
     def _drawn(
-        self, nodes: I64, fanout: int, generator: np.random.Generator, replace: bool
+        self,
+        nodes: I64,
+        fanout: int,
+        generator: np.random.Generator,
+        replace: bool,
     ) -> tuple[I64, I64]:
         """Incoming edges of ``nodes``, ``fanout`` of each, and the position in ``nodes`` of their target."""
         start = self._start[nodes]

@@ -27,7 +27,13 @@ def share_of(count: int, share: float | tuple[int, int]) -> int:
     return max(min(wanted, count - 1), min(1, count - 1), 0)
 
 
-def shuffled_split(pool: Sequence[int], test: Sequence[int], *, val: int, seed: int) -> Parts:
+def shuffled_split(
+    pool: Sequence[int],
+    test: Sequence[int],
+    *,
+    val: int,
+    seed: int,
+) -> Parts:
     """Shuffle the pool and the test records with Python's own generator; val is the head of the pool.
 
     The recipe of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle`` of the
@@ -42,7 +48,12 @@ def shuffled_split(pool: Sequence[int], test: Sequence[int], *, val: int, seed: 
 
 
 def grouped_split(
-    pool: Sequence[int], test: Sequence[int], groups: Mapping[int, str], *, val: int, seed: int
+    pool: Sequence[int],
+    test: Sequence[int],
+    groups: Mapping[int, str],
+    *,
+    val: int,
+    seed: int,
 ) -> Parts:
     """Move whole groups of the pool to val, as near to ``val`` records as whole groups can come.
 
@@ -147,7 +158,12 @@ def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
     return numbers
 
 
-def stratified_parts(labels: Array, sizes: Mapping[str, int], *, seed: int = 0) -> Parts:
+def stratified_parts(
+    labels: Array,
+    sizes: Mapping[str, int],
+    *,
+    seed: int = 0,
+) -> Parts:
     """Deal all positions to parts of given sizes: the first against the others, then among these likewise."""
     rows = np.arange(len(labels))
     parts = {}

@@ -48,7 +48,12 @@ class MirrorFailed(Exception):
     """
 
     def __init__(
-        self, reason: str, *, again: bool = False, stalled: bool = False, wait: float | None = None
+        self,
+        reason: str,
+        *,
+        again: bool = False,
+        stalled: bool = False,
+        wait: float | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = without_controls(without_secrets(reason))
@@ -198,7 +203,10 @@ class Session(requests.Session):
 
 @contextlib.contextmanager
 def open_response(
-    url: str, headers: Mapping[str, str], patience: Patience, session: Session | None = None
+    url: str,
+    headers: Mapping[str, str],
+    patience: Patience,
+    session: Session | None = None,
 ) -> Iterator[requests.Response]:
     """Request ``url`` and return the answer, of any status, after at most ten redirects.
 

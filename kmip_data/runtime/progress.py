@@ -49,7 +49,11 @@ class Progress:
             }
             look |= {"unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B"}
             self._bar = tqdm(
-                total=total, desc=self.description, initial=initial, file=self._stream(), **look
+                total=total,
+                desc=self.description,
+                initial=initial,
+                file=self._stream(),
+                **look,
             )
 
     def update(self, amount: int) -> None:

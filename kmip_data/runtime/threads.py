@@ -63,7 +63,11 @@ def num_threads() -> int:
 
 
 def for_ranges(
-    function: Callable[[int, int], object], total: int, *, grain: int = 1, most: int | None = None
+    function: Callable[[int, int], object],
+    total: int,
+    *,
+    grain: int = 1,
+    most: int | None = None,
 ) -> None:
     """Call ``function(start, stop)`` for ranges that cover the rows ``0 … total``, on all threads.
 
@@ -107,7 +111,9 @@ def _get_pool() -> ThreadPoolExecutor:
         if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
             busy = partial(setattr, _here, "busy", True)
             _pool = ThreadPoolExecutor(
-                num_threads(), thread_name_prefix="kmip-data", initializer=busy
+                num_threads(),
+                thread_name_prefix="kmip-data",
+                initializer=busy,
             )
             _pool_pid = os.getpid()
         return _pool
@@ -151,7 +157,11 @@ class HelperThreads:
         self._owner = os.getpid()
         self.count = count
 
-    def run(self, function: Callable[[int, int], object], bounds: Sequence[int]) -> None:
+    def run(
+        self,
+        function: Callable[[int, int], object],
+        bounds: Sequence[int],
+    ) -> None:
         """Call ``function(start, stop)`` for each pair of neighbouring bounds, the first in the caller.
 
         ``function`` releases the GIL for most of its time. All calls have ended when this returns,
@@ -184,7 +194,13 @@ _NAME = "kmip-data-ahead"
 _abandoned: list[ThreadPoolExecutor] = []
 
 
-def ahead(items: Iterable[T], make: Callable[[T], R], *, threads: int, depth: int) -> Iterator[R]:
+def ahead(
+    items: Iterable[T],
+    make: Callable[[T], R],
+    *,
+    threads: int,
+    depth: int,
+) -> Iterator[R]:
     """Yield ``make(item)`` for each item in order, up to ``depth`` of them made ahead in the background.
 
     ``make`` profits from threads as far as it releases the GIL. An exception is raised at the position of
@@ -259,4 +275,9 @@ def begin_process(
         "stdout": output,
         "stderr": subprocess.STDOUT,
     }
-    return subprocess.Popen([*PROGRAM, *arguments], **streams, env=whole, start_new_session=True)
+    return subprocess.Popen(
+        [*PROGRAM, *arguments],
+        **streams,
+        env=whole,
+        start_new_session=True,
+    )

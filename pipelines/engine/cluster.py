@@ -70,7 +70,11 @@ _check_once = functools.lru_cache(maxsize=8)(
 )  #: the result does not change while a worker lives
 
 
-def call_here(view: SharedView, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+def call_here(
+    view: SharedView,
+    function: Callable[..., R],
+    arguments: tuple[Any, ...],
+) -> R:
     """Run ``function(*arguments)`` in this worker, which may have joined later than the others."""
     from threadpoolctl import threadpool_limits
 
@@ -89,7 +93,13 @@ class DaskWorkers(Executor):
     """
 
     def __init__(
-        self, work: Path, scheduler: str | None, *, jobs: int, needs: Iterable[Path], quiet: bool
+        self,
+        work: Path,
+        scheduler: str | None,
+        *,
+        jobs: int,
+        needs: Iterable[Path],
+        quiet: bool,
     ) -> None:
         super().__init__(work / "stop")
         self._token = work / "token"
@@ -105,7 +115,12 @@ class DaskWorkers(Executor):
         secret = secrets.token_hex(16)
         write_file(self._token, secret.encode("ascii"))
         folders = tuple(str(path) for path in (self._token.parent.parent, *self._needs))
-        self._view = SharedView(str(self._token), secret, folders, own_versions())
+        self._view = SharedView(
+            str(self._token),
+            secret,
+            folders,
+            own_versions(),
+        )
         with contextlib.ExitStack() as stack:  # left at once where a worker is refused
             self._connect(stack)
             self._check_workers()
@@ -127,7 +142,13 @@ class DaskWorkers(Executor):
             self._stack.close()
 
     def _submit(self, name: str, function: Callable[..., R], *arguments: Any) -> Any:
-        future = self._client.submit(call_here, self._view, function, arguments, pure=False)
+        future = self._client.submit(
+            call_here,
+            self._view,
+            function,
+            arguments,
+            pure=False,
+        )
         self._running[future] = name
         return future
 
@@ -182,7 +203,12 @@ class DaskWorkers(Executor):
             ports = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
             jobs = self._jobs
             quiet = logging.CRITICAL
-            local = LocalCluster(n_workers=jobs, threads_per_worker=1, silence_logs=quiet, **ports)
+            local = LocalCluster(
+                n_workers=jobs,
+                threads_per_worker=1,
+                silence_logs=quiet,
+                **ports,
+            )
             where = {"address": stack.enter_context(local).scheduler_address}
         else:
             where = {

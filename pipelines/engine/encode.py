@@ -99,7 +99,11 @@ def encode_build(
     if again or not all(_is_there(build, encoding) for encoding in encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
-            _add(build, [one for one in encodings if again or not _is_there(build, one)], chosen)
+            _add(
+                build,
+                [one for one in encodings if again or not _is_there(build, one)],
+                chosen,
+            )
     return [read_columns(build, encoding.name) for encoding in encodings]
 
 
@@ -112,7 +116,9 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     for encoding in missing if counts["graphs"] == 1 else ():  # before any work
         what = f"{encoding.name} of {counts['nodes']:,} nodes"
         require_memory(
-            counts["nodes"] * encoding.bytes_a_node, what, "free some, or add another encoding"
+            counts["nodes"] * encoding.bytes_a_node,
+            what,
+            "free some, or add another encoding",
         )
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
@@ -129,7 +135,13 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     with Journal(work / JOURNAL, build.card.key) as journal, executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
         units = run_units(
-            executor, encode_shard_columns, tasks, journal, build.path, jobs=jobs, **about
+            executor,
+            encode_shard_columns,
+            tasks,
+            journal,
+            build.path,
+            jobs=jobs,
+            **about,
         )
     count = len(build.card.shards)
     for position, encoding in enumerate(missing):
@@ -157,7 +169,12 @@ def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
         raise files.in_the_way(build.path, sorted(others))
 
 
-def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
+def _tasks(
+    build: Build,
+    encodings: Sequence[Encoding],
+    stop: Path,
+    jobs: int,
+) -> list[EncodeTask]:
     """Return the tasks of all shards for one encoding after the other."""
     card = build.card
     count = max(1, jobs // max(1, len(card.shards) * len(encodings)))
@@ -238,7 +255,12 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     ):
         shard = Shard(task.build / task.shard.file)
         check_edges(shard)
-        graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard), shard.keys)
+        graphs = Graphs(
+            shard.node_ptr,
+            shard.edge_ptr,
+            _edges(shard),
+            shard.keys,
+        )
 
         def check() -> None:
             if task.stop.exists():
@@ -261,7 +283,11 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
 
         how: Any = {"dataset": task.dataset, "build_key": task.key}
         facts = writer.write_shard(
-            task.build / task.file, records(), schema, root=task.build, **how
+            task.build / task.file,
+            records(),
+            schema,
+            root=task.build,
+            **how,
         )
     return UnitResult(name=task.name, file=task.file, statistics={}, **facts)
 
@@ -288,7 +314,13 @@ def repair_build(
     if columns:  # they need no raw files: they are computed from the shards, which are sound by now
         build = Build(path, read_card(path))
         encodings = [parse_encoding(name) for name in columns]
-        encode_build(build, encodings, jobs=chosen.jobs, quiet=chosen.quiet, again=True)
+        encode_build(
+            build,
+            encodings,
+            jobs=chosen.jobs,
+            quiet=chosen.quiet,
+            again=True,
+        )
     return broken
 
 

@@ -49,7 +49,10 @@ def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
 
 
 def build_key(
-    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, compression: Compression = None
+    pipeline: Pipeline[Any, Any],
+    params: Params,
+    raw: RawFolder,
+    compression: Compression = None,
 ) -> str:
     """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
 
@@ -148,12 +151,21 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     counts = np.array(classes, dtype=np.int64).reshape(len(keys), -1)
     node_labels = (labels, label) if one_graph and label is not None else None
     return Records(
-        keys, np.concatenate(nodes), np.concatenate(edges), counts, node_labels, read_column, label
+        keys,
+        np.concatenate(nodes),
+        np.concatenate(edges),
+        counts,
+        node_labels,
+        read_column,
+        label,
     )
 
 
 def write_split(
-    folder: Path, split: Split, records: Records, asked: Mapping[str, Any]
+    folder: Path,
+    split: Split,
+    records: Records,
+    asked: Mapping[str, Any],
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
     """Write ``splits/<name>.h5``; return its entry on the card, and how often each class is in each part.
 
@@ -168,7 +180,14 @@ def write_split(
     }
     if split.node_code is None:
         parts = {name: np.asarray(rows, dtype=np.int64) for name, rows in split.parts.items()}
-        entry = write_split_file(folder, split.name, parts, records.keys, sizes, **about)
+        entry = write_split_file(
+            folder,
+            split.name,
+            parts,
+            records.keys,
+            sizes,
+            **about,
+        )
         return entry, {
             name: records.classes[rows].sum(axis=0).tolist() for name, rows in parts.items()
         }
@@ -187,7 +206,10 @@ def write_split(
 
 
 def finish_build(
-    plan: BuildPlan, split_params: Sequence[SplitParams], units: Sequence[UnitResult], about: About
+    plan: BuildPlan,
+    split_params: Sequence[SplitParams],
+    units: Sequence[UnitResult],
+    about: About,
 ) -> Card:
     """Write splits, README and card for the shards of ``units`` (all of them, in order).
 
@@ -251,7 +273,10 @@ def finish_build(
 
 
 def _notes(
-    sample: bool, graphs: int, differing: Sequence[str], skipped: Sequence[Sequence[str]]
+    sample: bool,
+    graphs: int,
+    differing: Sequence[str],
+    skipped: Sequence[Sequence[str]],
 ) -> list[str]:
     """Return notes for a sample, a part of the set, and records that were skipped."""
     notes = []

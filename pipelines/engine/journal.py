@@ -240,7 +240,11 @@ def own_work(folder: Path) -> list[str]:
     return found
 
 
-def _own_shards(folder: Path, key: str, entries: Iterable[Mapping[str, Any]]) -> list[str]:
+def _own_shards(
+    folder: Path,
+    key: str,
+    entries: Iterable[Mapping[str, Any]],
+) -> list[str]:
     """Names of shards and members that the build of this key wrote into the folder of its journal.
 
     A journal that was begun here proves its numbers, for the folder was empty. Next to one that was brought, a

@@ -57,7 +57,11 @@ class BuildTask:
 
 
 def prepare(
-    pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, workdir: Path, count: int = 1
+    pipeline: Pipeline[Any, Any],
+    raw: RawFolder,
+    params: Params,
+    workdir: Path,
+    count: int = 1,
 ) -> Prepared:
     """Run the pipeline's ``prepare`` with ``count`` threads; wait until what it wrote is on disk.
 
@@ -95,7 +99,11 @@ def build_unit(task: BuildTask) -> UnitResult:
             compression=task.compression,
         )
     return UnitResult(
-        task.name, task.file, statistics=statistics.to_json(), skipped=skipped, **facts
+        task.name,
+        task.file,
+        statistics=statistics.to_json(),
+        skipped=skipped,
+        **facts,
     )
 
 
@@ -116,7 +124,10 @@ class _Location:
 
 
 def _watched(
-    task: BuildTask, statistics: UnitStatistics, where: _Location, skipped: list[list[str]]
+    task: BuildTask,
+    statistics: UnitStatistics,
+    where: _Location,
+    skipped: list[list[str]],
 ) -> Iterator[GraphRecord]:
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
         if task.stop.exists():
@@ -132,7 +143,11 @@ def _watched(
 
 
 @contextlib.contextmanager
-def explained(dataset: str, where: _Location | str, advice: str | None = None) -> Iterator[None]:
+def explained(
+    dataset: str,
+    where: _Location | str,
+    advice: str | None = None,
+) -> Iterator[None]:
     """Turn any exception inside into an error that names its place: ``str(where)`` at that moment."""
     try:
         yield
@@ -216,7 +231,10 @@ def worker_died(where: str) -> OutOfResources:
         "free some memory and run the same command again; dmesg says whether the system killed it"
     )
     return OutOfResources(
-        what, expected="memory for one shard in each worker (about 1 GiB)", left=RESUMES, next=again
+        what,
+        expected="memory for one shard in each worker (about 1 GiB)",
+        left=RESUMES,
+        next=again,
     )
 
 
@@ -273,7 +291,10 @@ class Workers(Executor):
         with signals.held():
             initargs = (os.getpid(), self._memory)
             self._executor = ProcessPoolExecutor(
-                max_workers=size, initializer=start_worker, initargs=initargs, env=ENVIRONMENT
+                max_workers=size,
+                initializer=start_worker,
+                initargs=initargs,
+                env=ENVIRONMENT,
             )
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:

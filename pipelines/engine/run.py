@@ -45,7 +45,12 @@ from kmip_data.wording import counted
 
 
 def open_executor(
-    options: BuildOptions, work: Path, *, jobs: int, needs: Iterable[Path], here: bool = False
+    options: BuildOptions,
+    work: Path,
+    *,
+    jobs: int,
+    needs: Iterable[Path],
+    here: bool = False,
 ) -> Executor:
     """Return the executor that the options mean; it is not entered yet.
 
@@ -55,12 +60,23 @@ def open_executor(
     if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers
 
-        return DaskWorkers(work, options.scheduler, jobs=jobs, needs=needs, quiet=options.quiet)
+        return DaskWorkers(
+            work,
+            options.scheduler,
+            jobs=jobs,
+            needs=needs,
+            quiet=options.quiet,
+        )
     memory = None if options.memory is None else int(options.memory)
     return InProcess(work / "stop") if here else Workers(work / "stop", memory)
 
 
-def run_build(plan: BuildPlan, split_params: Sequence[SplitParams], *, again: bool = False) -> Card:
+def run_build(
+    plan: BuildPlan,
+    split_params: Sequence[SplitParams],
+    *,
+    again: bool = False,
+) -> Card:
     """Build every shard that is missing, then splits, README and card; the caller holds the lock.
 
     The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order in
@@ -118,7 +134,11 @@ class _Run:
             options = replace(options, memory=half_of_memory())
         try:
             self.executor = open_executor(
-                options, work, jobs=self.jobs, needs=[raw.path], here=here
+                options,
+                work,
+                jobs=self.jobs,
+                needs=[raw.path],
+                here=here,
             )
             with Journal(work / JOURNAL, self.plan.key) as self.journal, self.executor:
                 yield
@@ -178,11 +198,21 @@ class _Run:
         tasks = [BuildTask(plan.pipeline, plan.params, prepared, unit, *common) for unit in units]
         about: Any = {"name": f"build {plan.pipeline.manifest.name}", "quiet": plan.options.quiet}
         return run_units(
-            self.executor, build_unit, tasks, self.journal, plan.folder, jobs=self.jobs, **about
+            self.executor,
+            build_unit,
+            tasks,
+            self.journal,
+            plan.folder,
+            jobs=self.jobs,
+            **about,
         )
 
 
-def _finished_units(journal: Journal, folder: Path, tasks: Iterable[T]) -> dict[str, UnitResult]:
+def _finished_units(
+    journal: Journal,
+    folder: Path,
+    tasks: Iterable[T],
+) -> dict[str, UnitResult]:
     """Return the units of ``tasks`` whose file lies there with the digest in the journal, by file."""
     names = {task.file: task.name for task in tasks}
     found = {}
@@ -231,7 +261,12 @@ def run_units(
         try:
             waiting = [task for task in tasks if task.file not in results]
             while waiting:
-                lost, waiting = executor.run_all(function, waiting, jobs=jobs, done=done)
+                lost, waiting = executor.run_all(
+                    function,
+                    waiting,
+                    jobs=jobs,
+                    done=done,
+                )
                 if lost:
                     progress.message(
                         f"a worker process died; trying its {len(lost)} shards one by one"

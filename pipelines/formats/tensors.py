@@ -50,7 +50,10 @@ _REPEATED: Final = 1 << 20
 
 
 def read_torch_file(
-    path: Path, extra: Allowed = MappingProxyType({}), *, mapping: mmap.mmap | None = None
+    path: Path,
+    extra: Allowed = MappingProxyType({}),
+    *,
+    mapping: mmap.mmap | None = None,
 ) -> Any:
     """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers; tensors as numpy arrays.
 
@@ -106,14 +109,23 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
 
 
 def _damaged(
-    name: str, fault: str, expected: str = "a whole file written by torch.save"
+    name: str,
+    fault: str,
+    expected: str = "a whole file written by torch.save",
 ) -> DamagedInput:
-    return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=fault)
+    return DamagedInput(
+        f"{name} cannot be read as tensors.",
+        expected=expected,
+        found=fault,
+    )
 
 
 @contextmanager
 def _opened(
-    path: Path, mapping: mmap.mmap | None = None, *, streamed: bool = False
+    path: Path,
+    mapping: mmap.mmap | None = None,
+    *,
+    streamed: bool = False,
 ) -> Iterator[tuple[bytes, Callable[[Any], Array]]]:
     """Open a file of ``torch.save``: its pickle, and what resolves the persistent ids in it.
 
@@ -135,7 +147,9 @@ def _opened(
 
 
 def _of_zip(
-    archive: zipfile.ZipFile, path: Path, mapping: mmap.mmap | None
+    archive: zipfile.ZipFile,
+    path: Path,
+    mapping: mmap.mmap | None,
 ) -> tuple[bytes, Callable[[Any], Array]]:
     entries = {info.filename: info for info in archive.infolist()}
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]

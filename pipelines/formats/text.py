@@ -56,7 +56,11 @@ def read_columns(
     """
     line = 0
     with gzip.open(path) as file:
-        reader = csv.reader(_lines(file, max_bytes, path.name), delimiter=delimiter, strict=True)
+        reader = csv.reader(
+            _lines(file, max_bytes, path.name),
+            delimiter=delimiter,
+            strict=True,
+        )
         try:
             header = next(reader, [])
             if not set(columns) <= set(header):

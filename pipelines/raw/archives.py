@@ -130,7 +130,11 @@ class FolderArchive(Archive):
         for entry in wanted:
             real = Path(os.path.realpath(root / entry.name))
             if not real.is_relative_to(root):
-                raise refusal(self.path, entry.name, f"is a link to {real}, which is outside")
+                raise refusal(
+                    self.path,
+                    entry.name,
+                    f"is a link to {real}, which is outside",
+                )
             with self._named_errors(), real.open("rb") as file:
                 yield from _pieces(entry, file)
 
@@ -225,7 +229,9 @@ class TarArchive(Archive):
         with self._opened() as file:
             limited = _Limited(file, _EXTENDED_BYTES)
             tar = tarfile.TarFile(
-                fileobj=cast(Any, limited), encoding="utf-8", errors="surrogateescape"
+                fileobj=cast(Any, limited),
+                encoding="utf-8",
+                errors="surrogateescape",
             )
             while (info := tar.next()) is not None:
                 limited.room = _EXTENDED_BYTES
@@ -300,7 +306,11 @@ class _Limited:
         return self.last
 
 
-def _pieces(entry: Entry, file: BinaryIO, left: float = math.inf) -> Iterator[tuple[Entry, bytes]]:
+def _pieces(
+    entry: Entry,
+    file: BinaryIO,
+    left: float = math.inf,
+) -> Iterator[tuple[Entry, bytes]]:
     """Yield the next ``left`` bytes of a file, or all; an empty piece where there are none."""
     while True:
         piece = file.read(int(min(PIECE, left)))

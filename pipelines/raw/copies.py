@@ -139,7 +139,12 @@ def _name(members: Mapping[str, str]) -> str:
     return _PREFIX + json_digest(members)[:12]
 
 
-def local_source(name: str, origin: str, members: Mapping[str, str], size: int) -> StoredSource:
+def local_source(
+    name: str,
+    origin: str,
+    members: Mapping[str, str],
+    size: int,
+) -> StoredSource:
     """Describe files of ``size`` bytes that were made or copied here, not downloaded."""
     return StoredSource(
         receipt=Receipt(name=name, origin=origin, sha256=json_digest(members), bytes=size)
@@ -202,7 +207,11 @@ def store(
     }
     made: Any = None if sample is None else dict(sample)
     receipt = CopyReceipt(
-        dataset=dataset, sources=tuple(sources), members=stored, time=timestamp(), sample=made
+        dataset=dataset,
+        sources=tuple(sources),
+        members=stored,
+        time=timestamp(),
+        sample=made,
     )
     target = folder / _name(members)
     new = RawCopy.of(target, receipt)
@@ -239,7 +248,13 @@ def store_own(
     try:
         with locked(folder, quiet=quiet), staging(folder) as stage:
             members, sources = make(stage / "0")
-            copy = store(folder, stage / "0", members, sources, dataset=folder.name)
+            copy = store(
+                folder,
+                stage / "0",
+                members,
+                sources,
+                dataset=folder.name,
+            )
     finally:
         files.remove_empty(folder)  # after an error
     return copy, copy.path not in before
@@ -319,7 +334,10 @@ def read_receipt(target: Path) -> Receipt | None:
     except (OSError, ValueError):
         return None
     return Receipt(
-        name=entry.name, origin=shown_address(entry.url), sha256=entry.sha256, bytes=entry.bytes
+        name=entry.name,
+        origin=shown_address(entry.url),
+        sha256=entry.sha256,
+        bytes=entry.bytes,
     )
 
 

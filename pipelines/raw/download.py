@@ -80,7 +80,12 @@ def fetch_source(
         if receipt := verified_receipt(target):  # another process downloaded it meanwhile
             return receipt
         download = _Download(
-            source, target, patience or Patience.from_environment(), quiet, max_bytes, check
+            source,
+            target,
+            patience or Patience.from_environment(),
+            quiet,
+            max_bytes,
+            check,
         )
         return download.run(hint)
 
@@ -192,7 +197,10 @@ class _Download:
         return same_total and (None in {etag, state.etag} or etag == state.etag)
 
     def _start(
-        self, mirror: Mirror, response: Response, pieces: Iterator[bytes]
+        self,
+        mirror: Mirror,
+        response: Response,
+        pieces: Iterator[bytes],
     ) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
         total = http.declared_length(response)
@@ -224,7 +232,11 @@ class _Download:
         }
         first = head[:FIRST_BYTES].hex()
         self.state = PartialState(
-            url=mirror.address, sha256=mirror.sha256, total=total, first=first, **sent
+            url=mirror.address,
+            sha256=mirror.sha256,
+            total=total,
+            first=first,
+            **sent,
         )
         files.write_json(self.state_path, self.state.model_dump())
         return itertools.chain([head], pieces)
@@ -291,7 +303,11 @@ class _Download:
             raise MirrorFailed(reason)
         name = self.source.name
         entry = DownloadReceipt(
-            name=name, sha256=digest, bytes=self.size, time=timestamp(), **about
+            name=name,
+            sha256=digest,
+            bytes=self.size,
+            time=timestamp(),
+            **about,
         )
         # The receipt first: a file without one would not be recognised as a download.
         files.write_json(receipt_path(self.target), entry.model_dump())
@@ -301,7 +317,12 @@ class _Download:
             files.remove_file(self.state_path)
             files.fsync_path(self.target.parent)
         say(f"fetched {entry.name}: {human_bytes(entry.bytes)}, sha256 {digest}", quiet=self.quiet)
-        return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
+        return Receipt(
+            name=entry.name,
+            origin=entry.url,
+            sha256=entry.sha256,
+            bytes=entry.bytes,
+        )
 
     def _discard(self) -> None:
         with writing(self.path):

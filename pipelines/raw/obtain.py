@@ -54,7 +54,11 @@ def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
     return {str(name): entry for name, entry in entries if isinstance(entry, dict)}
 
 
-def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None) -> None:
+def require_agreement(
+    manifest: Manifest,
+    home: Home,
+    accept: bool | None = None,
+) -> None:
     """Return when the license was agreed to, now or before; an agreement is recorded once.
 
     ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted``, with the terms and
@@ -89,7 +93,12 @@ Found = tuple[Selection, StoredSource]
 
 
 def obtain_raw(
-    pipeline: Pipeline[Any, Any], params: Params, home: Home, options: BuildOptions, *, sample: bool
+    pipeline: Pipeline[Any, Any],
+    params: Params,
+    home: Home,
+    options: BuildOptions,
+    *,
+    sample: bool,
 ) -> RawFolder:
     """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
 
@@ -116,7 +125,13 @@ def fetch_dataset(
     return list(_Import(manifest, home, chosen, "fetch").run(complete=True).receipts)
 
 
-def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
+def _sample(
+    home: Home,
+    pipeline: Pipeline[Any, Any],
+    limit: int | None,
+    *,
+    quiet: bool,
+) -> RawCopy:
     """Return a generated miniature; the same one when it was generated before."""
     manifest = pipeline.manifest
     if limit is not None and limit > MOST:
@@ -140,16 +155,32 @@ def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quie
                 pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
             selection = recognise(FolderArchive(generated), manifest.content)
             members = write_members(selection, stage / "0")
-            source = copies.local_source(folder.name, "generated sample", members, selection.bytes)
+            source = copies.local_source(
+                folder.name,
+                "generated sample",
+                members,
+                selection.bytes,
+            )
             return copies.store(
-                folder, stage / "0", members, [source], dataset=manifest.name, sample=made
+                folder,
+                stage / "0",
+                members,
+                [source],
+                dataset=manifest.name,
+                sample=made,
             )
 
 
 class _Import:
     """Raw data of one dataset that ``command`` wants."""
 
-    def __init__(self, manifest: Manifest, home: Home, options: BuildOptions, command: str) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        home: Home,
+        options: BuildOptions,
+        command: str,
+    ) -> None:
         self.manifest = manifest
         self.home = home
         self.options = options
@@ -239,7 +270,11 @@ class _Import:
         with staging(self.folder) as stage:
             members = self._unpack(inputs, stage / "0")
             copy = copies.store(
-                self.folder, stage / "0", members, stored, dataset=self.manifest.name
+                self.folder,
+                stage / "0",
+                members,
+                stored,
+                dataset=self.manifest.name,
             )
         self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
         return copy
@@ -274,7 +309,13 @@ class _Import:
             raise errors[0]
         return found
 
-    def _select(self, archive: Archive, source: Source, *, known: bool = False) -> Selection:
+    def _select(
+        self,
+        archive: Archive,
+        source: Source,
+        *,
+        known: bool = False,
+    ) -> Selection:
         """Return the members of ``source``; a file that is ``known`` to be it may have any name."""
         content = self._content(source)
         bare = source.container == "file" or archive.path.name == content.anchor
@@ -334,7 +375,11 @@ class _Import:
             f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded."
         )
         expected = "a local archive" + (f", or without --offline one of{named}" if named else "")
-        return SourceUnavailable(what, expected=expected, next=self._archive_hint(sources[0]))
+        return SourceUnavailable(
+            what,
+            expected=expected,
+            next=self._archive_hint(sources[0]),
+        )
 
     def _archive_hint(self, source: Source) -> str:
         """Return the command that uses a local copy of a source."""
@@ -349,7 +394,12 @@ def _local(source: Source, selection: Selection) -> Found:
     """Return a source in a local archive with a receipt of that archive."""
     digest, size = selection.fingerprint()
     origin = selection.archive.path.resolve().name
-    receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
+    receipt = Receipt(
+        name=source.name,
+        origin=origin,
+        sha256=digest,
+        bytes=size,
+    )
     return selection, StoredSource(receipt=receipt)
 
 
