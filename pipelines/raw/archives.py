@@ -11,7 +11,6 @@ import bz2
 import contextlib
 import gzip
 import io
-import itertools
 import lzma
 import math
 import os
@@ -34,13 +33,11 @@ HEAD: Final = 512  #: bytes from which the kind of a file is recognised
 PIECE: Final = 2**18  #: bytes handled at a time
 _MAX_COMPONENT: Final = 255  #: bytes of one part of a name, the limit of common file systems
 _MAX_NAMES: Final = 32 * 2**20  #: characters of all names of a tar
-_DIRECTORY_BYTES: Final = (
-    128  #: of a zip's directory per allowed member; zipfile reads it in one piece
-)
-_EXTENDED_BYTES: Final = 2**17  #: of headers before one member of a tar; a name needs 4,096
-_TRAILER_BYTES: Final = (
-    16 * 2**20
-)  #: after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB)
+#: Bytes of a zip's directory per allowed member; zipfile reads it in one piece.
+_DIRECTORY_BYTES: Final = 128
+_EXTENDED_BYTES: Final = 2**17  #: bytes of headers before one member of a tar; a name needs 4,096
+#: Bytes after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB).
+_TRAILER_BYTES: Final = 16 * 2**20
 _OPENERS: Final[dict[str, Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _MAGIC: Final = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 _EARLY: Final = "it ends early, as after a download that was cut"
@@ -58,8 +55,8 @@ class Entry:
 
     name: str
     size: int  #: declared bytes
-    offset: int = 0  #: of its data in a tar, of its header in a zip
-    fault: str = ""  #: why it is not read: it is a link, a device
+    offset: int = 0  #: position of its data in a tar, of its header in a zip
+    fault: str = ""  #: reason that it is not read: it is a link, a device
 
 
 class Archive(ABC):
@@ -86,9 +83,9 @@ class Archive(ABC):
 
     def damaged(self, why: str, error: BaseException | None = None) -> NoReturn:
         """Raise ``DamagedInput``: the archive itself is incomplete, damaged or beyond a limit."""
-        again = "fetch or copy it again, or unpack it yourself and give the folder with --archive"
         raise DamagedInput(
-            f"{self.path} is not a whole {self.kind} archive: {why}.", next=again
+            f"{self.path} is not a whole {self.kind} archive: {why}.",
+            next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
         ) from error
 
     @contextlib.contextmanager
@@ -96,9 +93,8 @@ class Archive(ABC):
         try:
             yield
         except _BROKEN as error:
-            self.damaged(
-                " ".join(ascii(str(error) or type(error).__name__)[1:-1].split())[:200], error
-            )
+            message = ascii(str(error) or type(error).__name__)[1:-1]
+            self.damaged(" ".join(message.split())[:200], error)
         except OSError as error:
             if error.errno is None:  # of a decompressor
                 self.damaged(str(error), error)
@@ -112,17 +108,20 @@ class FolderArchive(Archive):
 
     def files(self, most: int, unpacked: int) -> list[Entry]:
         """List the regular files below the folder."""
-        found: list[Entry] = []
-        for place, folders, names in os.walk(self.path, onerror=_refuse_folder):
+        entries: list[Entry] = []
+        for parent, folders, names in os.walk(self.path, onerror=_refuse_folder):
             folders.sort()
-            paths = [path for name in sorted(names) if (path := Path(place, name)).is_file()]
-            found += [
-                Entry(path.relative_to(self.path).as_posix(), path.stat().st_size) for path in paths
-            ]
-            if len(found) > most:
-                what = f"{self.path} holds more than {most:,} files, too many to be searched."
-                raise UsageError(what, next="give --archive the folder that holds the data itself")
-        return found
+            for name in sorted(names):
+                path = Path(parent, name)
+                if path.is_file():
+                    relative = path.relative_to(self.path).as_posix()
+                    entries.append(Entry(relative, path.stat().st_size))
+            if len(entries) > most:
+                raise UsageError(
+                    f"{self.path} holds more than {most:,} files, too many to be searched.",
+                    next="give --archive the folder that holds the data itself",
+                )
+        return entries
 
     def pieces(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
         """Yield the bytes of wanted entries in the order given."""
@@ -181,7 +180,10 @@ class ZipArchive(Archive):
         self._infos = {info.header_offset: info for info in infos}
         return [
             Entry(
-                _relative(info.orig_filename), info.file_size, info.header_offset, _zip_fault(info)
+                name=_relative(info.orig_filename),
+                size=info.file_size,
+                offset=info.header_offset,
+                fault=_zip_fault(info),
             )
             for info in infos
         ]
@@ -224,7 +226,7 @@ class TarArchive(Archive):
 
     def files(self, most: int, unpacked: int) -> list[Entry]:
         """List the files after reading all of the archive once."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         count = total = names = 0
         with self._opened() as file:
             limited = _Limited(file, _EXTENDED_BYTES)
@@ -253,17 +255,18 @@ class TarArchive(Archive):
                 if not info.isdir():
                     regular = info.isreg() and not info.issparse()
                     fault = "" if regular else "is a link, sparse or a special file"
-                    found.append(Entry(_relative(info.name), info.size, info.offset_data, fault))
+                    name = _relative(info.name)
+                    entries.append(Entry(name, info.size, info.offset_data, fault))
             # tarfile takes a damaged header, or the end of a cut file, for the end of the list.
             if len(limited.last) < HEAD or limited.last.strip(b"\0"):
                 self.damaged("a header is damaged" if len(limited.last) == HEAD else _EARLY)
             # Compressed formats keep their checksum at the very end.
-            pieces = itertools.islice(
-                iter(lambda: file.read(PIECE), b""), _TRAILER_BYTES // PIECE + 1
-            )
-            if sum(map(len, pieces)) > _TRAILER_BYTES:
-                self.damaged("it goes on after its end mark")
-        return found
+            trailer = 0
+            while piece := file.read(PIECE):
+                trailer += len(piece)
+                if trailer > _TRAILER_BYTES:
+                    self.damaged("it goes on after its end mark")
+        return entries
 
     def pieces(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
         """Yield the bytes of wanted entries in the order of the archive."""
@@ -275,11 +278,8 @@ class TarArchive(Archive):
     @contextlib.contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
         with self._named_errors():
-            packed = (
-                _OPENERS[self._compression](self.path)
-                if self._compression
-                else self.path.open("rb")
-            )
+            opener: Any = _OPENERS[self._compression] if self._compression else Path.open
+            packed = opener(self.path, "rb")
             # The decompressors of the library work in pieces of 8 KiB, at 0.7 times the speed.
             with io.BufferedReader(packed, PIECE) as file:
                 yield cast(BinaryIO, file)

@@ -35,7 +35,7 @@ _PREFIX = "members-"
 _STAGE = ".unpacking-"
 _STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
 _FLUSH_THREADS = 16
-FIRST_BYTES = 64  #: of an unfinished download, which its side file has, too
+FIRST_BYTES = 64  #: bytes of an unfinished download that its side file has, too
 
 
 class StoredMember(Strict):
@@ -124,15 +124,16 @@ class RawCopy(RawFolder):
         """Read every member again and return what differs from the receipt."""
         if self.path.name != _name(self.members):
             return [f"{RECEIPT_NAME} does not belong to this folder"]
-        found = []
-        for path, sha256 in ((self.path / name, digest) for name, digest in self.members.items()):
+        problems = []
+        for name, sha256 in self.members.items():
+            path = self.path / name
             try:
                 with open_regular(path, follow=False) as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                        found.append(f"{path.name}: another content")
+                        problems.append(f"{path.name}: another content")
             except OSError as error:
-                found.append(f"{path.name}: {error.strerror or error}")
-        return found
+                problems.append(f"{path.name}: {error.strerror or error}")
+        return problems
 
 
 def _name(members: Mapping[str, str]) -> str:
@@ -146,9 +147,13 @@ def local_source(
     size: int,
 ) -> StoredSource:
     """Describe files of ``size`` bytes that were made or copied here, not downloaded."""
-    return StoredSource(
-        receipt=Receipt(name=name, origin=origin, sha256=json_digest(members), bytes=size)
+    receipt = Receipt(
+        name=name,
+        origin=origin,
+        sha256=json_digest(members),
+        bytes=size,
     )
+    return StoredSource(receipt=receipt)
 
 
 def list_copies(folder: Path) -> list[RawCopy]:
@@ -156,15 +161,14 @@ def list_copies(folder: Path) -> list[RawCopy]:
     copies = []
     for path in sorted(folder.glob(f"{_PREFIX}*/{RECEIPT_NAME}")):
         with contextlib.suppress(OSError, ValueError):
-            copies.append(
-                RawCopy.of(path.parent, CopyReceipt.model_validate_json(read_small(path)))
-            )
+            receipt = CopyReceipt.model_validate_json(read_small(path))
+            copies.append(RawCopy.of(path.parent, receipt))
     return copies
 
 
 @contextlib.contextmanager
 def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
-    """Make ``folder`` and hold its lock: one process at a time brings things in."""
+    """Make ``folder`` and hold its lock: one process at a time imports."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with files.build_lock(folder, quiet=quiet):
@@ -178,8 +182,9 @@ def staging(folder: Path) -> Iterator[Path]:
     files.remove_partials(folder, root=folder)
     with writing(folder):
         for stale in folder.iterdir():
-            if _STAGES.fullmatch(stale.name.removesuffix(files.BEGUN)):
-                files.remove_scratch(stale.with_name(stale.name.removesuffix(files.BEGUN)))
+            name = stale.name.removesuffix(files.BEGUN)
+            if _STAGES.fullmatch(name):
+                files.remove_scratch(stale.with_name(name))
     with files.scratch(folder / f"{_STAGE}{secrets.token_hex(4)}") as stage:
         yield stage
 
@@ -201,28 +206,28 @@ def store(
         raise DamagedInput(
             f"The data of {dataset} have a member called {RECEIPT_NAME}: this name is taken."
         )
-    sizes = {name: (staged / name).stat().st_size for name in members}
-    stored = {
-        name: StoredMember(sha256=sha256, bytes=sizes[name]) for name, sha256 in members.items()
-    }
-    made: Any = None if sample is None else dict(sample)
+    stored = {}
+    for name, sha256 in members.items():
+        size = (staged / name).stat().st_size
+        stored[name] = StoredMember(sha256=sha256, bytes=size)
     receipt = CopyReceipt(
         dataset=dataset,
         sources=tuple(sources),
         members=stored,
         time=timestamp(),
-        sample=made,
+        sample=None if sample is None else dict(sample),
     )
     target = folder / _name(members)
     new = RawCopy.of(target, receipt)
-    copy = next((copy for copy in list_copies(folder) if copy.path == target), None)
+    earlier = [copy for copy in list_copies(folder) if copy.path == target]
     with writing(target):
-        if copy and not copy.problems():
+        if earlier and not earlier[0].problems():
             # Other settings made the same sample, or what was imported is now downloaded too.
-            if new.made == copy.made and new.downloaded <= copy.downloaded:
-                return copy
+            if new.made == earlier[0].made and new.downloaded <= earlier[0].downloaded:
+                return earlier[0]
             files.write_json(target / RECEIPT_NAME, receipt.model_dump(), root=folder)
             return new
+
         # Many at a time: the file system commits them together, 3,000 files in 0.4 s instead of 12 to 18.
         inner = {str(parent) for name in members for parent in Path(name).parents}
         with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
@@ -240,7 +245,7 @@ def store_own(
     *,
     quiet: bool,
 ) -> tuple[RawCopy, bool]:
-    """Bring the files of a dataset of the user's own into ``folder``; return the copy and True if it is new.
+    """Import the files of a dataset of the user's own into ``folder``; return the copy and True if it is new.
 
     ``make`` writes them into a new folder and returns members with digests, and sources.
     """
@@ -263,13 +268,14 @@ def store_own(
 def _make_way(target: Path, members: Collection[str]) -> None:
     """Remove a damaged copy; refuse one in which files of somebody else lie."""
     ours = {target / name for name in (*members, RECEIPT_NAME)}
-    if other := [
-        path for path in sorted(target.rglob("*")) if not path.is_dir() and path not in ours
-    ]:
-        names = ", ".join(path.relative_to(target).as_posix() for path in other[:5])
-        what = f"{target} is damaged, and holds more than its members: {names}."
+    others = []
+    for path in sorted(target.rglob("*")):
+        if not path.is_dir() and path not in ours:
+            others.append(path.relative_to(target).as_posix())
+    if others:
         raise UsageError(
-            what, next=f"move what is yours out of {target}, then run the same command again"
+            f"{target} is damaged, and holds more than its members: {', '.join(others[:5])}.",
+            next=f"move what is yours out of {target}, then run the same command again",
         )
     remove_copy(RawFolder(target, dict.fromkeys(members, ""), ()))
 
@@ -285,13 +291,12 @@ class PartialState(Strict):
     """Identity of the file that ``NAME.partial`` is the beginning of."""
 
     url: str  #: address of the mirror, before redirects
-    sha256: str | None  #: that the manifest pins for this mirror
+    sha256: str | None  #: pinned by the manifest for this mirror
     etag: str | None
     last_modified: str | None
     total: int | None
-    first: str = (
-        ""  #: its first bytes (hex): with them the side file proves that the beginning is ours
-    )
+    #: First bytes (hex): with them the side file proves that the beginning is ours.
+    first: str = ""
 
     @property
     def validator(self) -> str | None:

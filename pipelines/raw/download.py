@@ -112,9 +112,8 @@ class _Download:
             raise files.in_the_way(self.target.parent, others)
         if self.state is not None and os.path.lexists(self.path):
             with writing(self.path):
-                os.close(
-                    files.open_partial(self.path)
-                )  # no link, nor anything else that is not ours
+                descriptor = files.open_partial(self.path)  # no link, nor anything not ours
+                os.close(descriptor)
             self.size = self.path.stat().st_size
 
     def run(self, hint: str) -> Receipt:
@@ -126,9 +125,12 @@ class _Download:
             except MirrorFailed as failure:
                 failures.append(f"\n    {mirror.address}: {failure.reason}")
                 self._say(mirror, failure.reason)
-        what = f"No mirror gave {self.source.name}."
-        found = "".join(failures) or "no mirror is known"
-        raise SourceUnavailable(what, found=found, left=self._left, next=hint)
+        raise SourceUnavailable(
+            f"No mirror gave {self.source.name}.",
+            found="".join(failures) or "no mirror is known",
+            left=self._left,
+            next=hint,
+        )
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:
         """Ask one mirror until the file is complete, or it is clear that it will not be."""
@@ -158,11 +160,9 @@ class _Download:
     def _belongs_to(self, mirror: Mirror) -> bool:
         """True if the bytes came from ``mirror``, and a validator or digest proves what continues them."""
         state = self.state
-        if (
-            state is None
-            or not self.size
-            or (mirror.address, mirror.sha256) != (state.url, state.sha256)
-        ):
+        if state is None or not self.size:
+            return False
+        if (mirror.address, mirror.sha256) != (state.url, state.sha256):
             return False
         return (state.validator or state.sha256) is not None
 
@@ -222,21 +222,13 @@ class _Download:
         if total is not None:
             require_room(self.target.parent, total, f"Downloading {self.source.name}")
         self._discard()
-        # Headers that cannot be sent back as they came are none.
-        texts = {
-            "etag": response.headers.get("ETag"),
-            "last_modified": response.headers.get("Last-Modified"),
-        }
-        sent = {
-            name: text if _VALIDATOR.fullmatch(text or "") else None for name, text in texts.items()
-        }
-        first = head[:FIRST_BYTES].hex()
         self.state = PartialState(
             url=mirror.address,
             sha256=mirror.sha256,
             total=total,
-            first=first,
-            **sent,
+            first=head[:FIRST_BYTES].hex(),
+            etag=_validator(response, "ETag"),
+            last_modified=_validator(response, "Last-Modified"),
         )
         files.write_json(self.state_path, self.state.model_dump())
         return itertools.chain([head], pieces)
@@ -269,23 +261,17 @@ class _Download:
         """Return a reason if the complete file is not the source, and ``None`` if it is."""
         if mirror.bytes is not None and self.size != mirror.bytes:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
-        blob = hashlib.sha1(
-            f"blob {self.size}\0".encode(), usedforsecurity=False
-        )  # as git names content
-        pins = (
-            ("MD5", mirror.md5, hashlib.md5(usedforsecurity=False)),
-            ("git blob", mirror.git_blob, blob),
-        )
-        found = {
-            kind: sha256_file(self.path, begun.copy)[0] for kind, pinned, begun in pins if pinned
-        }
-        for kind, pinned in (
-            ("SHA-256", mirror.sha256),
-            ("MD5", mirror.md5),
-            ("git blob", mirror.git_blob),
-        ):
-            if pinned is not None and pinned != found.get(kind, digest):
-                return f"sent a file with {kind} {found.get(kind, digest)[:12]}…, expected {pinned[:12]}…"
+        pinned = [("SHA-256", mirror.sha256, digest)]
+        if mirror.md5:
+            md5 = hashlib.md5(usedforsecurity=False)
+            pinned.append(("MD5", mirror.md5, sha256_file(self.path, md5.copy)[0]))
+        if mirror.git_blob:
+            head = f"blob {self.size}\0".encode()  # as git names content
+            blob = hashlib.sha1(head, usedforsecurity=False)
+            pinned.append(("git blob", mirror.git_blob, sha256_file(self.path, blob.copy)[0]))
+        for kind, expected, actual in pinned:
+            if expected is not None and expected != actual:
+                return f"sent a file with {kind} {actual[:12]}…, expected {expected[:12]}…"
         if self.check is not None:
             try:
                 self.check(self.path)
@@ -297,17 +283,19 @@ class _Download:
         """Check the complete file, write its receipt and rename the file to its name."""
         assert self.state is not None
         digest = sha256_file(self.path)[0]
-        about = self.state.model_dump(include={"url", "etag", "last_modified"})
-        if reason := self._fault(mirror, digest):
+        state = self.state
+        fault = self._fault(mirror, digest)
+        if fault is not None:
             self._discard()
-            raise MirrorFailed(reason)
-        name = self.source.name
+            raise MirrorFailed(fault)
         entry = DownloadReceipt(
-            name=name,
+            name=self.source.name,
+            url=state.url,
             sha256=digest,
             bytes=self.size,
             time=timestamp(),
-            **about,
+            etag=state.etag,
+            last_modified=state.last_modified,
         )
         # The receipt first: a file without one would not be recognised as a download.
         files.write_json(receipt_path(self.target), entry.model_dump())
@@ -336,11 +324,19 @@ class _Download:
         """Unfinished part on disk, for messages; ``None`` if there is none."""
         if not self.size:
             return None
-        of = f" of {human_bytes(self.state.total)}" if self.state and self.state.total else ""
-        return f"{self.path} ({human_bytes(self.size)}{of}); the next run resumes there"
+        size = human_bytes(self.size)
+        if self.state and self.state.total:
+            size += f" of {human_bytes(self.state.total)}"
+        return f"{self.path} ({size}); the next run resumes there"
 
     def _say(self, mirror: Mirror, text: str) -> None:
         say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)
+
+
+def _validator(response: Response, name: str) -> str | None:
+    """Return a header that can be sent back as it came; ``None`` for others."""
+    text = response.headers.get(name)
+    return text if text and _VALIDATOR.fullmatch(text) else None
 
 
 def _plausible(source: Source, head: bytes, response: Response) -> bool:

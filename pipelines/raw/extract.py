@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -27,16 +27,16 @@ from kmip_data.pipelines.raw.archives import (
 )
 from kmip_data.runtime.progress import Progress
 
+Piece = bytes  #: part of a member
+
 _MAX_ROOTS = 16
-_MAX_ENTRIES = (
-    100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
-)
-_MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
+_MAX_ENTRIES = 100_000  #: files of an archive, wanted or not: their names alone fill memory
+_MAX_RATIO = 100  #: growth of a compressed tar; more is a bomb
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The members of an archive that are wanted."""
+    """Wanted members of an archive."""
 
     archive: Archive
     root: str  #: path inside the archive below which the data lie (``""`` or ending in ``/``)
@@ -52,14 +52,19 @@ class Selection:
         if not isinstance(self.archive, FolderArchive):
             return sha256_file(self.archive.path)
         digests = {}
-        for entry, pieces in itertools.groupby(
-            self.archive.pieces(self.members.values()), itemgetter(0)
-        ):
+        for name, _, pieces in self.contents():
             digest = hashlib.sha256()
-            for _, piece in pieces:
+            for piece in pieces:
                 digest.update(piece)
-            digests[entry.name[len(self.root) :]] = digest.hexdigest()
+            digests[name] = digest.hexdigest()
         return json_digest(digests), self.bytes
+
+    def contents(self) -> Iterator[tuple[str, Entry, Iterator[Piece]]]:
+        """Yield name, entry and bytes of each member, in the archive's order."""
+        pieces = self.archive.pieces(self.members.values())
+        for entry, group in itertools.groupby(pieces, itemgetter(0)):
+            name = entry.name[len(self.root) :]
+            yield name, entry, map(itemgetter(1), group)
 
 
 def recognise(archive: Archive, content: Content) -> Selection:
@@ -68,58 +73,79 @@ def recognise(archive: Archive, content: Content) -> Selection:
     Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something else;
     ``UsageError`` where it holds the data more than once.
     """
+    # 1. List the files. Other members are not judged: the sizes of wanted ones alone are limited below.
     wanted = sum(member.max_count for member in content.members)
-    # Other members are not judged: the sizes of wanted ones alone are limited below.
     unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
     entries = archive.files(max(_MAX_ENTRIES, 4 * wanted), unpacked)
+
+    # 2. Try each folder with the anchor.
     roots = _roots(entries, content.anchor)
     complete = []
     faults = []
     for root in roots[:_MAX_ROOTS]:
-        chosen = Selection(archive, root, _select(archive, entries, root, content))
-        wrong = _check_members(chosen, content)
-        faults += wrong
-        if not wrong:
-            complete.append(chosen)
+        members = _select(archive, entries, root, content)
+        selection = Selection(archive, root, members)
+        root_faults = _check_members(selection, content)
+        faults += root_faults
+        if not root_faults:
+            complete.append(selection)
     if len(complete) > 1 or len(roots) > _MAX_ROOTS:
-        folders = ", ".join(ascii(chosen.root or "./") for chosen in complete)
-        what = f"{archive.path} holds {content.anchor} in {len(roots)} folders: {folders}."
-        raise UsageError(what, next="give --archive the folder that is meant")
+        folders = ", ".join(ascii(selection.root or "./") for selection in complete)
+        raise UsageError(
+            f"{archive.path} holds {content.anchor} in {len(roots)} folders: {folders}.",
+            next="give --archive the folder that is meant",
+        )
     if not complete:
         raise _not_recognised(archive, entries, content, faults)
-    (chosen,) = complete
-    if chosen.bytes > content.max_total_bytes:
-        largest = max(chosen.members.values(), key=lambda entry: entry.size).name
-        why = f"and the others declare {chosen.bytes} bytes, and {content.max_total_bytes} are allowed"
-        raise refusal(archive.path, largest, why)
-    return chosen
+
+    # 3. Limit the size of all members together.
+    (selection,) = complete
+    if selection.bytes > content.max_total_bytes:
+        largest = max(selection.members.values(), key=lambda entry: entry.size)
+        raise refusal(
+            archive.path,
+            largest.name,
+            f"and the others declare {selection.bytes} bytes, "
+            f"and {content.max_total_bytes} are allowed",
+        )
+    return selection
 
 
 def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
     """Return the folders, each once, below which a file lies at ``anchor``."""
     depth = anchor.count("/") + 1
-    split = (entry.name.split("/") for entry in entries)
-    found = (parts[:-depth] for parts in split if _matches("/".join(parts[-depth:]), anchor))
-    return list(dict.fromkeys("".join(f"{part}/" for part in parts) for parts in found))
+    roots: dict[str, None] = {}
+    for entry in entries:
+        parts = entry.name.split("/")
+        if _matches("/".join(parts[-depth:]), anchor):
+            root = "".join(f"{part}/" for part in parts[:-depth])
+            roots[root] = None
+    return list(roots)
 
 
 def _select(
-    archive: Archive, entries: Sequence[Entry], root: str, content: Content
+    archive: Archive,
+    entries: Sequence[Entry],
+    root: str,
+    content: Content,
 ) -> dict[str, Entry]:
     """Return the members below ``root``, whose names any file system can hold next to each other."""
     chosen: dict[str, Entry] = {}
     seen: set[str] = set()
+    patterns = [member.pattern for member in content.members]
     for entry in entries:
         name = entry.name[len(root) :]
-        if not entry.name.startswith(root) or not any(
-            _matches(name, m.pattern) for m in content.members
-        ):
+        if not entry.name.startswith(root):
+            continue
+        if not any(_matches(name, pattern) for pattern in patterns):
             continue
         if entry.fault:
             raise refusal(archive.path, entry.name, entry.fault)
         if folded(check_name(archive.path, name)) in seen:
             raise refusal(
-                archive.path, entry.name, "is there twice, or differs only by case or Unicode form"
+                archive.path,
+                entry.name,
+                "is there twice, or differs only by case or Unicode form",
             )
         seen.add(folded(name))
         chosen[name] = entry
@@ -128,25 +154,32 @@ def _select(
 
 def _matches(name: str, pattern: str) -> bool:
     # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some system.
-    return name.count("/") == pattern.count("/") and all(
-        fnmatch.fnmatchcase(part, wanted) and (not part.startswith(".") or wanted.startswith("."))
-        for part, wanted in zip(name.split("/"), pattern.split("/"), strict=True)
-    )
+    if name.count("/") != pattern.count("/"):
+        return False
+    for part, wanted in zip(name.split("/"), pattern.split("/"), strict=True):
+        hidden = part.startswith(".") and not wanted.startswith(".")
+        if hidden or not fnmatch.fnmatchcase(part, wanted):
+            return False
+    return True
 
 
-def _check_members(chosen: Selection, content: Content) -> list[str]:
+def _check_members(selection: Selection, content: Content) -> list[str]:
     """Return the wanted members of which there are too few or too many."""
     faults = []
     for member in content.members:
-        entries = [
-            entry for name, entry in chosen.members.items() if _matches(name, member.pattern)
-        ]
-        if not member.min_count <= len(entries) <= member.max_count:
-            faults.append(f"{len(entries)} of {member.pattern} (expected {_count(member)})")
-        for entry in entries:
+        count = 0
+        for name, entry in selection.members.items():
+            if not _matches(name, member.pattern):
+                continue
+            count += 1
             if entry.size > member.max_bytes:
-                why = f"declares {entry.size} bytes, and {member.max_bytes} are allowed"
-                raise refusal(chosen.archive.path, entry.name, why)
+                raise refusal(
+                    selection.archive.path,
+                    entry.name,
+                    f"declares {entry.size} bytes, and {member.max_bytes} are allowed",
+                )
+        if not member.min_count <= count <= member.max_count:
+            faults.append(f"{count} of {member.pattern} (expected {_count(member)})")
     return faults
 
 
@@ -156,22 +189,27 @@ def _count(member: Member) -> str:
 
 
 def _not_recognised(
-    archive: Archive, entries: Sequence[Entry], content: Content, faults: Sequence[str]
+    archive: Archive,
+    entries: Sequence[Entry],
+    content: Content,
+    faults: Sequence[str],
 ) -> DamagedInput:
     """Return the error, which lists what the archive has at its top."""
-    members = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
-    tops = Counter(
-        name + "/" * bool(rest) for name, _, rest in (e.name.partition("/") for e in entries)
-    )
-    shown = (
-        ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8))
-        or f"an empty {archive.kind}"
-    )
-    what = f"{archive.path} is not the data that were expected."
-    again = "give --archive a zip, a tar or a folder with these files (links to folders are not followed)"
-    ends = (entry.name.rpartition("/")[2] for entry in entries)
-    if mistaken := [content.mistaken[name] for name in ends if name in content.mistaken]:
-        what = f"{archive.path} holds {mistaken[0]}"
+    # 1. The archive: what lies at its top, and files that people often mistake for the data.
+    tops: Counter[str] = Counter()
+    mistaken = []
+    for entry in entries:
+        top, slash, _ = entry.name.partition("/")
+        tops[top + slash] += 1
+        name = entry.name.rpartition("/")[2]
+        if name in content.mistaken:
+            mistaken.append(content.mistaken[name])
+
+    problem = f"{archive.path} is not the data that were expected."
+    shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8))
+    step = "give --archive a zip, a tar or a folder with these files (links to folders are not followed)"
+    if mistaken:
+        problem = f"{archive.path} holds {mistaken[0]}"
     elif archive.kind == "file":
         with archive.path.open("rb") as file:
             first = file.read(HEAD)
@@ -179,14 +217,26 @@ def _not_recognised(
         shown = f"a file that is neither zip nor tar and begins with {first[:24]!r}"
         if kind in {"zip", "tar"}:  # a source that is a single file is never opened as an archive
             shown = f"a {kind}, where the file itself is wanted"
-            again = "unpack it, and give --archive the folder or the file"
-    expected = members
+            step = "unpack it, and give --archive the folder or the file"
+
+    # 2. The data.
+    expected = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
     if any(member.pattern != content.anchor for member in content.members):
-        expected = f"{content.anchor} and next to it {members}"
-    return DamagedInput(what, expected=expected, found="; ".join([*faults, shown]), next=again)
+        expected = f"{content.anchor} and next to it {expected}"
+    return DamagedInput(
+        problem,
+        expected=expected,
+        found="; ".join([*faults, shown or f"an empty {archive.kind}"]),
+        next=step,
+    )
 
 
-def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:
+def write_members(
+    selection: Selection,
+    target: Path,
+    *,
+    quiet: bool = True,
+) -> dict[str, str]:
     """Write the members of ``selection``, none of which is there, below ``target``; on any error remove it.
 
     Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged, and
@@ -197,16 +247,16 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
         require_room(target.parent, selection.bytes, f"Unpacking {archive.path.name}")
         target.mkdir(mode=0o755, exist_ok=True)
     digests: dict[str, str] = {}
+    title = f"unpack {archive.path.name}"
     try:
-        with Progress(
-            f"unpack {archive.path.name}", selection.bytes, unit="B", quiet=quiet
-        ) as progress:
-            for entry, parts in itertools.groupby(
-                archive.pieces(selection.members.values()), itemgetter(0)
-            ):
-                name = entry.name[len(selection.root) :]
+        with Progress(title, selection.bytes, unit="B", quiet=quiet) as progress:
+            for name, entry, pieces in selection.contents():
                 digests[name] = _write_member(
-                    archive, entry, (p for _, p in parts), target / name, progress
+                    archive,
+                    entry,
+                    pieces,
+                    target / name,
+                    progress,
                 )
     except BaseException:
         remove_made(target)
@@ -215,7 +265,11 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
 
 
 def _write_member(
-    archive: Archive, entry: Entry, pieces: Iterable[bytes], path: Path, progress: Progress
+    archive: Archive,
+    entry: Entry,
+    pieces: Iterable[bytes],
+    path: Path,
+    progress: Progress,
 ) -> str:
     """Write one member to the new file ``path`` and return its SHA-256."""
     digest = hashlib.sha256()
@@ -232,5 +286,9 @@ def _write_member(
                 progress.update(len(piece))
     if size != entry.size:
         amount = "more bytes" if size > entry.size else f"{size} bytes"
-        raise refusal(archive.path, entry.name, f"holds {amount}, and declares {entry.size}")
+        raise refusal(
+            archive.path,
+            entry.name,
+            f"holds {amount}, and declares {entry.size}",
+        )
     return digest.hexdigest()

@@ -33,8 +33,13 @@ from kmip_data.wording import counted, timestamp
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licences.json"
+SAMPLE_SEED = 0
+MOST = 1_000_000  #: records of the largest sample
 SHOWN: set[str] = set()  #: datasets whose license this process has printed
 _YES = {"1", "true", "yes", "y"}
+
+#: Members of one source in an archive, and their origin, which the receipt of the copy names.
+Members = tuple[Selection, StoredSource]
 
 
 def show_license(manifest: Manifest) -> None:
@@ -45,13 +50,14 @@ def show_license(manifest: Manifest) -> None:
 
 
 def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
-    """Dataset name to what was agreed to and how; empty when nothing is on record."""
+    """Return the agreements on record, by dataset; empty without a record."""
     try:
         record = read_json(home.root / RECORD_NAME)
     except (OSError, ValueError):
-        record = None
-    entries = record.items() if isinstance(record, dict) else ()
-    return {str(name): entry for name, entry in entries if isinstance(entry, dict)}
+        return {}
+    if not isinstance(record, dict):
+        return {}
+    return {str(name): entry for name, entry in record.items() if isinstance(entry, dict)}
 
 
 def require_agreement(
@@ -67,10 +73,14 @@ def require_agreement(
     if not manifest.license.agreement:
         return
     terms = {"name": manifest.license.name, "url": manifest.license.url}
-    known = accepted_licenses(home).get(manifest.name, {})
-    if {key: known.get(key) for key in terms} == terms:
+    earlier = accepted_licenses(home).get(manifest.name, {})
+    if earlier.get("name") == terms["name"] and earlier.get("url") == terms["url"]:
         return
-    if not (os.environ.get(ENVIRONMENT, "").strip().lower() in _YES if accept is None else accept):
+
+    agreed = accept
+    if accept is None:
+        agreed = os.environ.get(ENVIRONMENT, "").strip().lower() in _YES
+    if not agreed:
         raise LicenseNotAccepted(
             f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
@@ -83,13 +93,6 @@ def require_agreement(
     refuse_others(home.root, {RECORD_NAME: [readable_json(record).encode()]})
     entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
     write_json(home.root / RECORD_NAME, {**record, manifest.name: entry})
-
-
-SAMPLE_SEED = 0
-MOST = 1_000_000  #: records of the largest sample
-
-#: Members of an archive that are one source, and the origin that the receipt of the copy names.
-Found = tuple[Selection, StoredSource]
 
 
 def obtain_raw(
@@ -116,7 +119,7 @@ def obtain_raw(
 def fetch_dataset(
     manifest: Manifest, home: Home, **options: Unpack[BuildArguments]
 ) -> list[Receipt]:
-    """Bring the raw data in and verify them, so that a build needs no network.
+    """Fetch and verify the raw data, so that a build needs no network.
 
     Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
     complete set or a download must be there, or is downloaded. Same errors.
@@ -135,18 +138,29 @@ def _sample(
     """Return a generated miniature; the same one when it was generated before."""
     manifest = pipeline.manifest
     if limit is not None and limit > MOST:
-        what = f"A sample of {limit:,} records is no miniature: --limit is at most {MOST:,}."
-        raise UsageError(what, next=f"kmip-data build {manifest.name} --sample --limit 100")
-    made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
+        raise UsageError(
+            f"A sample of {limit:,} records is no miniature: --limit is at most {MOST:,}.",
+            next=f"kmip-data build {manifest.name} --sample --limit 100",
+        )
+    settings = {
+        "limit": limit,
+        "seed": SAMPLE_SEED,
+        "pipeline_version": pipeline.version,
+    }
     folder = home.raw / f"{manifest.name}-sample"
 
     def existing() -> RawCopy | None:
-        return next((c for c in list_copies(folder) if c.made == made and not c.problems()), None)
+        for copy in list_copies(folder):
+            if copy.made == settings and not copy.problems():
+                return copy
+        return None
 
-    if copy := existing():
+    copy = existing()
+    if copy is not None:
         return copy
     with locked(folder, quiet=quiet):
-        if copy := existing():
+        copy = existing()  # another process may have generated it meanwhile
+        if copy is not None:
             return copy
         with staging(folder) as stage:
             generated = stage / "generated"
@@ -167,7 +181,7 @@ def _sample(
                 members,
                 [source],
                 dataset=manifest.name,
-                sample=made,
+                sample=settings,
             )
 
 
@@ -187,50 +201,64 @@ class _Import:
         self.command = command
         self.folder = home.raw / manifest.name
         self.archives = [Path(path) for path in options.archives]
-        #: Those of the manifest; where it has none, a single one that no mirror holds.
+        #: Sources of the manifest; where it has none, a single one that no mirror holds.
         self.sources = manifest.sources or (Source(name=manifest.name, mirrors=()),)
 
     def run(self, *, complete: bool) -> RawCopy:
-        """Return the copy that is meant, brought in where there is none; ``complete`` as for a fetch."""
+        """Return the copy that is meant, imported where there is none; ``complete`` as for a fetch."""
         if self.manifest.generated:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
         if not self.options.quiet:
             show_license(self.manifest)
         if not self.archives:
-            if copy := self._earlier(complete=complete):
+            copy = self._earlier(complete=complete)
+            if copy is not None:
                 return copy
-            needed = any(not source.packaged for source in self.sources)
-            if self.options.offline and needed and not self.folder.exists():
-                raise self._not_here(self.sources)
-            for source in self.sources:
-                if source.packaged and not (self.folder / source.name).exists():
-                    _find_packaged(
-                        source, self.manifest.name
-                    )  # its errors, before anything is written
+            self._check_sources()
         with locked(self.folder, quiet=self.options.quiet):
-            # Another process may have brought them in while this one waited.
-            if not self.archives and (copy := self._earlier(complete=complete)):
-                return copy
-            return self._bring_in()
+            # Another process may have imported them while this one waited.
+            if not self.archives:
+                copy = self._earlier(complete=complete)
+                if copy is not None:
+                    return copy
+            return self._import()
+
+    def _check_sources(self) -> None:
+        """Raise the errors of an offline import and of packages before anything is written."""
+        needed = any(not source.packaged for source in self.sources)
+        if self.options.offline and needed and not self.folder.exists():
+            raise self._not_here(self.sources)
+        for source in self.sources:
+            if source.packaged and not (self.folder / source.name).exists():
+                _packaged_file(source, self.manifest.name)
 
     def _earlier(self, *, complete: bool) -> RawCopy | None:
         """Return the one sound copy that is meant, or ``None`` when there is none."""
-        found = [copy for copy in list_copies(self.folder) if not copy.sample]
-        best = [copy for copy in found if copy.is_complete(self.manifest)]
-        best = best or [copy for copy in found if copy.downloaded]
-        if not best and (
-            complete or all((self.folder / source.name).is_file() for source in self.sources)
-        ):
-            return None
-        choice = [copy for copy in best if copy.downloaded] or best or found
+        # 1. Complete copies, else downloaded ones; any other only if there is no download to unpack.
+        copies_here = [copy for copy in list_copies(self.folder) if not copy.sample]
+        best = [copy for copy in copies_here if copy.is_complete(self.manifest)]
+        best = best or [copy for copy in copies_here if copy.downloaded]
+        if not best:
+            downloads = [(self.folder / source.name).is_file() for source in self.sources]
+            if complete or all(downloads):
+                return None
+        choice = [copy for copy in best if copy.downloaded] or best or copies_here
         if not choice:
             return None
+
+        # 2. Only one may be meant.
         copy = choice[0]
-        again = f"kmip-data {self.command} {self.manifest.name} --archive"
+        command = f"kmip-data {self.command} {self.manifest.name} --archive"
         if len(choice) > 1:
-            what = f"{len(choice)} copies of {self.manifest.name} are here, and none is known to be complete."
-            listed = "".join(f"\n    {copy.path} (from {copy.origin})" for copy in choice)
-            raise UsageError(what, found=listed, next=f"{again} {copy.path}")
+            listed = [f"\n    {copy.path} (from {copy.origin})" for copy in choice]
+            raise UsageError(
+                f"{len(choice)} copies of {self.manifest.name} are here, "
+                "and none is known to be complete.",
+                found="".join(listed),
+                next=f"{command} {copy.path}",
+            )
+
+        # 3. It must be sound; a damaged download is made again.
         problems = copy.problems()
         if not problems:
             self._say(f"using {copy.path} (from {copy.origin})")
@@ -238,26 +266,35 @@ class _Import:
         if copy.downloaded:
             self._say(f"{copy.path} is damaged ({problems[0]}) and is made again")
             return None
-        what = f"{copy.path} is damaged: {'; '.join(problems[:5])}."
-        raise DamagedInput(what, next=f"{again} PATH (a sound copy of {copy.origin})")
+        raise DamagedInput(
+            f"{copy.path} is damaged: {'; '.join(problems[:5])}.",
+            next=f"{command} PATH (a sound copy of {copy.origin})",
+        )
 
-    def _bring_in(self) -> RawCopy:
+    def _import(self) -> RawCopy:
         """Unpack every source, from the given archives or a download, into one copy."""
-        found: dict[str, Found] = {}
+        # 1. Members of every source: given, else downloaded.
+        given: dict[str, Members] = {}
         for path in self.archives:
-            for name, held in self._look_into(path).items():
-                if name in found:
-                    both = f"{found[name][0].archive.path}, {held[0].archive.path}"
+            for name, members in self._look_into(path).items():
+                if name in given:
+                    first = given[name][0].archive.path
+                    second = members[0].archive.path
                     raise UsageError(
-                        f"{name} is given twice: {both}.", next="give --archive one of them"
+                        f"{name} is given twice: {first}, {second}.",
+                        next="give --archive one of them",
                     )
-                found[name] = held
-        missing = [source for source in self.sources if source.name not in found]
-        if found and missing:
+                given[name] = members
+        missing = [source for source in self.sources if source.name not in given]
+        if given and missing:
             names = ", ".join(source.name for source in missing)
             self._say(f"not in the given archives, so looked for elsewhere: {names}")
-        found |= {source.name: self._download(source, missing) for source in missing}
-        inputs = [found[source.name] for source in self.sources]
+        inputs = []
+        for source in self.sources:
+            members = given.get(source.name) or self._download(source, missing)
+            inputs.append(members)
+
+        # 2. A copy of the same files, if there is one.
         stored = [source for _, source in inputs]
         digests = [source.receipt.sha256 for source in stored]
         downloaded = all(source.downloaded for source in stored)
@@ -267,23 +304,26 @@ class _Import:
             # What is downloaded now is unpacked again, so that its receipt names the download.
             if digests in known and downloaded <= copy.downloaded and not copy.problems():
                 return copy
+
+        # 3. A new one.
         with staging(self.folder) as stage:
-            members = self._unpack(inputs, stage / "0")
+            unpacked = self._unpack(inputs, stage / "0")
             copy = copies.store(
                 self.folder,
                 stage / "0",
-                members,
+                unpacked,
                 stored,
                 dataset=self.manifest.name,
             )
-        self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
+        self._say(f"unpacked {counted(len(unpacked), 'file')} into {copy.path}")
         return copy
 
-    def _unpack(self, inputs: Sequence[Found], target: Path) -> dict[str, str]:
+    def _unpack(self, inputs: Sequence[Members], target: Path) -> dict[str, str]:
         members: dict[str, str] = {}
         for source, (selection, stored) in zip(self.sources, inputs, strict=True):
-            if twice := sorted(members.keys() & selection.members.keys()):
-                raise DamagedInput(f"Two sources of {self.manifest.name} hold {twice[0]}.")
+            for name in selection.members:
+                if name in members:
+                    raise DamagedInput(f"Two sources of {self.manifest.name} hold {name}.")
             try:
                 members |= write_members(selection, target, quiet=self.options.quiet)
             except DamagedInput as error:
@@ -295,19 +335,19 @@ class _Import:
                 raise
         return dict(sorted(members.items()))
 
-    def _look_into(self, path: Path) -> dict[str, Found]:
+    def _look_into(self, path: Path) -> dict[str, Members]:
         """Return the sources that a given archive holds; its first fault where it holds none."""
         archive = open_archive(path)
-        found: dict[str, Found] = {}
+        sources: dict[str, Members] = {}
         errors: list[KmipDataError] = []
         for source in self.sources:
             try:
-                found[source.name] = _local(source, self._select(archive, source))
+                sources[source.name] = _local(source, self._select(archive, source))
             except (DamagedInput, UsageError) as error:
                 errors.append(error)
-        if not found:
+        if not sources:
             raise errors[0]
-        return found
+        return sources
 
     def _select(
         self,
@@ -327,19 +367,20 @@ class _Import:
     def _content(self, source: Source) -> Content:
         return source.content or self.manifest.content
 
-    def _download(self, source: Source, missing: Sequence[Source]) -> Found:
+    def _download(self, source: Source, missing: Sequence[Source]) -> Members:
         """Return a source from ``raw/<dataset>/`` or a package; download it where it is missing."""
         target = self.folder / source.name
         content = self._content(source)
         if target.is_file() and copies.read_receipt(target) is None:
             self._say(f"{target} has no receipt: it is taken as a local archive")
             return _local(source, self._select(open_archive(target), source, known=True))
-        receipt = copies.verified_receipt(target)
+
         archive: Path = target
+        receipt = copies.verified_receipt(target)
         if receipt is None and target.is_file():
             self._say(f"{target} differs from its receipt and is downloaded again")
         if receipt is None and source.packaged:
-            archive, receipt = _find_packaged(source, self.manifest.name)
+            archive, receipt = _packaged_file(source, self.manifest.name)
         if receipt is None:
             if self.options.offline:
                 raise self._not_here(missing)
@@ -353,13 +394,11 @@ class _Import:
                 if source.container == "archive":
                     recognise(open_archive(path), content)
 
-            hint = self._archive_hint(source)
-            quiet = self.options.quiet
             receipt = fetch_source(
                 source,
                 target,
-                hint=hint,
-                quiet=quiet,
+                hint=self._archive_hint(source),
+                quiet=self.options.quiet,
                 max_bytes=content.max_total_bytes,
                 check=check,
             )
@@ -368,15 +407,14 @@ class _Import:
 
     def _not_here(self, sources: Sequence[Source]) -> SourceUnavailable:
         """Return the error for sources that are not here while ``offline`` forbids to download them."""
-        named = "".join(
-            f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors
-        )
-        what = (
-            f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded."
-        )
-        expected = "a local archive" + (f", or without --offline one of{named}" if named else "")
+        addresses = []
+        for source in sources:
+            addresses += [f"\n    {source.name}: {mirror.address}" for mirror in source.mirrors]
+        expected = "a local archive"
+        if addresses:
+            expected += f", or without --offline one of{''.join(addresses)}"
         return SourceUnavailable(
-            what,
+            f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded.",
             expected=expected,
             next=self._archive_hint(sources[0]),
         )
@@ -390,20 +428,19 @@ class _Import:
         say(text, quiet=self.options.quiet)
 
 
-def _local(source: Source, selection: Selection) -> Found:
+def _local(source: Source, selection: Selection) -> Members:
     """Return a source in a local archive with a receipt of that archive."""
     digest, size = selection.fingerprint()
-    origin = selection.archive.path.resolve().name
     receipt = Receipt(
         name=source.name,
-        origin=origin,
+        origin=selection.archive.path.resolve().name,
         sha256=digest,
         bytes=size,
     )
     return selection, StoredSource(receipt=receipt)
 
 
-def _find_packaged(source: Source, dataset: str) -> tuple[Path, Receipt]:
+def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:
     """Return the file of a source that a Python package ships, and its receipt; nothing is imported.
 
     Raises :class:`MissingExtra` or :class:`SourceUnavailable` where it is not installed, and the latter where
@@ -418,15 +455,14 @@ def _find_packaged(source: Source, dataset: str) -> tuple[Path, Receipt]:
         origin = f"{package} {distribution.version}, {member}"
         if mirror.sha256 in {None, digest}:
             return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
-        found = f"{origin} has SHA-256 {digest[:12]}…"
+        fault = f"{origin} has SHA-256 {digest[:12]}…"
     except (importlib.metadata.PackageNotFoundError, DamagedInput):
-        require_extra(
-            next((name for name, modules in MODULES.items() if package in modules), None), dataset
-        )
-        found = f"{package} is not installed, or has no {member}"
+        extras = [extra for extra, modules in MODULES.items() if package in modules]
+        require_extra(extras[0] if extras else None, dataset)
+        fault = f"{package} is not installed, or has no {member}"
     raise SourceUnavailable(
         f"The raw data of {dataset} come with the Python package {package}.",
         expected=f"{source.name} with SHA-256 {(mirror.sha256 or '')[:12]}… ({mirror.note})",
-        found=found,
+        found=fault,
         next=f"python -m pip install --force-reinstall {mirror.note or package}",
     )
