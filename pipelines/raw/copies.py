@@ -268,10 +268,8 @@ def store_own(
 def _make_way(target: Path, members: Collection[str]) -> None:
     """Remove a damaged copy; refuse one in which files of somebody else lie."""
     ours = {target / name for name in (*members, RECEIPT_NAME)}
-    others = []
-    for path in sorted(target.rglob("*")):
-        if not path.is_dir() and path not in ours:
-            others.append(path.relative_to(target).as_posix())
+    inside = [path for path in sorted(target.rglob("*")) if not path.is_dir()]
+    others = [path.relative_to(target).as_posix() for path in inside if path not in ours]
     if others:
         raise UsageError(
             f"{target} is damaged, and holds more than its members: {', '.join(others[:5])}.",
@@ -308,9 +306,8 @@ class PartialState(Strict):
 
 def partial_paths(target: Path) -> tuple[Path, Path]:
     """Return the paths of an unfinished download and of the side file that identifies it."""
-    return target.with_name(f"{target.name}.partial"), target.with_name(
-        f"{target.name}.partial.json"
-    )
+    partial = target.with_name(f"{target.name}.partial")
+    return partial, partial.with_name(f"{partial.name}.json")
 
 
 def read_state(target: Path) -> PartialState | None:
