@@ -22,7 +22,7 @@ from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.graphs.encoding import Encoding, parse_encoding
-from kmip_data.manifest import read_shipped, shipped_names
+from kmip_data.manifest import read_shipped, shipped_datasets, shipped_names
 from kmip_data.runtime.threads import for_ranges
 
 
@@ -441,10 +441,11 @@ def _columns_card_problems(
 @functools.cache
 def published_builds() -> dict[str, dict[str, str]]:
     """Return the table of each published build by its key."""
-    builds: dict[str, dict[str, str]] = {}
-    for name in shipped_names("digests"):
-        builds.update(read_shipped("digests", name))
-    return builds
+    tables: dict[str, dict[str, str]] = {}
+    for name in shipped_datasets():
+        if "digests" in shipped_names(f"datasets/{name}"):
+            tables |= read_shipped(f"datasets/{name}", "digests")
+    return tables
 
 
 def unlike_published(card: Card) -> list[str]:

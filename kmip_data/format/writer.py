@@ -421,12 +421,7 @@ def _check_record(
     readable = key and key.isascii() and key.isprintable()
     require(readable, "its key", "printable ASCII, not empty", repr(key))
     longest = schema.key_length
-    require(
-        len(key) <= longest,
-        "its key",
-        f"at most {longest} bytes",
-        len(key),
-    )
+    require(len(key) <= longest, "its key", f"at most {longest} bytes", len(key))
     allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
     require(
         0 <= nodes <= schema.max_nodes,
@@ -437,12 +432,7 @@ def _check_record(
 
     # 2. Edges, in the layout of the schema and inside the graph.
     columns = {column.key for column in schema.columns}
-    require(
-        record.columns.keys() == columns,
-        "its columns",
-        columns,
-        list(record.columns),
-    )
+    require(record.columns.keys() == columns, "its columns", columns, list(record.columns))
     layouts = (
         ("neighbor", record.neighbor, "neighbor"),
         ("edge_index", record.edge_index, "index"),
