@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.manifest import ADDED, Strict, read_shipped, shipped_names, unknown_name, with_added
-from kmip_data.models.attention.configuration import KMIPPart
+from kmip_data.manifest import (
+    ADDED,
+    Strict,
+    modules_in,
+    read_shipped,
+    shipped_names,
+    unknown_name,
+    with_added,
+)
+from kmip_data.models.attention import kinds as attention_kinds
+from kmip_data.models.attention.kinds.kmip import KMIPPart
 from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part
 from kmip_data.models.tables import (
     POSITIONAL,
@@ -36,6 +45,7 @@ def _kinds(base: type[Part]) -> dict[str, type[Part]]:
     return kinds
 
 
+modules_in(attention_kinds)
 _ALL = _kinds(Part)
 MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``model.local.kind``
 #: By ``model.attention.kind``.

@@ -1,10 +1,9 @@
 """Parts of a network: their configuration keys and properties; and every kind of message passing.
 
-A kind of message passing is one class here, a kind of attention one in
-``kmip_data.models.attention.configuration``, discovered automatically: a subclass of :class:`MessagePassing`
-or :class:`Part` that names its ``kind``, whose fields are the keys of ``model.local`` or ``model.attention``.
-It imports torch in ``build`` alone. Parts that a CUDA graph cannot hold are listed in
-``models/training/capture/steps.py``.
+A kind of message passing is one class here, a kind of attention one file of ``models/attention/kinds``: a
+subclass of :class:`MessagePassing` or :class:`Part` that names its ``kind``, whose fields are the keys of
+``model.local`` or ``model.attention``. It imports torch in ``build`` alone. Parts that a CUDA graph cannot hold are
+listed in ``models/training/capture/steps.py``.
 """
 
 from __future__ import annotations
@@ -86,6 +85,22 @@ class Part(Strict):
 
     def initialise(self, *encoders: nn.Module) -> None:
         """Draw the encoders' weights anew, where the architecture draws them by a rule of its own."""
+
+
+class MultiHead(Part):
+    """Attention whose heads share the channels."""
+
+    heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
+
+    @property
+    def multiple(self) -> int:
+        """Each head has as many channels."""
+        return self.heads
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """The heads fill the channels."""
+        if dim is not None and dim % self.heads:
+            raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
 
 
 class NoPart(Part):

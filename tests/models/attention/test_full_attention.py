@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from kmip_data.errors import UsageError
 from kmip_data.models import PerformerAttention, TransformerAttention
 from kmip_data.models.attention import performer, transformer
-from kmip_data.models.attention.configuration import PerformerPart
+from kmip_data.models.attention.kinds.performer import PerformerPart
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.parts import Place
 

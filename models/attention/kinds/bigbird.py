@@ -1,0 +1,43 @@
+"""Block-sparse attention of BigBird."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.parts import MultiHead, Place
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class BigBirdPart(MultiHead):
+    """Blocks of nodes, in the order of the data, attend to a few blocks; a whole encoder layer."""
+
+    kind: Literal["bigbird"] = Field(
+        default="bigbird", description="BigBird: a whole encoder layer of block-sparse attention"
+    )
+    block_size: int = Field(
+        default=3, ge=1, description="nodes per block, in the order of the data"
+    )
+    random_blocks: int = Field(default=3, ge=0, description="random blocks per block and head")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**32,
+        description="seed of the random blocks, the same in all layers and steps",
+    )
+    norm_eps: float = Field(default=1e-6, gt=0, description="epsilon of the layer norms")
+    legacy_padding: bool = Field(
+        default=False,
+        description="lay out blocks as for the longest graph of the batch, as upstream",
+    )
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
+        from kmip_data.models.attention.bigbird import BigBirdAttention
+
+        return BigBirdAttention(
+            place.dim, dropout=place.dropout, **self.model_dump(exclude={"kind"})
+        )

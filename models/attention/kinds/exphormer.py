@@ -1,0 +1,76 @@
+"""Sparse attention of Exphormer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from kmip_data.graphs.encodings.expander import Expander
+from kmip_data.models.parts import MultiHead, Place
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ExphormerPart(MultiHead):
+    """Each node attends along its edges, those of an expander, and to virtual nodes."""
+
+    reads: ClassVar[tuple[str, ...]] = ("expander",)
+
+    kind: Literal["exphormer"] = Field(
+        default="exphormer", description="Exphormer's sparse attention"
+    )
+    expander: int = Field(
+        default=3,
+        ge=0,
+        le=1024,
+        description="permutations of the expander, each with edges in both directions; 0: no expander",
+    )
+    expander_seed: int = Field(default=0, ge=0, lt=10**9, description="seed of the permutations")
+    self_loops: bool = Field(
+        default=True, description="keep expander edges from a node to itself, as upstream"
+    )
+    real_edges: bool = Field(default=True, description="attend along the graph's edges")
+    virtual_nodes: int = Field(default=3, ge=0, description="virtual nodes per graph")
+    clamp: float = Field(default=5.0, gt=0, le=50, description="bound of the scores, both ways")
+    output_projection: bool = Field(
+        default=False, description="linear layer W_O after the heads (text)"
+    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+
+    @property
+    def reads_edges(self) -> bool:  # type: ignore[override]
+        """As far as it attends along them."""
+        return self.real_edges
+
+    @property
+    def divides(self) -> bool:  # type: ignore[override]
+        """Unless dropout draws for edges, which several processes hold in another order."""
+        return not self.dropout
+
+    @property
+    def encoding(self) -> Expander | None:
+        """The permutations."""
+        return Expander(self.expander, self.expander_seed) if self.expander else None
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """There must be edges of some sort, and the heads fill the channels."""
+        if not (self.real_edges or self.expander or self.virtual_nodes):
+            msg = "real_edges is off, expander and virtual_nodes are 0: nothing is left to attend along"
+            raise ValueError(msg)
+        super().check(layers, dim)
+
+    def begin(self, dim: int) -> nn.Module:
+        """Make the :class:`~kmip_data.models.attention.exphormer.ExphormerEdges` of a network."""
+        from kmip_data.models.attention.exphormer import ExphormerEdges
+
+        options = self.model_dump(include={"virtual_nodes", "self_loops", "real_edges"})
+        return ExphormerEdges(dim, expander=self.expander > 0, **options)
+
+    def build(self, place: Place) -> nn.Module:
+        """Make an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""
+        from kmip_data.models.attention.exphormer import ExphormerAttention
+
+        options = self.model_dump(include={"heads", "clamp", "output_projection", "dropout"})
+        return ExphormerAttention(place.dim, **options)

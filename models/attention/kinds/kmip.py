@@ -1,0 +1,79 @@
+"""k-MIP attention: each node attends to the k keys with the largest inner product."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from kmip_data.models.parts import MultiHead, Place
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class KMIPPart(MultiHead):
+    """Each node attends to the k nodes of its graph with the largest inner product."""
+
+    divides = True
+
+    kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
+    heads: int = Field(default=4, ge=1, description="attention heads")
+    k: Positive | tuple[Positive, ...] = Field(
+        default=10, description="keys per query, or a list with one number per layer"
+    )
+    key_dim: int = Field(default=5, ge=1, description="channels of a query and a key of one head")
+    value_dim: int | None = Field(
+        default=None, ge=1, description="channels of a value of one head; none: hidden_dim / heads"
+    )
+    output_projection: bool = Field(
+        default=False, description="linear layer W_O after the heads (text)"
+    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+    legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
+    warm_start: bool | None = Field(
+        default=None,
+        description="begin each search with the previous step's pairs; same result; none: when training"
+        " on one whole graph on a GPU",
+    )
+    search: str = Field(default="auto", description="search backend: auto, dense, cpu, cuda, keops")
+
+    def k_of(self, layer: int) -> int:
+        """Keys that a query attends to in a layer."""
+        return self.k if isinstance(self.k, int) else self.k[layer]
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """Every layer must have its k, and the heads fill the channels."""
+        heads = self.heads
+        width = self.value_dim
+        msg = ""
+        if not isinstance(self.k, int) and len(self.k) != layers:
+            msg = f"k lists {len(self.k)} numbers, and there are {layers} layers"
+        elif width is None:
+            super().check(layers, dim)
+        elif dim is None:
+            msg = "value_dim follows from hidden_dim where parameter_budget chooses that; leave it unset"
+        elif not self.output_projection and heads * width != dim:
+            msg = f"heads · value_dim = {heads * width} must be hidden_dim = {dim}, or output_projection on"
+        if msg:
+            raise ValueError(msg)
+
+    def check_device(self, device: str) -> None:
+        """The search backend must run there."""
+        from kmip_data.models.search.topk import check_backend
+
+        check_backend(self.search, device)
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
+        from kmip_data.models.attention.kmip import KMIPAttention
+        from kmip_data.models.search.topk import get_backend
+
+        if self.search != "auto":
+            get_backend(self.search)  # an unknown name fails now, not at the first batch
+        options = self.model_dump(exclude={"kind", "k", "search"}) | {
+            "warm_start": bool(self.warm_start)
+        }
+        return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)

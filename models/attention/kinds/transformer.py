@@ -1,0 +1,25 @@
+"""Full attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.parts import MultiHead, Place
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class TransformerPart(MultiHead):
+    """Each node attends to all nodes of its graph."""
+
+    kind: Literal["transformer"] = Field(default="transformer", description="full attention")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.attention.transformer.TransformerAttention`."""
+        from kmip_data.models.attention.transformer import TransformerAttention
+
+        return TransformerAttention(place.dim, heads=self.heads, dropout=self.dropout)

@@ -1,0 +1,321 @@
+"""Four trials: a dataset, an attention, a metric and an encoding are the files that architecture.md names, no others.
+
+They are added to a copy of the tree, which is then linted, tested where tests enumerate parts, and trained.
+From outside one plugin file adds the same four: ``tests/test_plugins.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from support import structure
+from support.cli import python
+from support.shared import ROOT
+
+FOLDERS = ("kmip_data", "pipelines", "models", "cli", "manifests", "tests", "docs")
+
+PIPELINE = '''"""QM9: small molecules, each a line of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import Params, Pipeline, Prepared, SplitParams, Unit
+from kmip_data.pipelines.shared.records import feature_column, units_of_rows
+
+
+class QM9(Pipeline[Params, SplitParams]):
+    """Charges of the atoms of a chain and its energy, after the part that it belongs to."""
+
+    version = 1
+    Params = Params
+    SplitParams = SplitParams
+
+    def schema(self, params: Params) -> Schema:
+        """Return the columns."""
+        energy = Column(
+            key="graph/y",
+            attribute="y",
+            shape=(1,),
+            stored="float32",
+            presented="float32",
+            doc="energy",
+        )
+        return Schema(columns=(feature_column("node/x", ("charge",), "nuclear charge"), energy))
+
+    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
+        """Deal molecules to units of fifty."""
+        lines = (prepared.path / "qm9.txt").read_text("ascii").splitlines()
+        return units_of_rows(params.choose(len(lines)), 50)
+
+    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
+        """Yield a molecule a line."""
+        lines = (prepared.path / "qm9.txt").read_text("ascii").splitlines()
+        for row in unit.items["rows"]:
+            part, energy, *charges = lines[row].split()
+            x = np.array(charges, dtype=np.float32)[:, None]
+            bonds = np.stack([np.arange(len(x) - 1), np.arange(1, len(x))])
+            yield GraphRecord(
+                key=f"{part}/{row}",
+                num_nodes=len(x),
+                columns={"node/x": x, "graph/y": np.array([energy], dtype=np.float32)},
+                edge_index=np.concatenate([bonds, bonds[::-1]], axis=1),
+            )
+
+
+PIPELINE = QM9
+'''
+SAMPLE = '''"""Sample of QM9: generated chains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write ``limit`` molecules."""
+    rng = np.random.default_rng(seed)
+    with (folder / "qm9.txt").open("w", encoding="ascii", newline="\\n") as file:
+        for number in range(limit or 24):
+            charges = rng.choice([1, 6, 7, 8], rng.integers(3, 9))
+            part = ("train", "train", "val", "test")[number % 4]
+            file.write(f"{part} {charges.sum() / 10} {' '.join(map(str, charges))}\\n")
+'''
+MANIFEST = """
+name = "qm9"
+title = "QM9, small molecules"
+summary = "Molecules and their energies."
+pipeline = "qm9"
+task = "graph regression, metric MAE"
+homepage = "https://example.org"
+published = "2014-08-05"
+max_nodes = 64
+dataset_class = "QM9"
+citation = "@article{a, title={QM9}}"
+
+[license]
+name = "CC0"
+url = "https://example.org"
+notice = "none"
+
+[responsible]
+collection = "Computed."
+biases = "Small molecules."
+uses = "Comparison."
+personal = "None."
+
+[[sources]]
+name = "qm9.txt"
+container = "file"
+
+[[sources.mirrors]]
+url = "https://example.org/qm9.txt"
+
+[content]
+anchor = "qm9.txt"
+max_total_bytes = 1_000_000
+
+[[content.members]]
+pattern = "qm9.txt"
+max_bytes = 1_000_000
+"""
+PRESET = """
+source = "ours, the trial"
+
+[code.model]
+layers = 2
+hidden_dim = 32
+head = "graph"
+"""
+CLASS = '''
+
+class QM9(BuiltDataset):
+    """QM9: small molecules.
+
+    Items are ``Data(x=[N, 1], edge_index=[2, E], y=[1, 1])``.
+
+    Parameters
+    ----------
+    root, home, split, split_rule, split_seed, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.points.ShapeNetPart`.
+    """
+
+    _name = "qm9"
+'''
+ATTENTION = '''"""Attention through one hub per graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.parts import Part, Place
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class HubPart(Part):
+    """Each node attends to the mean of its graph."""
+
+    kind: Literal["hub"] = Field(default="hub", description="attention through one hub per graph")
+
+    def build(self, place: Place) -> nn.Module:
+        """Make the module."""
+        from torch import nn
+        from torch_geometric.nn import global_mean_pool
+
+        class Hub(nn.Linear):
+            def forward(self, x, batch):
+                return super().forward(global_mean_pool(x, batch.graph))[batch.graph]
+
+        return Hub(place.dim, place.dim)
+'''
+METRIC = '''
+
+def worst(sums: Tensor) -> Tensor:
+    """Mean absolute error of the worst target."""
+    return (sums[1] / sums[0]).max()
+
+
+METRICS["worst"] = Metric(worst, "lower", "worst MAE", "regression")
+'''
+ENCODING = '''"""Sines of the numbers of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.format.schema import Column
+from kmip_data.graphs.encoding import Encoding, Graphs
+
+
+class Waves(Encoding):
+    """Sines of the node's number."""
+
+    stem = "waves"
+    metavar = "N"
+    help = "Sines of the node's number."
+    about = "sines of {parameter} frequencies of the node's number"
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return one column."""
+        return (self.column("node", "waves", self.parameter),)
+
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, Array]:
+        """Fill it."""
+        number = np.concatenate([np.arange(n) for n in np.diff(graphs.node_ptr)])
+        waves = np.sin(number[:, None] / 2.0 ** np.arange(self.parameter))
+        return {"node/waves": waves.astype(np.float32)}
+
+
+ENCODING = Waves
+'''
+#: Row of the table of architecture.md -> the files that the trial writes, or appends to where they exist.
+TRIALS: dict[str, dict[str, str]] = {
+    "a dataset (QM9)": {
+        "pipelines/datasets/qm9/__init__.py": PIPELINE,
+        "pipelines/datasets/qm9/sample.py": SAMPLE,
+        "manifests/datasets/qm9/dataset.toml": MANIFEST,
+        "manifests/datasets/qm9/gps-kmip.toml": PRESET,
+        "kmip_data/datasets/small_graphs.py": CLASS,
+        "kmip_data/__init__.pyi": "from kmip_data.datasets.small_graphs import QM9 as QM9\n",
+        "docs/datasets/qm9.md": "# QM9\n\nMolecules.\n",
+    },
+    "an attention": {"models/attention/kinds/hub.py": ATTENTION},
+    "a metric": {"models/training/metrics.py": METRIC},
+    "an encoding": {"kmip_data/graphs/encodings/waves.py": ENCODING},
+}
+#: Written by ``KMIP_DATA_WRITE_DOCS=1``.
+GENERATED = "docs/training.md"
+#: Tests that enumerate parts.
+ENUMERATE = (
+    "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
+    "tests/models/training/config/test_keys.py::test_every_choice_has_its_implementation",
+    "tests/models/training/config/test_keys.py::test_every_key_is_documented",
+    "tests/models/training/config/test_presets.py::test_every_variant_loads",
+    "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
+    "tests/models/training/test_one_file_a_part.py::test_every_metric_states_its_unit",
+    "tests/kmip_data/datasets/test_base.py::test_the_signature_names_every_argument_with_its_default",
+    "tests/kmip_data/datasets/test_pyg_calls.py::test_tasks_of_the_datasets",
+    "tests/pipelines/shared/test_splits.py",
+    "tests/test_docs.py::test_every_parameter_of_a_dataset_is_on_a_page",
+)
+TRAIN = (
+    *("-m", "kmip_data", "train", "--dataset", "qm9", "--sample", "--limit", 12, "--epochs", 1),
+    *("--device", "cpu", "--quiet", "--json", "--set", "model.attention.kind=hub"),
+    *("--set", "model.positional=waves4", "--set", "training.metric=worst"),
+)
+
+
+def copy_of_the_tree(folder: Path, files: Mapping[str, str]) -> None:
+    """Make a tree of links to the files of this one, in which ``files`` are written or end with an addition."""
+    for path in ROOT.iterdir():
+        if path.is_file():
+            (folder / path.name).symlink_to(path)
+    for name in FOLDERS:
+        for source, folders, names in os.walk(ROOT / name):
+            copy = folder / Path(source).relative_to(ROOT)
+            copy.mkdir()
+            for link in [name for name in folders if (Path(source) / name).is_symlink()]:
+                (copy / link).symlink_to((Path(source) / link).readlink())
+            if "__pycache__" in folders:  # compiled kernels, which take minutes
+                folders.remove("__pycache__")
+                (copy / "__pycache__").symlink_to(Path(source) / "__pycache__")
+            for file in names:
+                (copy / file).symlink_to(Path(source) / file)
+    for name, addition in files.items():
+        path = folder / name
+        existing = path.read_text("utf-8") if path.is_symlink() else ""
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(existing + addition, encoding="utf-8")
+
+
+def test_the_page_names_the_files_of_each_trial():
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    for row, files in TRIALS.items():
+        (line,) = re.findall(rf"^\| {re.escape(row)} \|.*$", page, re.MULTILINE)
+        patterns = [re.sub("[A-Z]{4,}", "*", name) for name in re.findall("`([^`]+)`", line)]
+        for file in files:
+            assert any(
+                fnmatch(file, pattern) or fnmatch(Path(file).name, pattern) for pattern in patterns
+            ), f"{file} is not in the row {row}"
+
+
+@pytest.mark.slow
+def test_four_parts_inside(tmp_path, monkeypatch):
+    """Lint, the tests that enumerate parts, and an epoch with all four."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    files = {name: text for trial in TRIALS.values() for name, text in trial.items()}
+    copy_of_the_tree(tree, {**files, GENERATED: ""})
+    assert list(structure.problems(tree)) == []
+
+    monkeypatch.setenv("PYTHONPATH", str(tree))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    page = ENUMERATE[0].partition("::")[0]
+    code = "import kmip_data, pytest, sys; assert kmip_data.__file__.startswith(sys.argv[1]); "
+    write = f"import os; os.environ['KMIP_DATA_WRITE_DOCS'] = '1'; pytest.main(['-q', '-k', 'page', {page!r}]); "
+    again = "del os.environ['KMIP_DATA_WRITE_DOCS']; sys.exit(pytest.main(['-q', '-x', *sys.argv[2:]]))"
+    python("-c", code + write + again, tree, *ENUMERATE, cwd=tree)
+    assert "`model.attention.kind`" in (tree / GENERATED).read_text("utf-8")
+    assert " hub" in (tree / GENERATED).read_text("utf-8")
+
+    result = python(*TRAIN, "--home", tmp_path / "home", cwd=tree).json
+    assert result["metrics"]["val"].keys() >= {"worst", "mae"}
