@@ -2,8 +2,8 @@
 
 A kind of message passing is one class here, a kind of attention one file of ``models/attention/kinds``: a
 subclass of :class:`MessagePassing` or :class:`Part` that names its ``kind``, whose fields are the keys of
-``model.local`` or ``model.attention``. It imports torch in ``build`` alone. Parts that a CUDA graph cannot hold are
-listed in ``models/training/capture/steps.py``.
+``model.local`` or ``model.attention``. It imports torch in ``build`` alone. Parts that a CUDA graph cannot
+hold are listed in ``models/training/capture/steps.py``.
 """
 
 from __future__ import annotations
@@ -87,6 +87,17 @@ class Part(Strict):
         """Draw the encoders' weights anew, where the architecture draws them by a rule of its own."""
 
 
+class NoPart(Part):
+    """Layers without this branch."""
+
+    divides = True
+
+    kind: Literal["none"] = Field(default="none", description="no such branch")
+
+    def build(self, place: Place) -> None:
+        """Return None: the branch has no module."""
+
+
 class MultiHead(Part):
     """Attention whose heads share the channels."""
 
@@ -101,17 +112,6 @@ class MultiHead(Part):
         """The heads fill the channels."""
         if dim is not None and dim % self.heads:
             raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
-
-
-class NoPart(Part):
-    """Layers without this branch."""
-
-    divides = True
-
-    kind: Literal["none"] = Field(default="none", description="no such branch")
-
-    def build(self, place: Place) -> None:
-        """Return None: the branch has no module."""
 
 
 class MessagePassing(Part):

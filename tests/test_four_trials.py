@@ -1,4 +1,4 @@
-"""Four trials: a dataset, an attention, a metric and an encoding are the files that architecture.md names, no others.
+"""Four trials: a dataset, an attention, a metric and an encoding are the files that architecture.md names.
 
 They are added to a copy of the tree, which is then linted, tested where tests enumerate parts, and trained.
 From outside one plugin file adds the same four: ``tests/test_plugins.py``.
@@ -6,8 +6,8 @@ From outside one plugin file adds the same four: ``tests/test_plugins.py``.
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -138,21 +138,6 @@ layers = 2
 hidden_dim = 32
 head = "graph"
 """
-CLASS = '''
-
-class QM9(BuiltDataset):
-    """QM9: small molecules.
-
-    Items are ``Data(x=[N, 1], edge_index=[2, E], y=[1, 1])``.
-
-    Parameters
-    ----------
-    root, home, split, split_rule, split_seed, transform, columns, build, sample, limit, **arguments
-        See :class:`~kmip_data.datasets.points.ShapeNetPart`.
-    """
-
-    _name = "qm9"
-'''
 ATTENTION = '''"""Attention through one hub per graph."""
 
 from __future__ import annotations
@@ -233,29 +218,40 @@ TRIALS: dict[str, dict[str, str]] = {
         "pipelines/datasets/qm9/sample.py": SAMPLE,
         "manifests/datasets/qm9/dataset.toml": MANIFEST,
         "manifests/datasets/qm9/gps-kmip.toml": PRESET,
-        "kmip_data/datasets/small_graphs.py": CLASS,
-        "kmip_data/__init__.pyi": "from kmip_data.datasets.small_graphs import QM9 as QM9\n",
         "docs/datasets/qm9.md": "# QM9\n\nMolecules.\n",
     },
     "an attention": {"models/attention/kinds/hub.py": ATTENTION},
     "a metric": {"models/training/metrics.py": METRIC},
     "an encoding": {"kmip_data/graphs/encodings/waves.py": ENCODING},
 }
-#: Written by ``KMIP_DATA_WRITE_DOCS=1``.
-GENERATED = "docs/training.md"
+#: Tests that write keys and stubs with ``KMIP_DATA_WRITE_DOCS=1``.
+WRITE = (
+    "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
+    "tests/kmip_data/datasets/test_shipped.py::test_the_stubs_are_those_of_the_classes",
+)
 #: Tests that enumerate parts.
 ENUMERATE = (
-    "tests/models/training/config/test_keys.py::test_the_page_has_every_key",
     "tests/models/training/config/test_keys.py::test_every_choice_has_its_implementation",
     "tests/models/training/config/test_keys.py::test_every_key_is_documented",
     "tests/models/training/config/test_presets.py::test_every_variant_loads",
     "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
     "tests/models/training/test_one_file_a_part.py::test_every_metric_states_its_unit",
-    "tests/kmip_data/datasets/test_base.py::test_the_signature_names_every_argument_with_its_default",
+    "tests/kmip_data/datasets/test_shipped.py::test_every_parameter_of_a_pipeline_is_an_argument",
     "tests/kmip_data/datasets/test_pyg_calls.py::test_tasks_of_the_datasets",
-    "tests/pipelines/shared/test_splits.py",
+    "tests/pipelines/shared/test_splits.py::test_every_dataset_takes_the_rule",
     "tests/test_docs.py::test_every_parameter_of_a_dataset_is_on_a_page",
 )
+#: A program: the first tests write, all must then pass.
+TESTS = """
+import ast, os, pytest, sys
+import kmip_data
+assert kmip_data.__file__.startswith(sys.argv[1])
+write, enumerate = map(ast.literal_eval, sys.argv[2:])
+os.environ["KMIP_DATA_WRITE_DOCS"] = "1"
+pytest.main(["-q", *write])
+del os.environ["KMIP_DATA_WRITE_DOCS"]
+sys.exit(pytest.main(["-q", "-x", *write, *enumerate]))
+"""
 TRAIN = (
     *("-m", "kmip_data", "train", "--dataset", "qm9", "--sample", "--limit", 12, "--epochs", 1),
     *("--device", "cpu", "--quiet", "--json", "--set", "model.attention.kind=hub"),
@@ -264,27 +260,20 @@ TRAIN = (
 
 
 def copy_of_the_tree(folder: Path, files: Mapping[str, str]) -> None:
-    """Make a tree of links to the files of this one, in which ``files`` are written or end with an addition."""
+    """Copy this tree (8 MB), with ``files`` written into it, or at the end of those that exist."""
     for path in ROOT.iterdir():
         if path.is_file():
-            (folder / path.name).symlink_to(path)
+            shutil.copy2(path, folder)
     for name in FOLDERS:
-        for source, folders, names in os.walk(ROOT / name):
-            copy = folder / Path(source).relative_to(ROOT)
-            copy.mkdir()
-            for link in [name for name in folders if (Path(source) / name).is_symlink()]:
-                (copy / link).symlink_to((Path(source) / link).readlink())
-            if "__pycache__" in folders:  # compiled kernels, which take minutes
-                folders.remove("__pycache__")
-                (copy / "__pycache__").symlink_to(Path(source) / "__pycache__")
-            for file in names:
-                (copy / file).symlink_to(Path(source) / file)
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=without)
+        for cache in (ROOT / name).rglob("__pycache__"):  # compiled kernels, which take minutes
+            (folder / cache.relative_to(ROOT)).symlink_to(cache)
     for name, addition in files.items():
         path = folder / name
-        existing = path.read_text("utf-8") if path.is_symlink() else ""
-        path.unlink(missing_ok=True)
         path.parent.mkdir(exist_ok=True)
-        path.write_text(existing + addition, encoding="utf-8")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(addition)
 
 
 def test_the_page_names_the_files_of_each_trial():
@@ -304,18 +293,16 @@ def test_four_parts_inside(tmp_path, monkeypatch):
     tree = tmp_path / "tree"
     tree.mkdir()
     files = {name: text for trial in TRIALS.values() for name, text in trial.items()}
-    copy_of_the_tree(tree, {**files, GENERATED: ""})
+    copy_of_the_tree(tree, files)
     assert list(structure.problems(tree)) == []
 
     monkeypatch.setenv("PYTHONPATH", str(tree))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    page = ENUMERATE[0].partition("::")[0]
-    code = "import kmip_data, pytest, sys; assert kmip_data.__file__.startswith(sys.argv[1]); "
-    write = f"import os; os.environ['KMIP_DATA_WRITE_DOCS'] = '1'; pytest.main(['-q', '-k', 'page', {page!r}]); "
-    again = "del os.environ['KMIP_DATA_WRITE_DOCS']; sys.exit(pytest.main(['-q', '-x', *sys.argv[2:]]))"
-    python("-c", code + write + again, tree, *ENUMERATE, cwd=tree)
-    assert "`model.attention.kind`" in (tree / GENERATED).read_text("utf-8")
-    assert " hub" in (tree / GENERATED).read_text("utf-8")
+    python("-c", TESTS, tree, WRITE, ENUMERATE, cwd=tree)
+    page = (tree / "docs" / "training.md").read_text("utf-8")
+    assert re.search(r"`model.attention.kind` \| .*hub", page)
+    assert re.search(r"`training.metric` \| .*worst", page)
+    assert "QM9 as QM9" in (tree / "kmip_data" / "__init__.pyi").read_text("utf-8")
 
     result = python(*TRAIN, "--home", tmp_path / "home", cwd=tree).json
     assert result["metrics"]["val"].keys() >= {"worst", "mae"}
