@@ -26,6 +26,8 @@ from kmip_data.manifest import ADDED
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bring-your-own.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 EXAMPLE, ENCODING, TRAINING, NETWORK = (block for block in BLOCKS if "PLUGIN" in block)
+#: One file that adds a dataset, an attention, a model, an encoding and a metric: the four trials from outside.
+FOUR = EXAMPLE + ENCODING.replace("PLUGIN = {", "PLUGIN |= {")
 SMALL = (
     "--epochs",
     1,
@@ -77,18 +79,22 @@ def write_rings(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
     mine, config = folder / "mine.py", folder / "home/runs/rings/gps-hub/mine/config.toml"
-    mine.write_text(EXAMPLE)
+    mine.write_text(FOUR)
     assert len(EXAMPLE.splitlines()) < 70
     write_rings(folder / "raw")
     # A process of its own, whose worker, which --memory asks for, imports the file by its name.
     words = ("build", "rings", "--archive", folder / "raw", "--plugin", mine)
     kmip_process(*words, "--memory", "8GiB")
+    keys = ("model.hidden_dim=24", "model.positional=waves4", "training.metric=recall")
     run = ("train", "--dataset", "rings", "--model", "gps-hub", "--name", "mine", *SMALL)
     with fresh():
-        assert done(*run, "--plugin", "mine.py", "--json").json["run"] == str(config.parent)
+        chosen = [f"--set={key}" for key in keys]
+        result = done(*run, *chosen, "--plugin", "mine.py", "--json").json
+        assert result["run"] == str(config.parent)
+        assert "recall" in result["metrics"]["val"]
         assert "mine.py" in done("report", "--format", "csv").out
     recorded = tomllib.loads(config.read_text())["plugins"]
-    digest = hashlib.sha256(EXAMPLE.encode()).hexdigest()
+    digest = hashlib.sha256(FOUR.encode()).hexdigest()
     assert recorded == [{"source": str(mine), "sha256": digest}]
 
     strangers = (
@@ -118,7 +124,7 @@ def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
         assert len(kmip_data.open("rings", "train")) == 8  # a build needs no plugin
         assert "--plugin FILE" in refused("build", "rings")
         assert "mine" not in sys.modules
-    mine.write_text(f"{EXAMPLE}#")
+    mine.write_text(f"{FOUR}#")
     with fresh():
         assert f"expected: SHA-256 {digest}" in refused(
             "evaluate", "mine", "--plugin", "mine.py", code=1
