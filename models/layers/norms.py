@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
 from kmip_data.models.context import LEFT_OUT, triton_runs
+from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and rows > 1
 
     def _normalised_by_first(self, x: Tensor, count: Tensor, repeated: bool) -> Tensor:
-        work = _at_least_float32(x)
+        work = widened(x)
         counted = (torch.arange(len(x), device=x.device) < count)[:, None]
         # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their gradients.
         mean = work.where(counted, 0).sum(0) / count
@@ -126,14 +127,10 @@ class BatchNorm(nn.BatchNorm1d):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 @torch.no_grad()
 def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
     """Number of rows on all processes, and their mean and variance (d,) in float64; waits for a GPU."""
-    work = _at_least_float32(x)
+    work = widened(x)
     d = x.shape[1]
     local_mean = work.sum(0) / max(1, len(x))
     # Squares are about each process's own mean, so nothing is lost where that is large.
@@ -232,7 +229,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         """(N, d) to the same."""
         nodes = batch.members
         count = batch.sizes * x.shape[1]
-        x = _at_least_float32(x)
+        x = widened(x)
         mean = nodes.sum_at_target(x).sum(1, keepdim=True) / count
         x = x - nodes.at_target(mean)
         variance = nodes.sum_at_target(x * x).sum(1, keepdim=True) / count
@@ -247,7 +244,7 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
         """(N, d) to the same."""
         nodes = batch.members
         count = batch.sizes
-        x = _at_least_float32(x)
+        x = widened(x)
         mean = nodes.sum_at_target(x) / count
         x = x - nodes.at_target(mean) * self.mean_scale
         variance = nodes.sum_at_target(x.square()) / count

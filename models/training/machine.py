@@ -32,23 +32,26 @@ class Device:
     """The chosen device and why it was chosen."""
 
     kind: Literal["cpu", "cuda"]
-    name: str  #: for people and ``result.json``: ``cpu`` or the GPU's name
+    #: For people and ``result.json``: ``cpu`` or the GPU's name.
+    name: str
     reason: str
 
     @property
     def hardware(self) -> str:
-        """The GPU's name, or the processor with PyTorch's threads: what sums of floats depend on."""
-        threads = counted(torch.get_num_threads(), "thread")
-        return f"{processor()}, {threads}" if self.kind == "cpu" else self.name
+        """The GPU's name, or the processor with PyTorch's threads: sums of floats depend on these."""
+        if self.kind == "cuda":
+            return self.name
+        return f"{processor()}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def processor() -> str:
     """Return the model of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(
-        r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text() if cpuinfo.is_file() else ""
-    )
-    return names[0].strip() if names else platform.processor()
+    if cpuinfo.is_file():
+        name = re.search(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text())
+        if name is not None:
+            return name[1].strip()
+    return platform.processor()
 
 
 def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
@@ -82,28 +85,33 @@ def check_precision(precision: str, device: Device) -> None:
         )
 
 
-LOOK = 1.0  #: seconds between looks at the other processes
-GRACE = 10.0  #: seconds in which an exchange with a process that has ended fails by itself
+#: Seconds between looks at the other processes.
+LOOK = 1.0
+#: Seconds in which an exchange with a process that has ended fails by itself.
+GRACE = 10.0
 
 
 def join(config: RunConfig, kind: str) -> torch.device:
     """Return the device of this process; where a run has several, start or meet the others first.
 
-    Raises ``UsageError`` where torchrun started another number of processes than the run wants.
+    Raises ``UsageError`` where torchrun started a different number of processes.
     """
     if config.processes > 1 and not distributed.is_initialized():
         if "RANK" not in os.environ:
             _start_others(config)
-        if (found := os.environ.get("WORLD_SIZE", "1")) != str(config.processes):
+        started = os.environ.get("WORLD_SIZE", "1")
+        if started != str(config.processes):
             raise UsageError(
-                f"{found} processes were started for a run of {config.processes}.",
+                f"{started} processes were started for a run of {config.processes}.",
                 next="torchrun with --nproc-per-node as --devices, and --nnodes as --set system.nodes=…",
             )
         if kind == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
         atexit.register(_leave)
-    return torch.device(kind) if kind == "cpu" else torch.device(kind, torch.cuda.current_device())
+    if kind == "cpu":
+        return torch.device(kind)
+    return torch.device(kind, torch.cuda.current_device())
 
 
 def _leave() -> None:
@@ -119,21 +127,30 @@ def _start_others(config: RunConfig) -> None:
             next=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
             " -m kmip_data train …; see docs/devices.md",
         )
+    # 1. A free port, and a share of the cores: by default each process would take all of them.
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    os.environ |= {**address, "WORLD_SIZE": str(config.processes)}
-    if "OMP_NUM_THREADS" not in os.environ:  # each would take all cores
+        _host, port = free.getsockname()
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(config.processes),
+    }
+    if "OMP_NUM_THREADS" not in os.environ:
         share = max(1, (os.cpu_count() or 1) // config.processes)
         os.environ["OMP_NUM_THREADS"] = str(share)
         torch.set_num_threads(share)
-    main: Any = sys.modules["__main__"]
-    begin = [os.path.abspath(sys.argv[0])] if main.__spec__ is None else ["-m", main.__spec__.name]  # noqa: PTH100
-    command = [sys.executable, *begin, *sys.argv[1:]]
-    others = [
-        subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(1, config.processes)
-    ]
+
+    # 2. The same command line: a script, or a module with -m.
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    program = [os.path.abspath(sys.argv[0])]  # noqa: PTH100
+    if spec is not None:
+        program = ["-m", spec.name]
+    command = [sys.executable, *program, *sys.argv[1:]]
+    others = []
+    for number in range(1, config.processes):
+        environment = {**os.environ, "RANK": str(number), "LOCAL_RANK": str(number)}
+        others.append(subprocess.Popen(command, env=environment))
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0"}
     atexit.register(_end, others)
     threading.Thread(target=_watch, args=(others,), daemon=True).start()
@@ -143,9 +160,8 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
     """End this process when another one fails: an exchange may wait for it until its time limit."""
     while not any(process.poll() for process in others):
         time.sleep(LOOK)
-    time.sleep(
-        GRACE
-    )  # most often an exchange fails meanwhile, or this process meets the same error
+    # Most often an exchange fails meanwhile, or this process meets the same error.
+    time.sleep(GRACE)
     say(f"Error: {lost()}")
     _end(others)
     os._exit(OutOfResources.exit_code)
@@ -160,9 +176,10 @@ def lost() -> OutOfResources:
 
 
 def other_is_lost(error: BaseException) -> bool:
-    """True if an exchange failed because another process has ended; gloo and NCCL say so in words alone."""
-    words = "gloo/transport", "remote process exited"
-    return isinstance(error, RuntimeError) and any(each in str(error) for each in words)
+    """True if an exchange failed because another process has ended, by the words of gloo and NCCL."""
+    message = str(error)
+    lost_words = "gloo/transport" in message or "remote process exited" in message
+    return isinstance(error, RuntimeError) and lost_words
 
 
 def _end(others: list[subprocess.Popen[bytes]]) -> None:
@@ -190,9 +207,9 @@ def gathered(state: Any) -> list[Any]:
 
 
 def share_buffers(model: torch.nn.Module) -> None:
-    """Give every process the first one's buffers.
+    """Copy the first process's buffers to every process.
 
-    Each has met other graphs in its last step, so their batch norm statistics differ; DDP shares them
+    Each had different graphs in its last step, so their batch norm statistics differ; DDP shares them
     before a training step only, and an evaluation over processes must be of one network.
     """
     if distributed.is_initialized():
@@ -200,7 +217,8 @@ def share_buffers(model: torch.nn.Module) -> None:
             distributed.broadcast(buffer, src=0)
 
 
-Logger = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch
+#: Called with values by name, and the number of the epoch.
+Logger = Callable[[dict[str, float], int], None]
 
 
 def check_logger(name: str) -> None:

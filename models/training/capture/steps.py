@@ -1,8 +1,8 @@
 """Training steps as CUDA graphs: one captured for each shape of a batch, replayed for every batch like it.
 
-A graph launches the same kernels with the same arguments again: addresses, sizes, and each number that the
-host knew. So a batch is copied to the memory of the captured one, gradients stay in place, the learning rate
-is read on the GPU, and whatever else the host decides is part of the key or discards the graphs
+A graph launches the same kernels with the same arguments: addresses, sizes, and every number that the host
+knew. So a batch is copied to the memory of the captured one, gradients stay in place, the learning rate is
+read on the GPU, and everything else that the host decides is part of the key or discards the graphs
 (:meth:`CapturedSteps.under`).
 """
 
@@ -33,8 +33,10 @@ from kmip_data.models.training.machine import Device
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.reading.batching import pointers_on_cpu
 
-WARM_UP = 2  #: batches of a shape before it is captured: they compile, plan, and create the optimiser's state
-MOST = 32  #: captured shapes and places in a step; further ones run operation by operation
+#: Batches of a shape before it is captured: they compile, plan, and create the optimiser's state.
+WARM_UP = 2
+#: Captured shapes and positions in a step; further ones run operation by operation.
+MOST = 32
 
 #: Learns from a batch: ``step(batch, optimiser, first=…, steps=…, keep=…)``; ``keep`` is that of a ``Work``.
 Step = Callable[..., Learned]
@@ -61,7 +63,7 @@ class CapturedSteps:
         self._report = report
         self._pad = pad
         self._seen: Counter[Any] = Counter()
-        #: A batch, whose memory the graph reads, a function that replays it, and its results, by shape.
+        #: By shape: a batch, whose memory the graph reads, a function that replays it, and its results.
         self._steps: dict[Any, tuple[Any, Callable[[], None], Learned]] = {}
         self._setting: Any = None
         self._rates: _Rates | None = None
@@ -75,9 +77,9 @@ class CapturedSteps:
             self._seen.clear()
 
     def making_room(self, evaluate: Callable[[], T]) -> T:
-        """``evaluate()``, without the memory of captured steps where less is free than a step takes.
+        """Call ``evaluate``, after freeing captured steps where less memory is free than a step takes.
 
-        Their pool is theirs alone, so steps are captured anew afterwards.
+        Nothing else can use their pool; steps are captured anew afterwards.
         """
         free, peak = self._graphs.memory()
         if free < peak:
@@ -87,39 +89,48 @@ class CapturedSteps:
         except torch.cuda.OutOfMemoryError:
             if not self._steps:
                 raise
-        self._steps.clear()  # outside the handler: its error holds the frames, and these hold tensors
+        # Outside the handler: its error holds the frames, and these hold tensors.
+        self._steps.clear()
         torch.cuda.empty_cache()
         return evaluate()
 
     def __call__(self, step: Step, batch: Any, optimiser: Optimizer, **moment: bool) -> Learned:
-        """``step(batch, optimiser, first=…, steps=…)``, captured where its like came before."""
-        larger = padded(batch) if self._pad and not self._failed else None
-        if larger is not None:
-            return without_padding(self._learned(step, larger, optimiser, moment), batch, larger)
-        return self._learned(step, batch, optimiser, moment)
+        """Call ``step(batch, optimiser, first=…, steps=…)``, or replay it for a shape that is captured."""
+        larger = None
+        if self._pad and not self._failed:
+            larger = padded(batch)
+        if larger is None:
+            return self._learned(step, batch, optimiser, moment)
+        learned = self._learned(step, larger, optimiser, moment)
+        return without_padding(learned, batch, larger)
 
     def _learned(
         self, step: Step, batch: Any, optimiser: Optimizer, moment: dict[str, bool]
     ) -> Learned:
-        rates = self._rates = self._rates or _Rates(optimiser, batch.x.device)
+        if self._rates is None:
+            self._rates = _Rates(optimiser, batch.x.device)
+        rates = self._rates
         rates.follow()
 
         def work(keep: list[Any] | None) -> Learned:
             with rates.given(capturable=keep is not None):
                 return step(batch, optimiser, keep=keep, **moment)
 
-        key = None if (shape := shape_of(batch)) is None else (shape, *moment.items())
+        shape = shape_of(batch)
+        key = None if shape is None else (shape, *moment.items())
         if key not in self._steps and not self._capture(key, batch, work):
             return self._graphs.run(work)
-        captured, replay, found = self._steps[key]
+
+        captured, replay, results = self._steps[key]
         for name, memory in _tensors(captured).items():
-            if memory is not batch[name]:  # one graph comes again and again
+            # A data set of one graph has the same tensors in every batch.
+            if memory is not batch[name]:
                 memory.copy_(batch[name], non_blocking=True)
         replay()
-        return Learned(*(tensor.clone() for tensor in found))  # the next batch overwrites them
+        return Learned(*map(Tensor.clone, results))  # the next batch overwrites them
 
     def _capture(self, key: Any, batch: Any, work: Work) -> bool:
-        """Capture the work on batches of this shape, unless it is too early, too much or impossible."""
+        """Capture the work on batches of this shape, unless it is too early, too many or impossible."""
         if key is None:
             return self._give_up("the host does not know where the graphs of a batch begin")
         if self._failed or len(self._steps) == MOST:
@@ -129,23 +140,24 @@ class CapturedSteps:
             return False
         try:
             self._steps[key] = batch, *self._graphs.record(work)
-        except Exception as error:  # noqa: BLE001 -- what is not the capture's the plain step meets again
-            return self._give_up((str(error).splitlines() or [type(error).__name__])[0])
+        except Exception as error:  # noqa: BLE001 -- the plain step raises any that is not the capture's
+            lines = str(error).splitlines() or [type(error).__name__]
+            return self._give_up(lines[0])
         return True
 
-    def _give_up(self, why: str) -> bool:
+    def _give_up(self, reason: str) -> bool:
         """Report it once, and replay nothing any more; always False."""
         if not self._failed:
-            self._report(f"steps: not captured, operation by operation from here on: {why}")
+            self._report(f"steps: not captured, operation by operation from here on: {reason}")
         self._failed = True
-        self._steps.clear()  # they know the random generator of before a failure
+        self._steps.clear()  # they have the random generator of before a failure
         return False
 
 
 class _Rates:
     """The learning rates of an optimiser's groups as float32 on a device, where captured steps read them.
 
-    Between steps a group has its number, which schedules and checkpoints go by.
+    Between steps a group has its number, which schedules and checkpoints read.
     """
 
     def __init__(self, optimiser: Optimizer, device: torch.device) -> None:
@@ -155,10 +167,11 @@ class _Rates:
 
     def follow(self) -> None:
         """Copy the rates that a schedule has moved."""
-        for place, (tensor, group) in enumerate(zip(self._tensors, self._groups, strict=True)):
-            if group["lr"] != self._numbers[place]:
-                self._numbers[place] = group["lr"]
-                tensor.fill_(group["lr"])
+        for index, group in enumerate(self._groups):
+            rate = group["lr"]
+            if rate != self._numbers[index]:
+                self._numbers[index] = rate
+                self._tensors[index].fill_(rate)
 
     @contextmanager
     def given(self, *, capturable: bool) -> Iterator[None]:
@@ -177,15 +190,19 @@ class _Rates:
 
 
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
-    """Return all that kernels of a step take from the host: shapes, types and the first node of each graph.
+    """Return everything that kernels of a step take from the host: shapes, dtypes, first nodes of graphs.
 
-    ``None`` where the host does not know the latter; in a padded batch no kernel reads it on the host.
+    ``None`` where the host does not know the latter; for a padded batch the host does not read them.
     """
-    read = "ptr" in batch and COUNTED not in batch
-    starts = pointers_on_cpu(batch, int(batch.num_nodes)) if read else ()
-    if starts is None:
-        return None
-    return (*starts, *((name, each.shape, each.dtype) for name, each in _tensors(batch).items()))
+    key: list[Any] = []
+    if "ptr" in batch and COUNTED not in batch:
+        starts = pointers_on_cpu(batch, int(batch.num_nodes))
+        if starts is None:
+            return None
+        key += starts
+    for name, tensor in _tensors(batch).items():
+        key.append((name, tensor.shape, tensor.dtype))
+    return tuple(key)
 
 
 def _tensors(batch: Any) -> dict[str, Tensor]:
@@ -210,16 +227,20 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,
         "recomputed layers": recompute,
         f"the optimiser {optimiser} counts on the host": not all_optimisers()[optimiser].capturable,
-        # What the host does in each step a graph cannot.
+        # A graph cannot repeat the host's part of a step.
         f"the search {search} waits for the GPU": search not in {"auto", "cuda"},
         "the legacy mask is made on the host": kind == "performer" and attention.legacy_mask,
         "BigBird's blocks are laid out on the host": kind == "bigbird",
         "Exphormer's expander is checked on the host": kind == "exphormer" and attention.expander,
     }
-    known: str | None = next((reason for reason, holds in reasons.items() if holds), None)
-    if known is None and kind == "k-mip":
-        known = get_backend("cuda").unusable("cuda")
-    return known or (_why_unpadded(config, data) if data.ragged else None)
+    for reason, holds in reasons.items():
+        if holds:
+            return reason
+    if kind == "k-mip":
+        unusable: str | None = get_backend("cuda").unusable("cuda")
+        if unusable is not None:
+            return unusable
+    return _why_unpadded(config, data) if data.ragged else None
 
 
 def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
@@ -239,5 +260,7 @@ def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
         local: local in {"none", "gated-gcn", "gcn", "gat", "gine", "mlp"},
         attention.kind: attention.kind == "none" or searches,
     }
-    part = next((part for part, taken in takes.items() if not taken), None)
-    return part and f"batches differ in size, and {part} takes no padding"
+    for part, taken in takes.items():
+        if not taken:
+            return f"batches differ in size, and {part} takes no padding"
+    return None

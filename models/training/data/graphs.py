@@ -30,9 +30,9 @@ from kmip_data.wording import counted
 
 
 class EpochBatches:
-    """The train batches of the current epoch, in an order that depends on the seed and that epoch alone.
+    """Train batches of the current epoch, in an order that depends only on the seed and that epoch.
 
-    ``epoch()`` is the number of finished epochs, ``done()`` that of the batches of this one to leave out.
+    ``epoch()`` is the number of finished epochs, ``done()`` that of the batches of this one to skip.
     """
 
     def __init__(
@@ -52,14 +52,17 @@ class EpochBatches:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        at = {"epoch": self._epoch(), "position": self._done()}
-        self._loader.load_state_dict(self._loader.state_dict() | at)
+        loader = self._loader
+        done = self._done()
+        position = {"epoch": self._epoch(), "position": done}
+        loader.load_state_dict(loader.state_dict() | position)
         # The last batch may have fewer graphs than there are processes, and none for this one.
-        size = self._loader.rule.batch_size
-        repeats = self._loader.ranks()[0] >= (len(self._loader.dataset) % size or size)
-        for number, batch in enumerate(self._loader, at["position"] + 1):
-            if repeats and number == len(self):
-                # Its graph is another process's: this one joins in, and learns nothing from it.
+        size = loader.rule.batch_size
+        last_size = len(loader.dataset) % size or size
+        rank, _processes = loader.ranks()
+        for number, batch in enumerate(loader, done + 1):
+            if rank >= last_size and number == len(self):
+                # Its graph belongs to another process: this one joins in, and learns nothing from it.
                 rows = batch.num_nodes if self._of_nodes else batch.num_graphs
                 batch.train_mask = torch.zeros(rows, dtype=torch.bool)
             yield batch
@@ -93,8 +96,10 @@ class ManyGraphs(RunData):
         """Upper bound of a process's train batch: the largest graphs together."""
         dataset = self._datasets["train"]
         count = -(-self.config.training.batch_size // self.config.processes)
-        nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
-        return BatchSize(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
+        nodes = sorted(dataset.nodes.tolist())[-count:]
+        edges = sorted(dataset.edges.tolist())[-count:]
+        squares = sum(n * n for n in nodes)
+        return BatchSize(len(nodes), sum(nodes), sum(edges), squares)
 
     @property
     def ragged(self) -> bool:
@@ -115,28 +120,33 @@ class ManyGraphs(RunData):
     def batches(
         self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
     ) -> EpochBatches:
-        """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
+        """Train batches of the epoch that ``epoch()`` returns; every process of a run gets as many."""
         training = self.config.training
-        order = {"shuffle": training.shuffle, "seed": training.seed}
         loader = self._loader(
-            self._datasets["train"], training.batch_size, even=True, divide=True, **order
+            self._datasets["train"],
+            training.batch_size,
+            even=True,
+            divide=True,
+            shuffle=training.shuffle,
+            seed=training.seed,
         )
         return EpochBatches(loader, epoch, done, of_nodes=self.task.level == "node")
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Each part in batches of its own, in file order; whole batches go to the processes in turn."""
+        """Each part in its own batches, in file order; whole batches go to the processes in turn."""
         size = self.config.training.batch_size
-        found = list[Pass]()
+        passes = list[Pass]()
         for part in parts:
-            loader = self._loader(dataset := self._datasets[part], size)
+            dataset = self._datasets[part]
+            loader = self._loader(dataset, size)
             rank, processes = loader.ranks()
-            if (
-                processes > 1
-            ):  # a loss may depend on how graphs are batched, so its batches are those of one
-                own = [place for place in range(len(dataset)) if place // size % processes == rank]
-                loader = self._loader(dataset[own], size, rank=0, world_size=1)
-            found.append(((part,), loader))
-        return found
+            # A loss may depend on how graphs are batched, so the batches are those of one process.
+            if processes > 1:
+                numbers = np.arange(len(dataset))
+                local = numbers[numbers // size % processes == rank].tolist()
+                loader = self._loader(dataset[local], size, rank=0, world_size=1)
+            passes.append(((part,), loader))
+        return passes
 
     def _loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
         compact = dataset.schema.edges == "neighbor"
@@ -184,9 +194,13 @@ class OneGraph(RunData):
         return Neighborhoods(edges, int(self._dataset.nodes[0]))
 
     def _around(
-        self, part: str, seeds: I64, fanouts: Sequence[int], generator: np.random.Generator
+        self,
+        part: str,
+        seeds: I64,
+        fanouts: Sequence[int],
+        generator: np.random.Generator,
     ) -> Data:
-        """Return a draw around ``seeds``, which come first and make up the mask of the part.
+        """Sample around ``seeds``, which come first and make up the mask of the part.
 
         Rows come from the memory map until the graph is loaded, bit for bit the same.
         """
@@ -197,7 +211,7 @@ class OneGraph(RunData):
         if self._mapped is not None and "graph" not in self.__dict__:
             values = self._dataset.cut(0, sampled.nodes, sampled.edges).to_dict()
         else:
-            values = self.graph.to_dict()  # what encodings add, too
+            values = self.graph.to_dict()  # with columns of encodings
             for name, value in values.items():
                 if self.graph.is_node_attr(name):
                     values[name] = value[rows]
@@ -220,18 +234,15 @@ class OneGraph(RunData):
 
     @property
     def largest_batch(self) -> BatchSize:
-        """The graph; with sampling, as much of it as a batch may reach."""
+        """The graph; with sampling, the part that a batch may reach."""
         if self._sampled:
             training = self.config.training
             nodes, edges = self._neighborhoods.most(training.batch_size, training.neighbors)
             return BatchSize(1, nodes, edges, nodes**2)
         nodes = int(self.graph.num_nodes)
-        shares = self.config.processes
-        if shares > 1 and "partition" not in self.graph:
-            return BatchSize(
-                1, -(-nodes // shares), -(-int(self.graph.num_edges) // shares), nodes**2 // shares
-            )
-        return BatchSize(1, nodes, int(self.graph.num_edges), nodes**2)
+        edges = int(self.graph.num_edges)
+        shares = 1 if "partition" in self.graph else self.config.processes
+        return BatchSize(1, -(-nodes // shares), -(-edges // shares), nodes**2 // shares)
 
     @property
     def ragged(self) -> bool:
@@ -240,7 +251,7 @@ class OneGraph(RunData):
 
     @property
     def example(self) -> Any:
-        """The graph; with sampling, what is around some of its nodes."""
+        """The graph; with sampling, the neighbourhood of some of its nodes."""
         if not self._sampled:
             return self.graph
         seeds = np.arange(min(512, int(self._dataset.nodes[0])))
@@ -253,30 +264,35 @@ class OneGraph(RunData):
     def batches(
         self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
     ) -> Iterable[Any]:
-        """The graph, once per epoch; with sampling, the train nodes and what is around them."""
+        """The graph, once per epoch; with sampling, the train nodes and their neighbourhoods."""
         if not self._sampled:
             return [self.graph]
         if not self.config.training.eval_neighbors:
-            # An evaluation loads it anyway: a draw from there takes two thirds of one from the map.
+            # An evaluation loads the graph anyway: sampling it takes two thirds of the time from the map.
             _ = self.graph
         return self._draws("train", epoch=epoch, done=done)
 
     def _draws(self, part: str, **options: Any) -> NeighborBatches:
         chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
-        options["pin_memory"] = page_locked(self.config.system.device)
-        return NeighborBatches(partial(self._around, part), chosen, self.config.training, **options)
+        return NeighborBatches(
+            partial(self._around, part),
+            chosen,
+            self.config.training,
+            pin_memory=page_locked(self.config.system.device),
+            **options,
+        )
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """All parts in one pass; each in batches of its own where evaluations are sampled."""
+        """All parts in one pass; each in its own batches where evaluations are sampled."""
         if self.config.training.eval_neighbors:
             return [((part,), self._draws(part, evaluated=True)) for part in parts]
-        # To move it to a GPU changes the object: what is sampled from stays where it is.
+        # Moving a graph to a GPU changes the object: the one that is sampled stays on the CPU.
         graph = copy.copy(self.graph) if self._sampled else self.graph
         return [(tuple(parts), [graph])] if parts else []
 
     @property
     def evaluated(self) -> tuple[str, ...]:
-        """All parts, which one pass gives; val, by which the best epoch is chosen, where draws give them."""
+        """All parts, in one pass; only val, which decides the best epoch, where evaluations are sampled."""
         return ("val",) if self.config.training.eval_neighbors else self.parts
 
 
@@ -307,9 +323,9 @@ def open_data(
     split: str | None = None,
     **build_options: Unpack[BuildArguments],
 ) -> RunData:
-    """Open the build that ``config.data`` means, building it first where it is missing.
+    """Open the build that ``config.data`` names, building it first if it is missing.
 
-    An encoding that the network reads is added to it where that is missing, unless ``build=False``.
+    A missing encoding that the network reads is added to it, unless ``build=False``.
     ``required`` are parts that must not be empty; ``split`` is the name of a split of the build, instead of
     ``config.data.split``; others as for :func:`kmip_data.pipelines.find.obtain`.
     Raises ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data cannot
@@ -317,9 +333,10 @@ def open_data(
     """
     data = config.data
     target = folder_of(data.dataset) or data.dataset
-    if family(data.dataset) == "city":  # one graph: refused before it is built
+    # One graph: refuse before it is built.
+    if family(data.dataset) == "city":
         _check_divides(config)
-    found = obtain(
+    opened = obtain(
         target,
         data.parameters,
         data.split,
@@ -328,14 +345,14 @@ def open_data(
         build=build,
         **build_options,
     )
-    name = split if split in found.card.splits else split_name(found, data.split)
-    check_columns(found, config)
-    parts = read_split(found.path / found.card.splits[name].file, records=found.card.split_records)
+    card = opened.card
+    name = split if split in card.splits else split_name(opened, data.split)
+    check_columns(opened, config)
+    parts = read_split(opened.path / card.splits[name].file, records=card.split_records)
     kind = ManyGraphs if parts.node_code is None else OneGraph
     if kind is OneGraph:
         _check_divides(config)
     if build:
-        obtain_columns(
-            found, [encoding.name for encoding in config.model.encodings], **build_options
-        )
-    return kind(found, name, config, required)
+        encodings = [encoding.name for encoding in config.model.encodings]
+        obtain_columns(opened, encodings, **build_options)
+    return kind(opened, name, config, required)

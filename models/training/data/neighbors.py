@@ -1,4 +1,4 @@
-"""Batches of sampled neighbourhoods of one large graph, for devices on which the graph does not fit."""
+"""Batches of sampled neighbourhoods of one graph that is too large for the device."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kmip_data.runtime.threads import ahead
 class NeighborBatches:
     """A pass over the chosen nodes, each batch with sampled neighbours, neighbours of these, and so on.
 
-    What PyTorch Geometric's ``NeighborLoader`` (``replace=False``, ``subgraph_type="directional"``) draws,
-    without the compiled package that it needs; the draw is a function of seed and epoch alone, so that
+    Samples like PyTorch Geometric's ``NeighborLoader`` (``replace=False``, ``subgraph_type="directional"``),
+    without the compiled package that it needs; a sample is a function of seed and epoch alone, so that
     a resumed run continues with the same batches. A batch has ``training.batch_size`` of the train nodes and
-    at most ``training.neighbors[hop]`` neighbours per node. ``epoch()`` gives the number of finished epochs,
-    ``done()`` that of the batches to leave out, which are drawn all the same. ``evaluated``: in the order of
-    ``chosen``, at most ``training.eval_neighbors[hop]`` neighbours per node, the same draw every time.
+    at most ``training.neighbors[hop]`` neighbours per node. ``epoch()`` is the number of finished epochs,
+    ``done()`` that of the batches to skip, which are sampled nevertheless. ``evaluated``: in the order of
+    ``chosen``, at most ``training.eval_neighbors[hop]`` neighbours per node, the same sample every time.
 
-    ``around(seeds, fanouts, generator)`` draws a batch.
+    ``around(seeds, fanouts, generator)`` samples a batch.
     """
 
     def __init__(
@@ -55,10 +55,11 @@ class NeighborBatches:
         generator = np.random.Generator(np.random.PCG64([self._training.seed, self._epoch()]))
         order = generator.permutation(self._chosen) if self._shuffle else self._chosen
         groups = (order[start : start + size] for start in range(0, len(order), size))
-        # One thread: the draws take their numbers from the generator in turn.
-        drawn = ahead(
-            groups, lambda seeds: self._around(seeds, self._fanouts, generator), threads=1, depth=2
-        )
-        for number, batch in enumerate(drawn):
+
+        def sample(seeds: I64) -> Data:
+            return self._around(seeds, self._fanouts, generator)
+
+        # One thread: samples take their numbers from the generator in turn.
+        for number, batch in enumerate(ahead(groups, sample, threads=1, depth=2)):
             if number >= done:
                 yield batch.pin_memory() if self._pin else batch

@@ -38,7 +38,7 @@ USUAL_LOSSES: dict[Kind, str] = {
 
 
 def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
-    """Return the task that the targets pose, and that ``config`` chooses where they leave a choice.
+    """Return the task of the targets; ``config`` decides where they leave a choice.
 
     Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other numbers are
     values, or labels where the loss says so; bits of pairs are links. Raises ``UsageError`` where the loss,
@@ -52,7 +52,7 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     head = config.model.head
     losses = all_losses()
     if loss is not None and losses[loss].kind == "multilabel" and column.shape:
-        kind = "multilabel"  # labels that are stored as numbers, because some are unknown
+        kind = "multilabel"  # stored as numbers, because some are unknown
     level: Level = "node" if column.level == "node" else "graph"
     if column.attribute == LINKS:
         kind = "links"
@@ -67,8 +67,11 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
                 f"{name} = {chosen} does not fit the targets: {column.attribute} is {kind} of a {level}.",
                 next=f"--set {name}=none (chosen by the targets), or another value of it",
             )
-    several = column.shape[0] if column.shape and kind != "links" else 1
-    outputs = num_classes if kind == "single-label" else several
+    outputs = 1
+    if kind == "single-label":
+        outputs = num_classes
+    elif column.shape and kind != "links":
+        outputs = column.shape[0]
     return Task(level, kind, outputs, log10=kind == "regression" and column.unit == LOG10)
 
 
@@ -85,28 +88,31 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
     return config.model_copy(update={"training": training, "model": model})
 
 
-#: Part -> attribute of a batch with its rows, int64: where its mask is true.
+#: Part -> attribute of a batch with the part's rows, int64: where its mask is true.
 ROWS = {part: f"{part}_rows" for part in PARTS}
-#: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.
+#: Parts, and one pass over their batches.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
-
-
-PIECE = 4096  #: records whose rows are looked at together
+#: Records whose rows are read together.
+PIECE = 4096
 
 
 class RunData(ABC):
     """A build, opened for a run."""
 
-    unit: str  #: what a part is made of: graphs or nodes
+    #: Unit of a part: graphs or nodes.
+    unit: str
     build: Build
-    split_name: str  #: key of ``card.splits``
-    inputs: Inputs  #: how the node features are read and made
-    sizes: dict[
-        str, int
-    ]  #: part -> number of its graphs (or nodes), for parts that have any, in order
-    task: Task  #: what is predicted
-    config: RunConfig  #: the run, with loss, metric and head written out
-    _whole: ShardedDataset | Data  #: all parts
+    #: Key of ``card.splits``.
+    split_name: str
+    #: Source of the node features.
+    inputs: Inputs
+    #: Part -> number of its graphs (or nodes), for parts that have any, in order.
+    sizes: dict[str, int]
+    task: Task
+    #: The run, with loss, metric and head written out.
+    config: RunConfig
+    #: All parts.
+    _whole: ShardedDataset | Data
 
     def __init__(
         self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]
@@ -116,7 +122,11 @@ class RunData(ABC):
         self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
         column = check_columns(build, config)
         self._open(config)
-        self.sizes = {part: size for part in PARTS if (size := self._size(part))}
+        self.sizes = {}
+        for part in PARTS:
+            size = self._size(part)
+            if size:
+                self.sizes[part] = size
         for part in required:
             if part not in self.sizes:
                 sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
@@ -124,23 +134,26 @@ class RunData(ABC):
                     f"The {part} part of the split {split_name} has no {self.unit}: {sizes or 'all empty'}.",
                     next="use another split, a build without --limit, or save(…, split=…) with this part",
                 )
+        # Classes are counted over all records, as a part may lack some.
         classes = 0
-        if is_class(column):  # counted over all records, as a part may lack some
+        if is_class(column):
             classes = int(ShardedDataset(build, split_name=split_name, columns=["y"]).num_classes)
         self.task = task_of(column, config, num_classes=classes)
         self.config = with_task(config, self.task)
 
     @abstractmethod
     def _open(self, config: RunConfig) -> None:
-        """Open what is read."""
+        """Open the data."""
 
     def _records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
-        """Open a part, or all, with what the network reads and no more."""
+        """Open a part, or all, with only the columns that the network reads."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
-        edges = () if config.model.edge_encoder == "dummy" else ("edge_attr",)
-        names = [name for name in (*self.inputs.attributes, *edges, "y", LINKS) if name in stored]
-        there = added_names(self.build.path)
-        names += [encoding.name for encoding in config.model.encodings if encoding.name in there]
+        wanted = [*self.inputs.attributes, "y", LINKS]
+        if config.model.edge_encoder != "dummy":
+            wanted.insert(-2, "edge_attr")
+        names = [name for name in wanted if name in stored]
+        added = added_names(self.build.path)
+        names += [encoding.name for encoding in config.model.encodings if encoding.name in added]
         return ShardedDataset(
             self.build,
             part,
@@ -167,24 +180,24 @@ class RunData(ABC):
     @property
     @abstractmethod
     def example(self) -> Any:
-        """A small batch of what the network reads."""
+        """A small batch with the columns that the network reads."""
 
     @abstractmethod
     def record(self, part: str, position: int) -> Any:
         """Return the batch of one record of a part."""
 
     def divide(self, rank: int, processes: int) -> None:  # noqa: B027 -- many graphs are dealt as batches
-        """Keep what this process trains on of a graph that several share."""
+        """Keep this process's share of a graph."""
 
     @abstractmethod
     def batches(
         self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
     ) -> Iterable[Any]:
-        """Train batches of the epoch that ``epoch()`` gives, but for its first ``done()``."""
+        """Train batches of the epoch that ``epoch()`` returns, without its first ``done()``."""
 
     @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Return the passes that measure ``parts``: each row of a part once over all processes."""
+        """Return the passes that measure ``parts``: every row of a part once over all processes."""
 
     def rows_of(self, attribute: str) -> Iterator[torch.Tensor]:
         """Rows of a node or edge attribute as stored, of all parts, in pieces of :data:`PIECE` records."""
@@ -220,11 +233,10 @@ class RunData(ABC):
     @property
     def channels(self) -> dict[str, Any]:
         """Arguments of :func:`build_model` that the data decide."""
-        edges = int(self._whole.num_edge_features) or None
         return {
             "in_channels": self.in_channels,
             "num_classes": self.task.outputs,
-            "edge_channels": edges,
+            "edge_channels": int(self._whole.num_edge_features) or None,
         }
 
     @property
@@ -248,11 +260,11 @@ class RunData(ABC):
         return {"build_key": self.build.card.key, "split": digests}
 
     def pinned(self, config: RunConfig) -> RunConfig:
-        """Return ``config`` with all that the data decide written out: build, split, task, width."""
+        """Return ``config`` with every setting that the data decide: build, split, task, width."""
         card = self.build.card
         folder = folder_of(config.data.dataset)
         data = {
-            # A path relative to today's folder would mean another one, or none, in another folder.
+            # A relative path would name another folder, or none, from another working directory.
             "dataset": config.data.dataset if folder is None else str(folder),
             "parameters": without_none(card.parameters),
             "split": without_none(self.split.parameters),
@@ -263,10 +275,10 @@ class RunData(ABC):
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
 
     def with_hints(self, config: RunConfig, device: str) -> RunConfig:
-        """Return ``config`` for training on ``device``, where searches perhaps take hints; same result.
+        """Return ``config`` for training on ``device``, where searches may take hints; same result.
 
-        They do on a GPU where every step is on the same nodes, unless the configuration says otherwise. No
-        run folder says that they do, for what it holds may be resumed elsewhere.
+        They do on a GPU where every step is on the same nodes, unless the configuration says otherwise. The
+        run folder does not record it, as the run may be resumed elsewhere.
         """
         unset = getattr(config.model.attention, "warm_start", False) is None
         if device == "cpu" or not unset or self.unit != "nodes" or self.ragged:
@@ -275,12 +287,12 @@ class RunData(ABC):
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:
-    """Return the column of the targets; raise UsageError where something to learn from is missing."""
+    """Return the column of the targets; raise UsageError where features or targets are missing."""
     return learned_column(build.card, build.path, features=config.data.features != DEGREE_PROFILE)
 
 
 def sent_ahead(batches: Iterable[Any], device: torch.device) -> Iterable[Any]:
-    """Return what a loop reads; for a GPU, batches brought there while the one before is in work."""
+    """Return the batches; for a GPU, copied there during the step before."""
     return SentAhead(batches, device) if device.type == "cuda" else batches
 
 
@@ -291,7 +303,7 @@ def page_locked(wanted: str) -> bool:
 
 @functools.cache
 def _copies(device: torch.device) -> torch.cuda.Stream:
-    """One for all passes: what the allocator keeps for a stream it gives to no other."""
+    """One stream for all passes: the allocator reuses memory of a stream only for that stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -308,27 +320,28 @@ class SentAhead:
         self._stream = _copies(device)
 
     def __iter__(self) -> Iterator[Any]:
-        coming = None
+        previous = None
         for batch in self._batches:
-            ahead = self._sent(batch)
-            if coming is not None:
-                yield self._arrived(*coming)
-            coming = ahead
-        if coming is not None:
-            yield self._arrived(*coming)
+            sent = self._sent(batch)
+            if previous is not None:
+                yield self._arrived(*previous)
+            previous = sent
+        if previous is not None:
+            yield self._arrived(*previous)
 
     @torch.inference_mode(False)  # an evaluation's graph may be trained on, too
     def _sent(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
-        """Begin the copy; the event is when it has ended."""
+        """Begin the copy, and record an event for its end."""
         for part in PARTS:
             mask = getattr(batch, f"{part}_mask", None)
-            if mask is not None and ROWS[part] not in batch:  # one graph comes again every epoch
+            # A data set of one graph has the same batch in every epoch.
+            if mask is not None and ROWS[part] not in batch:
                 batch[ROWS[part]] = mask.nonzero()[:, 0]
         with torch.cuda.stream(self._stream):
             return batch.to(self._device, non_blocking=True), self._stream.record_event()
 
     def _arrived(self, batch: Any, copied: torch.cuda.Event) -> Any:
-        """Let the step wait on the GPU, not here, and keep the batch's memory until it is done with it."""
-        here = torch.cuda.current_stream(self._device)
-        here.wait_event(copied)
-        return batch.apply_(lambda tensor: tensor.is_cuda and tensor.record_stream(here))
+        """Let the step wait on the GPU, not on the host, and keep the batch's memory until its end."""
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(copied)
+        return batch.apply_(lambda tensor: tensor.is_cuda and tensor.record_stream(stream))

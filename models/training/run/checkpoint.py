@@ -24,10 +24,14 @@ from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.models.training.schedules import Span, all_schedules
 
-LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
-BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
-INITIAL = "initial.safetensors"  #: weights that a run took from another one at its start
-WEIGHTS = "model.safetensors"  #: weights of the best epoch of a finished run
+#: Everything that resuming needs.
+LAST = "checkpoints/last.ckpt"
+#: Weights of the best epoch so far.
+BEST = "checkpoints/best.safetensors"
+#: Weights from another run at the start of this one.
+INITIAL = "initial.safetensors"
+#: Weights of the best epoch of a finished run.
+WEIGHTS = "model.safetensors"
 #: Buffers that are averaged as parameters are; others (counts, random features) are copied.
 STATISTICS = ("running_mean", "running_var")
 
@@ -47,7 +51,7 @@ def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -
 def build_schedule(
     optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
 ) -> LRScheduler:
-    """Return the schedule that ``config.kind`` names; ``steps`` of an epoch: where it moves with each."""
+    """Return the schedule ``config.kind``; ``steps`` of an epoch matter where it moves with each."""
     moments = steps if config.per == "step" else 1
     span = Span(
         length=moments * epochs,
@@ -74,28 +78,33 @@ class Average:
 
     def __init__(self, decay: float) -> None:
         self._move = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-        self.weights: dict[str, Tensor] = {}  #: by the names of the network's state
+        #: By the names of the network's state.
+        self.weights: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take in the weights of ``model`` after a step."""
+        """Average in the weights of ``model`` after a step."""
         state = model.state_dict()
         if not self.weights:
             self.weights = {name: tensor.clone() for name, tensor in state.items()}
             return
         parameters = dict(model.named_parameters())
-        smooth = [name for name in state if name in parameters or name.endswith(STATISTICS)]
-        # A resumed average was read onto the CPU.
-        self.weights = {
-            name: tensor.to(state[name].device) for name, tensor in self.weights.items()
-        }
-        self._move([self.weights[name] for name in smooth], [state[name] for name in smooth], 0)
-        for name in state.keys() - set(smooth):
-            self.weights[name].copy_(state[name])
+        averages = []
+        weights = []
+        for name, tensor in state.items():
+            # A resumed average was read onto the CPU.
+            average = self.weights[name].to(tensor.device)
+            self.weights[name] = average
+            if name in parameters or name.endswith(STATISTICS):
+                averages.append(average)
+                weights.append(tensor)
+            else:
+                average.copy_(tensor)
+        self._move(averages, weights, 0)
 
     @contextmanager
     def within(self, model: nn.Module) -> Iterator[None]:
-        """Give ``model`` the average inside the block."""
+        """Load the average into ``model`` inside the block."""
         learning = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         model.load_state_dict(self.weights or learning)
         try:
@@ -105,7 +114,7 @@ class Average:
 
 
 def random_state() -> dict[str, Any]:
-    """State of PyTorch's generators on every device; nothing of a run draws from another global one."""
+    """State of PyTorch's generators on every device, the only global ones that a run draws from."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda}
 
@@ -114,7 +123,8 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     """Restore the result of :func:`random_state`; generators of absent GPUs are left out."""
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available():
-        for device, cuda_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        existing = state["cuda"][: torch.cuda.device_count()]
+        for device, cuda_state in enumerate(existing):
             torch.cuda.set_rng_state(cuda_state, device)
 
 
@@ -149,13 +159,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def _read(path: Path, parse: Callable[[bytes], Any], what: str, *, next: str) -> Any:  # noqa: A002
+def _read(path: Path, parse: Callable[[bytes], Any], content: str, *, next: str) -> Any:  # noqa: A002
     try:
         with open_regular(path) as file:
             return parse(file.readall())
     except Exception as error:
         raise DamagedInput(
-            f"{path} cannot be read as {what}: {first_fault(error)}", next=next
+            f"{path} cannot be read as {content}: {first_fault(error)}",
+            next=next,
         ) from error
 
 
@@ -178,18 +189,21 @@ def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, which holds tensors alone; raise DamagedInput where it is none."""
+    """Read a safetensors file, which has nothing but tensors; raise DamagedInput for anything else."""
     from safetensors.torch import load
 
-    step = (
-        "kmip-data train --resume RUN writes it again from the last checkpoint, or name another run"
+    weights: dict[str, Tensor] = _read(
+        path,
+        load,
+        "weights",
+        next="kmip-data train --resume RUN writes it again from the last checkpoint, "
+        "or name another run",
     )
-    found: dict[str, Tensor] = _read(path, load, "weights", next=step)
-    return found
+    return weights
 
 
 def put_weights(module: nn.Module, path: Path, *, strict: bool = True) -> None:
-    """Give ``module`` the weights in ``path``; not ``strict``: some of the weights only.
+    """Load the weights in ``path`` into ``module``; not ``strict``: some weights may be missing.
 
     Raises ``DamagedInput`` where they are another model's.
     """
@@ -210,17 +224,22 @@ def fitting_weights(
 
     Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it fits.
     """
-    found = read_weights(source / WEIGHTS)
-    own = model.state_dict()
-    taken = {
-        n: found[n] for n, tensor in own.items() if n in found and found[n].shape == tensor.shape
-    }
+    weights = read_weights(source / WEIGHTS)
+    taken = {}
+    drawn = []
+    for name, tensor in model.state_dict().items():
+        if name in weights and weights[name].shape == tensor.shape:
+            taken[name] = weights[name]
+        else:
+            drawn.append(name)
     if all(tensor.ndim < 2 for tensor in taken.values()):
         raise UsageError(
             f"No weights of {source} fit the model.",
             next="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
         )
-    anew = list(dict.fromkeys(name.rpartition(".")[0] for name in own if name not in taken))
-    others = f"; drawn anew, as they do not fit: {', '.join(anew)}" if anew else ""
-    log(f"weights: {len(taken)} of {len(own)} tensors from {source}{others}")
+    line = f"weights: {len(taken)} of {len(taken) + len(drawn)} tensors from {source}"
+    if drawn:
+        modules = dict.fromkeys(name.rpartition(".")[0] for name in drawn)
+        line += f"; drawn anew, as they do not fit: {', '.join(modules)}"
+    log(line)
     return taken

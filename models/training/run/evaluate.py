@@ -34,19 +34,19 @@ class Evaluation:
     """Metrics of a run's weights on a build."""
 
     run: Path
-    result: RunResult  #: as in the run's ``result.json``
+    #: As in the run's ``result.json``.
+    result: RunResult
     build: Build
     split: SplitUsed
     device: str
-    metrics: dict[str, dict[str, float]]  #: part -> loss and metrics
+    #: Part -> loss and metrics.
+    metrics: dict[str, dict[str, float]]
 
     @property
     def same(self) -> bool | None:
         """True if the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
-        if (
-            self.build.card.key != self.result.build_key
-            or self.split.digests != self.result.split.digests
-        ):
+        same_build = self.build.card.key == self.result.build_key
+        if not same_build or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
 
@@ -67,12 +67,15 @@ class Evaluation:
         """Table of parts and metrics, with the data and the epoch."""
         card = self.build.card
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
-        lines = [f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}"]
+        lines = [
+            metrics_table([self.metrics]),
+            f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}",
+        ]
         if self.same is not None:
             lines.append(
                 "equal to result.json" if self.same else "not bit for bit what result.json has"
             )
-        return "\n".join([metrics_table([self.metrics]), *lines])
+        return "\n".join(lines)
 
 
 def evaluate(
@@ -113,9 +116,14 @@ def evaluate(
         metrics = evaluate_parts(
             module, opened.data, opened.data.parts, torch.device(opened.device.kind)
         )
-    build = opened.data.build
-    split = SplitUsed.of(opened.data)
-    return Evaluation(opened.folder, opened.result, build, split, opened.device.name, metrics)
+    return Evaluation(
+        run=opened.folder,
+        result=opened.result,
+        build=opened.data.build,
+        split=SplitUsed.of(opened.data),
+        device=opened.device.name,
+        metrics=metrics,
+    )
 
 
 @dataclass(frozen=True)
@@ -169,8 +177,8 @@ def open_run(
     if target is None:
         config = run_folder.own_choices(config, folder, home)
     else:
-        other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
-        config = config.model_copy(update={"data": config.data.model_copy(update=other)})
+        changes = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+        config = config.model_copy(update={"data": config.data.model_copy(update=changes)})
     data = open_data(config, home=home, required=(), build=False)
     _check_fit(data, result, own=target is None)
     return OpenedRun(folder, config, result, data, chosen)
@@ -178,14 +186,20 @@ def open_run(
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     card = data.build.card
-    found = (data.in_channels, data.task.outputs)
-    pairs = zip(result.columns, data.inputs.names, strict=False)
-    other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
-    if found != (result.num_features, result.num_classes):
-        other = f"{found[0]} features and {found[1]} classes, not {result.num_features} and {result.num_classes}"
-    if other:
+    difference = ""
+    for expected, name in zip(result.columns, data.inputs.names, strict=False):
+        if name != expected and not difference:
+            difference = f"the column {name!r}, not {expected!r}"
+    features = data.in_channels
+    classes = data.task.outputs
+    if features != result.num_features or classes != result.num_classes:
+        difference = (
+            f"{features} features and {classes} classes, "
+            f"not {result.num_features} and {result.num_classes}"
+        )
+    if difference:
         raise UsageError(
-            f"The weights do not fit {card.dataset}: it has {other}.",
+            f"The weights do not fit {card.dataset}: it has {difference}.",
             next="evaluate on data with the columns and classes of the run's",
         )
     check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)

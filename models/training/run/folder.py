@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-_PAGE = "explore.html"  #: it carries its own digest
+_PAGE = "explore.html"  # carries its own digest
 _LAST = "checkpoints/last.ckpt"
 #: Files that a training writes into its folder.
 _OWN = re.compile(
@@ -47,7 +47,8 @@ _OWN = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
-Metrics = dict[str, dict[str, float]]  #: part -> name -> value
+#: Part -> name -> value.
+Metrics = dict[str, dict[str, float]]
 
 
 def check_name(name: str) -> None:
@@ -71,36 +72,36 @@ def new_run(
 ) -> Iterator[Path]:
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
-    A folder that has at most some of the ``first`` files, with these bytes, is the rest of a run that was killed
-    early, and is reused. Raises
-    ``UsageError`` if the name is ``exact`` and taken, or a folder on the way is a link; ``OutOfResources``
-    without room for a folder.
+    A folder that has at most some of the ``first`` files, with these bytes, is the rest of a run that was
+    killed early, and is reused. Raises ``UsageError`` if the name is ``exact`` and taken, or a folder on the
+    way is a link; ``OutOfResources`` without room for a folder.
     """
     parent = home.runs / dataset / model
-    with writing(parent / name):
+    folder = parent / name
+    with writing(folder):
         refuse_links_below(home.runs, parent)
         parent.mkdir(parents=True, exist_ok=True)
-        names = (
-            [name]
-            if exact
-            else itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
-        )
-        for folder in (parent / each for each in names):
+        for number in itertools.count(2):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 break
+            if exact:
+                break
+            folder = parent / f"{name}-{number}"
     _refuse_taken(folder, first or {})
     with build_lock(folder, wait=False):
-        _refuse_taken(folder, first or {})  # by a process that had the lock until now
+        _refuse_taken(folder, first or {})  # again: by a process that had the lock until now
         yield folder
 
 
 def _refuse_taken(folder: Path, first: Mapping[str, bytes]) -> None:
-    own = folder.is_dir() and not folder.is_symlink()
-    for path in folder.iterdir() if own else ():
-        left = path.name == ".lock" or written_name(path.name) is not None
-        own = own and (left or is_ours(path, *[first[name] for name in first if name == path.name]))
-    if not own:
+    reusable = folder.is_dir() and not folder.is_symlink()
+    if reusable:
+        for path in folder.iterdir():
+            remains = path.name == ".lock" or written_name(path.name) is not None
+            proofs = [first[path.name]] if path.name in first else []
+            reusable = reusable and (remains or is_ours(path, *proofs))
+    if not reusable:
         raise UsageError(
             f"A run called {folder.name!r} already exists: {folder}",
             next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
@@ -108,17 +109,23 @@ def _refuse_taken(folder: Path, first: Mapping[str, bytes]) -> None:
 
 
 def files_of_run(folder: Path) -> list[str]:
-    """Names, below its folder, of the files that are proven to be of a run; what proves them is last.
+    """Names, relative to its folder, of files that are proven to be a run's; the proof is the last one.
 
-    A result lists the digests of a run's files. Without one (an earlier version's, an unfinished run, one that
-    was resumed since) names are all there is to go by.
+    A result lists the digests of a run's files. Without one (an earlier version's, an unfinished run, one
+    that was resumed since) there are only the names.
     """
-    found = [path for place in (folder, folder / "checkpoints") for path in place.glob("*")]
-    below = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
-    names = [name for name in sorted(below) if _OWN.fullmatch(name)]
-    names.sort(key=lambda name: (name == RESULT_NAME, name == CONFIG_NAME))
+    # 1. Files with names of a run, and a page that carries its digest.
+    names = []
+    for parent in (folder, folder / "checkpoints"):
+        for path in parent.glob("*"):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and _OWN.fullmatch(name):
+                names.append(name)
+    names.sort(key=lambda name: (name == RESULT_NAME, name == CONFIG_NAME, name))
     if (folder / _PAGE).is_file() and is_ours(folder / _PAGE):
         names = [_PAGE, *names]
+
+    # 2. With the result of this checkpoint, only those with its digests.
     result = None
     with contextlib.suppress(DamagedInput, UsageError):
         result = read_result(folder)
@@ -137,7 +144,7 @@ def files_of_run(folder: Path) -> list[str]:
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve RUN: a run folder, or its path below ``runs/`` (the last parts are enough if unique).
 
-    Raises ``UsageError`` where no run is meant, or several are.
+    Raises ``UsageError`` where no run matches, or several do.
     """
     text = os.fspath(run)
     path = located(text, "run")
@@ -151,13 +158,14 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if matches:
         several = "".join(f"\n    {folder}" for folder in matches)
         raise UsageError(f"{len(matches)} runs are called {text!r}.", found=several, next="a path")
-    names = [str(folder.relative_to(home.runs)) for folder in runs]
-    # Of a path, or of its end alone: a name is much shorter than its path.
-    ends = {
-        "/".join(folder.parts[-len(wanted) :]): name
-        for folder, name in zip(runs, names, strict=True)
-    }
-    close = ends.get(nearest(text, ends) or "") or nearest(text, names)
+    # A suggestion by path, or by its last parts alone: a name is much shorter than its path.
+    names = []
+    by_end = {}
+    for folder in runs:
+        name = str(folder.relative_to(home.runs))
+        names.append(name)
+        by_end["/".join(folder.parts[-len(wanted) :])] = name
+    close = by_end.get(nearest(text, by_end) or "") or nearest(text, names)
     raise UsageError(
         f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
         found="".join(f"\n    {name}" for name in names[-5:]) or f"no runs under {home.runs}",
@@ -168,21 +176,22 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the columns of ``metrics.csv``: epochs, from 1, with their finite values.
 
-    Cells that cannot be read are left out.
+    Cells that cannot be read are omitted.
     """
-    found: dict[str, list[tuple[int, float]]] = {}
+    columns: dict[str, list[tuple[int, float]]] = {}
     with contextlib.suppress(OSError, ValueError, csv.Error):
         lines = read_small(run / METRICS_NAME).decode().splitlines()
         for epoch, row in enumerate(csv.DictReader(lines), start=1):
             for name, cell in row.items():
                 with contextlib.suppress(ValueError, TypeError):
-                    if math.isfinite(float(cell)):
-                        found.setdefault(name, []).append((epoch, float(cell)))
-    return found
+                    value = float(cell)
+                    if math.isfinite(value):
+                        columns.setdefault(name, []).append((epoch, value))
+    return columns
 
 
 def own_choices(config: RunConfig, folder: Path, home: Home) -> RunConfig:
-    """Return the configuration of a run; one of another home starts nothing more and opens no folder.
+    """Return the configuration of a run; that of another home runs no command and opens no folder.
 
     Raises ``UsageError`` where such a run names a folder as its data.
     """
@@ -207,10 +216,11 @@ class SplitUsed(Strict):
     @classmethod
     def of(cls, data: RunData) -> SplitUsed:
         """Describe the split of ``data``."""
-        rule = data.split.rule
-        parameters = data.split.parameters
         return cls(
-            name=data.split_name, rule=rule, parameters=parameters, digests=data.identity["split"]
+            name=data.split_name,
+            rule=data.split.rule,
+            parameters=data.split.parameters,
+            digests=data.identity["split"],
         )
 
 
@@ -281,8 +291,11 @@ class RunResult(Strict):
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:
         names = {frozenset(values) for values in self.metrics.values()}
-        training = self.config.get("training") if self.config.get("plugins") else None
-        known = {*all_metrics(), training.get("metric") if isinstance(training, dict) else None}
+        # The metric of a plugin is not known here, but its configuration names it.
+        known: set[str | None] = set(all_metrics())
+        training = self.config.get("training")
+        if self.config.get("plugins") and isinstance(training, dict):
+            known.add(training.get("metric"))
         if self.metric not in known or len(names) != 1 or self.metrics.keys() - set(PARTS):
             raise ValueError("its metrics are not those of a run")
         return self
@@ -295,53 +308,64 @@ def read_result(run: Path) -> RunResult:
     result of version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
-    again = f"{resume} writes it anew from the run's last checkpoint"
-    what = "cannot be read as a result"
     try:
-        return read_model(run / RESULT_NAME, RunResult, what, next=again)
+        return read_model(
+            run / RESULT_NAME,
+            RunResult,
+            "cannot be read as a result",
+            next=f"{resume} writes it anew from the run's last checkpoint",
+        )
     except FileNotFoundError as error:
         raise UsageError(
-            f"{run} is not a finished run: it has no {RESULT_NAME}.", next=resume
+            f"{run} is not a finished run: it has no {RESULT_NAME}.",
+            next=resume,
         ) from error
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python, this package and those a result depends on."""
-    found = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
+    """Versions of Python, this package and those that a result depends on."""
+    versions = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
     for package in ("torch", "torch-geometric", "numpy", "numba", "pykeops"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     """Mean and standard deviation (ddof 0, as upstream aggregates seeds) of every metric over runs."""
-    mean, std = (
-        {
-            part: {name: of([run[part][name] for run in runs]) for name in names}
-            for part, names in runs[0].items()
-        }
-        for of in (statistics.fmean, statistics.pstdev)
-    )
+    mean: Metrics = {}
+    std: Metrics = {}
+    for part, names in runs[0].items():
+        mean[part] = {}
+        std[part] = {}
+        for name in names:
+            values = [run[part][name] for run in runs]
+            mean[part][name] = statistics.fmean(values)
+            std[part][name] = statistics.pstdev(values)
     return mean, std
 
 
 def title_of(name: str) -> str:
     """Return the title of a metric, or of the loss, with its unit."""
     metric = all_metrics().get(name)
-    return name if metric is None else metric.title + (" [%]" if is_share(name) else "")
+    if metric is None:
+        return name
+    return f"{metric.title} [%]" if is_share(name) else metric.title
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:
     """Write a metric, or the loss, with its deviation if there is one; shares in percent."""
     scale, digits = (100, 2) if is_share(name) else (1, 4)
     text = f"{scale * mean:.{digits}f}"
-    return text if std is None else f"{text} ± {scale * std:.{digits}f}"
+    if std is None:
+        return text
+    return f"{text} ± {scale * std:.{digits}f}"
 
 
 def with_unit(name: str, value: float) -> str:
     """Write one value of a metric for people, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
-    return value_text(name, value, None) + (" %" if is_share(name) else "")
+    text = value_text(name, value, None)
+    return f"{text} %" if is_share(name) else text
 
 
 def metrics_table(runs: Sequence[Metrics]) -> str:
@@ -349,11 +373,14 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
     mean, std = mean_std(runs)
     names = [name for name in ("loss", *all_metrics()) if name in next(iter(mean.values()))]
     rows = [["", *map(title_of, names)]]
-    for part in (part for part in PARTS if part in mean):
-        spread = std[part] if len(runs) > 1 else {}
-        rows.append(
-            [part, *(value_text(name, mean[part][name], spread.get(name)) for name in names)]
-        )
+    for part in PARTS:
+        if part not in mean:
+            continue
+        row = [part]
+        for name in names:
+            deviation = std[part][name] if len(runs) > 1 else None
+            row.append(value_text(name, mean[part][name], deviation))
+        rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
 
@@ -372,17 +399,22 @@ class Summary:
         mean ``metrics``, their deviation ``std``, and ``runs``, one object per seed.
         """
         shown = {"seed", "best_epoch", "metrics", "sample", "complete"}
-        pairs = zip(self.runs, self.results, strict=True)
-        each = [{"run": str(run)} | result.model_dump(include=shown) for run, result in pairs]
+        runs = []
+        for folder, result in zip(self.runs, self.results, strict=True):
+            runs.append({"run": str(folder)} | result.model_dump(include=shown))
+        if len(runs) == 1:
+            return runs[0]
         mean, std = mean_std([result.metrics for result in self.results])
-        return each[0] if len(each) == 1 else {"metrics": mean, "std": std, "runs": each}
+        return {"metrics": mean, "std": std, "runs": runs}
 
     def table(self) -> str:
         """Table of parts and metrics (mean ± std over seeds), with the data and the model."""
         first = self.results[0]
         seeds = ", ".join(str(result.seed) for result in self.results)
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
-        data = f"{first.dataset}{remark(first.sample, first.complete)}, {first.model}, seed {seeds}"
-        chosen = f"the best by {all_metrics()[first.metric].title} on val"
+        dataset = f"{first.dataset}{remark(first.sample, first.complete)}"
         table = metrics_table([result.metrics for result in self.results])
-        return f"{table}\n{data}; weights of epoch {best} of {first.epochs}, {chosen}"
+        return (
+            f"{table}\n{dataset}, {first.model}, seed {seeds}; weights of epoch {best} "
+            f"of {first.epochs}, the best by {all_metrics()[first.metric].title} on val"
+        )

@@ -59,22 +59,27 @@ class Predictions:
     """Predictions of the records of a part, in its order."""
 
     #: (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of nodes;
-    #: ``None`` for values. A row is a node, a graph, or a pair of nodes: of a graph of n nodes n² of them,
-    #: (0, 0), (0, 1) … (n - 1, n - 1)
+    #: ``None`` for values. A row is a node, a graph, or a pair of nodes: n² pairs for a graph of n nodes,
+    #: (0, 0), (0, 1) … (n - 1, n - 1).
     logits: Array | None = None
-    #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None`` for links
+    #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None`` for links.
     pred: Array | None = None
-    key: Array | None = (
-        None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
-    )
-    #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
+    #: Keys of the records (G,), or the numbers of the nodes of one graph (rows,).
+    key: Array | None = None
+    #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key.
     ptr: Array | None = None
-    about: About | None = None  #: ``None`` if unknown
+    #: ``None`` if unknown.
+    about: About | None = None
 
     @property
     def arrays(self) -> dict[str, Array]:
         """Existing arrays by name."""
-        return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
+        arrays = {}
+        for name in ARRAYS:
+            array = getattr(self, name)
+            if array is not None:
+                arrays[name] = array
+        return arrays
 
 
 def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
@@ -87,8 +92,8 @@ def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
     keys = np.array(dataset.keys)
     if data.task.level == "graph":
         return keys, None
-    each = dataset.nodes**2 if data.task.level == "link" else dataset.nodes
-    return keys, np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
+    rows = dataset.nodes**2 if data.task.level == "link" else dataset.nodes
+    return keys, np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
 
 
 def predict(
@@ -107,18 +112,20 @@ def predict(
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data = opened.data
-    task = opened.data.task
-    card = opened.data.build.card
+    task = data.task
+    card = data.build.card
     key, ptr = rows_of(data, split)
-    found = []
+    rows = []
     with opened.applied(f"predicting {split}") as module:
         for _, batches in data.passes((split,)):
             for batch in sent_ahead(batches, torch.device(opened.device.kind)):
                 logits, target_rows = of_part(batch, split, *module(batch))
-                # Pairs of nodes are padded to the largest graph: keep the real ones, row by row.
-                real = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
-                found.append(real.float().cpu())
-    values = torch.cat(found)
+                # Pairs of nodes are padded to the largest graph: select the real ones, row by row.
+                if task.kind == "links":
+                    logits = logits[target_rows != NO_PAIR, None]
+                rows.append(logits.float().cpu())
+    values = torch.cat(rows)
+
     about = About(
         **card.identity,
         build=str(data.build.path),
@@ -131,54 +138,54 @@ def predict(
         batch_size=opened.config.training.batch_size,
     )
     scores = None if task.kind == "regression" else values.numpy()
-    classes = {
-        "regression": values,
-        "multilabel": values > 0,
-        "single-label": values.argmax(dim=-1),
-    }
-    pred = classes[task.kind].numpy() if task.kind in classes else None
+    pred: Array | None = None
+    match task.kind:
+        case "regression":
+            pred = values.numpy()
+        case "multilabel":
+            pred = (values > 0).numpy()
+        case "single-label":
+            pred = values.argmax(dim=-1).numpy()
     return Predictions(scores, pred, key, ptr, about)
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write the arrays of :class:`Predictions`, and ``about`` as JSON, to an ``.npz`` file."""
-    about = (
-        {}
-        if predictions.about is None
-        else {"about": np.array(predictions.about.model_dump_json())}
-    )
+    arrays = dict(predictions.arrays)
+    if predictions.about is not None:
+        arrays["about"] = np.array(predictions.about.model_dump_json())
     stream = io.BytesIO()
-    np.savez(stream, allow_pickle=False, **predictions.arrays, **about)
+    np.savez(stream, allow_pickle=False, **arrays)
     write_output(path, stream.getvalue())
 
 
 def read_predictions(path: Path) -> Predictions:
     """Read such a file, or any ``.npz`` with ``logits`` or ``pred``; nothing in it is executed.
 
-    Raises ``DamagedInput`` where it is no such file; ``OutOfResources`` where it unpacks to more than the
-    memory holds.
+    Raises ``DamagedInput`` for any other file; ``OutOfResources`` where it unpacks to more than the free
+    memory.
     """
     try:
         with open_regular(path) as file, io.BufferedReader(file) as stream:
-            with zipfile.ZipFile(stream) as archive:  # a few bytes may unpack to any number
+            # A few bytes may unpack to any number.
+            with zipfile.ZipFile(stream) as archive:
                 size = sum(member.file_size for member in archive.infolist())
                 free = free_host_memory()
             if size > free:
                 raise OutOfResources(f"{path} unpacks to {size:,} bytes; {free:,} are free.")
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as arrays:
-                about = (
-                    About.model_validate_json(str(arrays["about"])) if "about" in arrays else None
-                )
-                return Predictions(
-                    **{name: arrays[name] for name in ARRAYS if name in arrays}, about=about
-                )
+                about = None
+                if "about" in arrays:
+                    about = About.model_validate_json(str(arrays["about"]))
+                values = {name: arrays[name] for name in ARRAYS if name in arrays}
+                return Predictions(**values, about=about)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        what = f"{path} cannot be read as predictions: {first_fault(error)}"
         raise DamagedInput(
-            what, next="kmip-data predict RUN --output FILE, or np.savez(FILE, logits=…)"
+            f"{path} cannot be read as predictions: {first_fault(error)}",
+            next="kmip-data predict RUN --output FILE, or np.savez(FILE, logits=…)",
         ) from error
 
 
@@ -193,13 +200,18 @@ class PredictionMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; ``metrics`` by part, as of a run."""
-        place = {"build": str(self.build.path), "split": self.split}
-        return {**self.build.card.identity, **place, "metrics": {self.part: self.metrics}}
+        return {
+            **self.build.card.identity,
+            "build": str(self.build.path),
+            "split": self.split,
+            "metrics": {self.part: self.metrics},
+        }
 
     def table(self) -> str:
-        """The metrics, and what was measured."""
-        data = f"{self.build.card.dataset}{self.build.card.remark}, split {self.split}"
-        return f"{metrics_table([{self.part: self.metrics}])}\n{data}"
+        """Table of the metrics, with the data."""
+        card = self.build.card
+        table = metrics_table([{self.part: self.metrics}])
+        return f"{table}\n{card.dataset}{card.remark}, split {self.split}"
 
 
 def evaluate_predictions(
@@ -210,14 +222,14 @@ def evaluate_predictions(
     sample: bool = False,
     home: Home | None = None,
 ) -> PredictionMetrics:
-    """Measure predictions of a part, as ``evaluate`` measures those of a run, but for the loss.
+    """Measure predictions of a part, as ``evaluate`` measures those of a run, without the loss.
 
     Parameters
     ----------
     predictions
         A file of ``kmip-data predict``, an ``.npz`` file, or arrays by name: ``logits``, or ``pred`` for
         classes and values, in the order of the part, shaped as in :class:`Predictions`; ``key`` and ``ptr``
-        are checked where they are there.
+        are checked if they are given.
     target
         A dataset or build folder; its split is that of the file, or the default.
     split
@@ -232,79 +244,89 @@ def evaluate_predictions(
     DamagedInput
         The file cannot be read.
     """
+    # 1. The predictions, and a configuration for their data.
     if isinstance(predictions, Mapping):
-        given: dict[str, Any] = {name: np.asarray(value) for name, value in predictions.items()}
-        predictions = Predictions(**given)
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in predictions.items()}
+        predictions = Predictions(**arrays)
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
     about = predictions.about
     home = home or Home.locate()
     config = config_for(target, home=home)
-    own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
-    changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
-    if about is not None:  # it knows if numbers are values or labels; batches set the order of sums
-        training = {
-            "batch_size": about.batch_size,
-            "loss": USUAL_LOSSES[about.kind],
-            "metric": None,
-        }
+    of_target = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+    changes: dict[str, Any] = {"data": config.data.model_copy(update=of_target)}
+    if about is not None:
+        # The file knows if numbers are values or labels; batches decide the order of sums.
+        loss = USUAL_LOSSES[about.kind]
+        training = {"batch_size": about.batch_size, "loss": loss, "metric": None}
         changes["training"] = config.training.model_copy(update=training)
     config = config.model_copy(update=changes)
-    own_split = None if about is None else about.split
-    data = open_data(config, home=home, required=(), build=False, split=own_split)
+
+    # 2. The part, and values that fit it.
+    stored_split = None if about is None else about.split
+    data = open_data(config, home=home, required=(), build=False, split=stored_split)
     part = split or ("test" if about is None else about.part)
     values = _values(predictions, data, part)
+
+    # 3. The metrics, in the batches of an evaluation.
     links = data.task.kind == "links"
     metrics = SplitMetrics(data.task)
     start = 0
     for batch in data.passes((part,))[0][1]:
         targets = data.task.targets(batch)
-        targets = of_part(batch, part, targets, targets)[1]
+        _, targets = of_part(batch, part, targets, targets)
         real = targets != NO_PAIR
         end = start + (int(real.sum()) if links else len(targets))
-        chosen = values[start:end]
-        if links:  # back to the largest graph of the batch
-            chosen = chosen.new_zeros(real.shape).masked_scatter(real, chosen)
-        metrics.update(chosen, targets, torch.zeros(()))
+        rows = values[start:end]
+        if links:  # padded to the largest graph of the batch, as targets are
+            rows = rows.new_zeros(real.shape).masked_scatter(real, rows)
+        metrics.update(rows, targets, torch.zeros(()))
         start = end
-    measured = {metric: value for metric, value in metrics.compute().items() if metric != "loss"}
+    measured = metrics.compute()
+    del measured["loss"]
     return PredictionMetrics(data.build, data.split_name, part, measured)
 
 
-def _values(given: Predictions, data: RunData, part: str) -> Tensor:
+def _values(predictions: Predictions, data: RunData, part: str) -> Tensor:
     """Return checked values for the metrics, (rows, outputs)."""
-    (key, ptr), task = rows_of(data, part), data.task
+    # 1. The array that the task needs: logits, or classes or values without them.
+    task = data.task
+    key, ptr = rows_of(data, part)
     rows = len(key) if ptr is None else int(ptr[-1])
     columns = task.outputs
     kinds = "fiu"
-    found = given.logits
-    if found is None and task.kind in {"single-label", "regression"}:
-        found = given.pred
-    array = np.zeros(0) if found is None else found
-    if classes := given.logits is None and task.kind == "single-label":
+    array = predictions.logits
+    classes = array is None and task.kind == "single-label"
+    if classes:
         columns = 1
         kinds = "iu"
-    right = (
-        array.shape[:1] == (rows,) and array.size == rows * columns and array.dtype.kind in kinds
-    )
-    right = right and not np.isnan(array).any()
-    if right and classes:
-        right = array.min() >= 0 and array.max() < task.outputs
-    for name, expected in (("key", key), ("ptr", ptr)):  # keys may be text or objects
-        if name in given.arrays:
-            right = right and np.array_equal(
-                given.arrays[name].astype(str), np.asarray(expected, str)
-            )
-    if not right:
+    if array is None and task.kind in {"single-label", "regression"}:
+        array = predictions.pred
+    if array is None:
+        array = np.zeros(0)
+
+    # 2. Its shape, kind and range, and the keys of the part.
+    fits = array.shape[:1] == (rows,) and array.size == rows * columns
+    fits = fits and array.dtype.kind in kinds and not np.isnan(array).any()
+    if fits and classes:
+        fits = array.min() >= 0 and array.max() < task.outputs
+    for name, expected in (("key", key), ("ptr", ptr)):
+        if fits and name in predictions.arrays:
+            # Keys may be text or objects.
+            texts = predictions.arrays[name].astype(str)
+            fits = np.array_equal(texts, np.asarray(expected, str))
+    if not fits:
+        shapes = [
+            f"{name} {given.dtype} {given.shape}" for name, given in predictions.arrays.items()
+        ]
         raise UsageError(
             f"The predictions do not fit the {part} part of {data.build.card.dataset}.",
             expected=f"logits, numbers without NaN of shape {(rows, task.outputs)}, or pred of classes or"
             " values; key and ptr of the part, in its order, if any",
-            found=", ".join(
-                f"{name} {each.dtype} {each.shape}" for name, each in given.arrays.items()
-            ),
+            found=", ".join(shapes),
             next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",
         )
-    single = np.float32 if array.dtype == np.float32 else np.float64
-    values = torch.from_numpy(array.astype(single)).view(rows, columns)
+
+    dtype = np.float32 if array.dtype == np.float32 else np.float64
+    values = torch.from_numpy(array.astype(dtype)).view(rows, columns)
     return one_hot(values[:, 0].long(), task.outputs) if classes else values

@@ -52,11 +52,11 @@ from kmip_data.wording import counted
 class Prepared:
     """A run, ready to be trained."""
 
-    config: RunConfig  #: with everything that the data decide written out
+    #: With every setting that the data decide written out.
+    config: RunConfig
     data: RunData
-    folder: (
-        Path | None
-    )  #: the run folder; ``None`` in processes of a distributed run that did not make it
+    #: The run folder; ``None`` in further processes of a distributed run.
+    folder: Path | None
     device: Device
     memory: StepMemory
     log: Callable[[str], None]
@@ -72,25 +72,25 @@ def train(
     quiet: bool = False,
     **build_options: Any,
 ) -> Summary:
-    """Train ``config`` once per seed, building the dataset first where it is missing.
+    """Train ``config`` once per seed, building the dataset first if it is missing.
 
     Parameters
     ----------
     config
-        What to train on what; see :func:`kmip_data.models.training.config.presets.load_preset`.
+        Settings of the run; see :func:`kmip_data.models.training.config.presets.load_preset`.
     home
-        Where builds and runs live; the default home if ``None``.
+        Folder of builds and runs; the default home if ``None``.
     seeds
         Default: ``config.training.seed`` alone.
     name
         Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
     build_options
-        Handed to :func:`kmip_data.pipelines.find.obtain` (``archives``, ``offline``, ``jobs`` …).
+        Options of :func:`kmip_data.pipelines.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
     Raises
     ------
     UsageError
-        The device, precision, search backend or logger is not there, the name is not a plain file name or is
+        The device, precision, search backend or logger is missing, the name is not a file name or is
         taken, or a part of the split is empty.
     OutOfResources
         A batch does not fit; the message has its size and the flags to try.
@@ -105,20 +105,21 @@ def train(
     home = home or Home.locate()
     device = _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
-    if source := config.training.init_from:
-        training = config.training.model_copy(
-            update={"init_from": str(run_folder.find_run(source, home))}
-        )
+    if config.training.init_from:
+        source = run_folder.find_run(config.training.init_from, home)
+        training = config.training.model_copy(update={"init_from": str(source)})
         config = config.model_copy(update={"training": training})
     seeds = tuple(seeds) if seeds else (config.training.seed,)
+    # Refuse a wrong seed before any is trained.
     for seed in seeds:
-        apply_overrides(
-            config, [f"training.seed={seed}"]
-        )  # refuses a wrong seed before any is trained
-    if line := origin(config):
+        apply_overrides(config, [f"training.seed={seed}"])
+    line = origin(config)
+    if line:
         log(line)
-    if aim := aim_of(config):
+    aim = aim_of(config)
+    if aim is not None:
         log(aim.line)
+
     done = Summary([], [])
     for seed in seeds:
         seeded = config.with_seed(seed)
@@ -130,18 +131,21 @@ def train(
                 model = build_model(seeded.model, **data.channels)
             initial = checkpoint.fitting_weights(model, Path(seeded.training.init_from), log)
         needed = try_out(seeded, data, device)
-        opened: AbstractContextManager[Path | None] = (
-            nullcontext()
-        )  # the first process of the run has it
+
+        # Only the first process has a folder.
+        opened: AbstractContextManager[Path | None] = nullcontext()
         if is_main_process():
-            usual = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{seeded.variant}-seed{seed}"
-            chosen = usual if name is None else name if len(seeds) == 1 else f"{name}-seed{seed}"
-            label = data.build.card.label
+            if name is None:
+                run_name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{seeded.variant}-seed{seed}"
+            elif len(seeds) == 1:
+                run_name = name
+            else:
+                run_name = f"{name}-seed{seed}"
             opened = run_folder.new_run(
                 home,
-                label,
+                data.build.card.label,
                 seeded.model.name,
-                chosen,
+                run_name,
                 exact=name is not None,
                 first={INITIAL: checkpoint.weights_bytes(initial)} if initial else {},
             )
@@ -164,18 +168,18 @@ def resume(
     quiet: bool = False,
     **build_options: Any,
 ) -> Summary:
-    """Continue a run from its last checkpoint; a finished run is returned as it is.
+    """Continue a run from its last checkpoint; a finished run is returned unchanged.
 
     A run that was stopped before its first checkpoint begins anew. A finished run whose result cannot be
     read gets a new one, measured from its checkpoint. On a CPU the weights become the same, bit for bit, as
-    those of a run that never stopped (with the same number of threads and versions). ``devices`` are by
-    default those that it began with, on as many machines; where given, this machine's or each of torchrun's.
+    those of a run that never stopped (with the same number of threads and versions). ``devices`` defaults to
+    those of the run, on as many machines; otherwise it counts this machine's, or each of torchrun's.
     A run that ended at ``training.stop_after`` continues where ``stop_after`` is larger, and gets a new result.
 
     Raises
     ------
     UsageError
-        There is no such run, its checkpoint is of an older layout, or another process is working on it.
+        There is no such run, its checkpoint has an older layout, or another process is working on it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed
@@ -191,7 +195,8 @@ def resume(
         except DamagedInput as error:
             log(f"{error.what} It is written again.")
         else:
-            if not config.training.epochs > result.epochs < (stop_after or 0):
+            continues = result.epochs < min(config.training.epochs, stop_after or 0)
+            if not continues:
                 log(f"{folder} is finished already.")
                 return Summary([folder], [result])
     refuse_links(folder)
@@ -199,22 +204,22 @@ def resume(
     if stop_after is not None:
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     if devices is not None:
-        machines = int(os.environ.get("WORLD_SIZE", devices)) // devices
-        config = apply_overrides(
-            config, [f"system.devices={devices}", f"system.nodes={max(1, machines)}"]
-        )
+        machines = max(1, int(os.environ.get("WORLD_SIZE", devices)) // devices)
+        changes = [f"system.devices={devices}", f"system.nodes={machines}"]
+        config = apply_overrides(config, changes)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
         needed = plan_memory(config, data, device)
-        return Summary([folder], [fit(Prepared(config, data, folder, device, needed, log, quiet))])
+        result = fit(Prepared(config, data, folder, device, needed, log, quiet))
+        return Summary([folder], [result])
 
 
 def fit(run: Prepared) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    Where the memory of a GPU ends, the run goes on from its last checkpoint with recomputed layers, unless
+    If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers, unless
     ``model.checkpoint_layers`` is set or other processes would wait for this one. The global random
     generators, and the choice of deterministic kernels, are restored afterwards.
     """
@@ -225,7 +230,8 @@ def fit(run: Prepared) -> RunResult:
         if run.device.kind != "cuda" or fixed or not is_out_of_memory(error):
             raise
         run.log(f"{error.what} Once more, with layers recomputed in the backward pass.")
-    gc.collect()  # outside the handler: its error holds the frames, and these hold the tensors
+    # Outside the handler: its error holds the frames, and these hold the tensors.
+    gc.collect()
     torch.cuda.empty_cache()
     return _fit(replace(run, memory=replace(run.memory, recompute=True)))
 
@@ -245,7 +251,9 @@ def _fit(run: Prepared) -> RunResult:
             torch.use_deterministic_algorithms(True, warn_only=True)
         module = TrainingModule(data.with_hints(config, run.device.kind), data, recompute=recompute)
         main = folder if is_main_process() else None
-        last = folder / LAST if folder is not None and (folder / LAST).is_file() else None
+        last: Path | None = None
+        if folder is not None and (folder / LAST).is_file():
+            last = folder / LAST
         if main is not None and last is None and config.training.init_from:
             checkpoint.put_weights(module.model, main / INITIAL, strict=False)
         plain: str | None = "no GPU"
@@ -261,9 +269,7 @@ def _fit(run: Prepared) -> RunResult:
             device,
             folder=folder,
             # The loop alone holds the memory of recorded steps, and drops it after training.
-            captured=CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged)
-            if plain is None
-            else None,
+            captured=_captured_steps(run, device) if plain is None else None,
             quiet=run.quiet,
             logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),
         )
@@ -273,15 +279,19 @@ def _fit(run: Prepared) -> RunResult:
             loop.fit()
             return _finish(run, loop)
         except BaseException as error:
-            found = _explained(error, loop, last)
-            if isinstance(found, KeyboardInterrupt | SystemExit | OSError | OutOfResources):
+            explained = _explained(error, loop, last)
+            if isinstance(explained, KeyboardInterrupt | SystemExit | OSError | OutOfResources):
                 command = f"kmip-data train --resume {shlex.quote(str(folder))}"
                 run.log(f"Stopped. Continue from the last checkpoint with: {command}")
-            if found is error:
+            if explained is error:
                 raise
-            raise found from error
+            raise explained from error
         finally:
             memory.release()
+
+
+def _captured_steps(run: Prepared, device: torch.device) -> CapturedSteps:
+    return CapturedSteps(CudaGraphs(device), run.log, pad=run.data.ragged)
 
 
 def _finish(run: Prepared, loop: Loop) -> RunResult:
@@ -298,6 +308,9 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
     loop.module.model.load_state_dict(best)
     card = data.build.card
     rows = loop.history
+    device_memory = None
+    if loop.device.type == "cuda":
+        device_memory = torch.cuda.max_memory_allocated(loop.device)
     result = RunResult(
         **card.identity,
         name=folder.name if folder is not None else "",
@@ -325,9 +338,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
             total=sum(row["seconds"] for row in rows),
         ),
         memory=run_folder.Memory(
-            device=torch.cuda.max_memory_allocated(loop.device)
-            if loop.device.type == "cuda"
-            else None,
+            device=device_memory,
             host=peak_host_memory(),
         ),
     )
@@ -345,28 +356,42 @@ def _announcement(
     run: Prepared, module: TrainingModule, plain: str | None, *, resumed: bool
 ) -> Iterator[str]:
     config = run.config
+    model = config.model
+    depth = counted(model.layers, "layer")
+    parameters = count_parameters(module.model)
     yield f"data: {run.data.description}"
-    depth = counted(config.model.layers, "layer")
-    width = f"hidden_dim {config.model.hidden_dim}, {count_parameters(module.model):,} parameters"
-    yield f"model: {config.model.name}, {depth}, {width}"
+    yield f"model: {model.name}, {depth}, hidden_dim {model.hidden_dim}, {parameters:,} parameters"
+
     schedule = config.schedule
     epochs = config.training.epochs
-    warmup = min(schedule.warmup_epochs, epochs)
-    warms_up = "warmup_epochs" in all_schedules()[schedule.kind].options
-    shape = f", {warmup} of them warm-up" if warms_up else ""
     last = config.training.last_epoch
-    stops = f"; the run stops after {counted(last, 'epoch')}" if last < epochs else ""
-    yield f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}{shape}{stops}"
-    many = f", {config.processes} processes share each batch" if config.processes > 1 else ""
-    yield f"device: {run.device.name} ({run.device.reason}){many}, precision {config.training.precision}"
-    again = "; layers are recomputed in the backward pass" if run.memory.recompute else ""
-    yield f"memory: {run.memory}{many and ' each'}{again}"
+    line = f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}"
+    if "warmup_epochs" in all_schedules()[schedule.kind].options:
+        line += f", {min(schedule.warmup_epochs, epochs)} of them warm-up"
+    if last < epochs:
+        line += f"; the run stops after {counted(last, 'epoch')}"
+    yield line
+
+    precision = config.training.precision
+    device = f"device: {run.device.name} ({run.device.reason})"
+    memory_line = f"memory: {run.memory}"
+    if config.processes > 1:
+        device += f", {config.processes} processes share each batch"
+        memory_line += " each"
+    if run.memory.recompute:
+        memory_line += "; layers are recomputed in the backward pass"
+    yield f"{device}, precision {precision}"
+    yield memory_line
     yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
-    if run.device.kind == "cuda":
-        how = "captured as CUDA graphs" + (
-            ", batches padded to few sizes" if run.data.ragged else ""
-        )
-        yield f"steps: {how if plain is None else f'not captured: {plain}'}"
+
+    if run.device.kind != "cuda":
+        return
+    if plain is not None:
+        yield f"steps: not captured: {plain}"
+    elif run.data.ragged:
+        yield "steps: captured as CUDA graphs, batches padded to few sizes"
+    else:
+        yield "steps: captured as CUDA graphs"
 
 
 def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
@@ -375,15 +400,18 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     A failure inside torch or the loop, before a resumed run has saved anything, is blamed on its checkpoint
     ``last``.
     """
-    fault = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if is_out_of_memory(error):
         return out_of_memory(error, loop.module, loop.data)
     if machine.other_is_lost(error):
         return machine.lost()
     ours = not isinstance(error, Exception) or isinstance(error, KmipDataError | OSError)
     if last is not None and not loop.proven and not ours:
-        what = f"The run cannot be resumed from {last}: {type(error).__name__}: {fault}"
-        return DamagedInput(what, next="begin another run")
+        kind = type(error).__name__
+        fault = next(iter(str(error).strip().splitlines()), kind)
+        return DamagedInput(
+            f"The run cannot be resumed from {last}: {kind}: {fault}",
+            next="begin another run",
+        )
     return error
 
 
