@@ -140,21 +140,6 @@ def test_links_lead_somewhere():
     check_each(check, ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *pages])
 
 
-def test_every_dataset_is_in_the_table():
-    from kmip_data.manifest import dataset_names, load_manifest
-
-    for name in dataset_names():
-        rows = (line for line in README.splitlines() if line.startswith("| `"))
-        row = next(line for line in rows if f"`{name}`" in line.split("|")[1])
-        manifest = load_manifest(name)
-        graphs = manifest.expected.graphs
-        assert (
-            f"{graphs:,}" in row
-            if graphs is not None
-            else manifest.recipe or manifest.generated or "about" in row
-        )
-
-
 def test_docs_index_names_every_page():
     index = (ROOT / "docs" / "README.md").read_text("utf-8")
     for path in (ROOT / "docs").glob("*.md"):

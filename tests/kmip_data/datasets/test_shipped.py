@@ -4,7 +4,7 @@ import os
 import pickle
 
 import pytest
-from support import dataset_stub
+from support import dataset_stub, dataset_tables
 
 import kmip_data
 from kmip_data.datasets import shipped
@@ -18,6 +18,13 @@ def test_the_stubs_are_those_of_the_classes():
     again = "run it with KMIP_DATA_WRITE_DOCS=1"
     assert dataset_stub.STUB.read_text("utf-8") == dataset_stub.stub(), again
     assert dataset_stub.PUBLIC.read_text("utf-8") == dataset_stub.public_stub(), again
+
+
+def test_the_tables_of_datasets_are_those_of_the_manifests():
+    for page, text in dataset_tables.pages().items():
+        if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+            page.write_text(text, "utf-8")
+        assert page.read_text("utf-8") == text, "run it with KMIP_DATA_WRITE_DOCS=1"
 
 
 def test_every_parameter_of_a_pipeline_is_an_argument():

@@ -1,0 +1,59 @@
+"""Tables of datasets in README.md and docs/quickstart.md, from manifests and classes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kmip_data.datasets import shipped
+from kmip_data.manifest import Manifest, load_manifest, shipped_datasets
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "<!-- datasets: written by KMIP_DATA_WRITE_DOCS=1 pytest tests/kmip_data/datasets/test_shipped.py -->\n"
+
+
+def manifests() -> list[Manifest]:
+    """The manifests of all shipped datasets, recipes last."""
+    loaded = [load_manifest(name) for name in shipped_datasets()]
+    return sorted(loaded, key=lambda manifest: (bool(manifest.recipe), manifest.name))
+
+
+def readme_table() -> str:
+    """Name, summary, number of graphs and licence of each dataset."""
+    lines = ["| name | what | graphs | license |", "|---|---|---|---|"]
+    for manifest in manifests():
+        count = manifest.expected.graphs
+        graphs = "–" if count is None else f"{count:,}"
+        terms = f"[{manifest.license.name}]({manifest.license.url})"
+        lines.append(f"| `{manifest.name}` | {manifest.summary} | {graphs} | {terms} |")
+    return "\n".join(lines) + "\n"
+
+
+def quickstart_table() -> str:
+    """Class, names, task and item of each class."""
+    lines = ["| class | `--dataset` | task | item |", "|---|---|---|---|"]
+    for title in shipped.class_names():
+        of_class = [each for each in manifests() if each.dataset_class == title and not each.recipe]
+        names = ", ".join(f"`{manifest.name}`" for manifest in of_class)
+        made = getattr(shipped, title)
+        item = re.search(r"``Data\((.+?)\)``", made.__doc__, re.DOTALL)
+        attributes = " ".join(item[1].split())
+        task = load_manifest(made._name).task.partition(", metric")[0]
+        lines.append(f"| `{title}` | {names} | {task} | `{attributes}` |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(page: Path, table: str) -> str:
+    """The text of a page with the table that follows the mark replaced."""
+    before, mark, after = page.read_text("utf-8").partition(MARK)
+    assert mark, page
+    _, end, rest = after.lstrip("\n").partition("\n\n")
+    return f"{before}{mark}\n{table}{end[1:]}{rest}"
+
+
+def pages() -> dict[Path, str]:
+    """The pages with tables of datasets, as they should be."""
+    return {
+        ROOT / "README.md": with_table(ROOT / "README.md", readme_table()),
+        ROOT / "docs/quickstart.md": with_table(ROOT / "docs/quickstart.md", quickstart_table()),
+    }
