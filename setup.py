@@ -197,6 +197,7 @@ setup(
         "urllib3>=2.2",
         "loky>=3.4",
         "safetensors>=0.4",
+        "lazy-loader>=0.4",
         "tomli-w>=1.0",
         "matplotlib>=3.8",
         "hdf5plugin>=4.4",

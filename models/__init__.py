@@ -21,12 +21,6 @@ R, B  rows of a block, and blocks, where a part of a search is done at once
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
+import lazy_loader
 
-from kmip_data import NAMES, public_name
-
-_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
-__all__ = NAMES.findall(_STUB)  # noqa: PLE0605 -- a list
-__getattr__ = partial(public_name, __name__, _STUB)
-__dir__ = partial(sorted, __all__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,7 +20,12 @@ import kmip_data
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 LINKS = {"src/kmip_data": "../kmip_data"} | {f"kmip_data/{name}": f"../{name}" for name in CODE[1:]}
-IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w", "pyyaml": "yaml"}
+IMPORTED_AS = {
+    "torch-geometric": "torch_geometric",
+    "tomli-w": "tomli_w",
+    "pyyaml": "yaml",
+    "lazy-loader": "lazy_loader",
+}
 SEAMS = {
     "wandb",
     "litdata",

@@ -32,7 +32,7 @@ from kmip_data.graphs.encodings.degree_profile import DegreeProfile
 def class_names() -> list[str]: ...
 
 '''
-LINE = re.compile(r"^from kmip_data\.datasets\.shipped import .*\n", re.MULTILINE)
+LINE = re.compile(r"^from \.datasets\.shipped import .*\n", re.MULTILINE)
 
 
 def class_stub(title: str) -> str:
@@ -74,9 +74,9 @@ def public_stub() -> str:
     """The stub of the public names with one line for each class."""
     text = PUBLIC.read_text("utf-8")
     names = shipped.class_names()
-    lines = [f"from kmip_data.datasets.shipped import {name} as {name}\n" for name in names]
+    lines = [f"from .datasets.shipped import {name} as {name}\n" for name in names]
     first = LINE.search(text)
-    start = first.start() if first else text.index("from kmip_data.reading")
+    start = first.start() if first else text.index("from .reading")
     rest = LINE.sub("", text[start:])
     return ruff(text[:start] + "".join(lines) + rest, PUBLIC, "check", "--fix", "--select", "I")
 
