@@ -25,9 +25,7 @@ _LOGIN = re.compile(
 )
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
-_REQUEST = re.compile(
-    r"(?<=url: )(/[^\s?#]*)[?#]\S*"
-)  #: how requests quotes the path that it asked for
+_REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: path of a request, as requests quotes it
 
 
 def without_controls(text: str) -> str:
@@ -82,7 +80,7 @@ def without_secrets(text: str, address: str = "") -> str:
     """
     for secret in sorted(_secrets(address), key=len, reverse=True):
         text = text.replace(secret, "***")
-    text = _ADDRESS.sub(lambda found: _shown(found[0]) + _ending(found[0]), text)
+    text = _ADDRESS.sub(lambda match: _shown(match[0]) + _ending(match[0]), text)
     return without_logins(_REQUEST.sub(r"\1", text))
 
 
@@ -94,21 +92,31 @@ def _shown(address: str) -> str:
 
 def _ending(address: str) -> str:
     """Return the punctuation that follows a query or fragment, which is not part of either."""
-    return address[len(address.rstrip("),.;:")) :] if "?" in address or "#" in address else ""
+    if "?" not in address and "#" not in address:
+        return ""
+    without_ending = address.rstrip("),.;:")
+    return address[len(without_ending) :]
 
 
 def _secrets(address: str) -> set[str]:
     """Return the passwords, tokens and query values of an address, as given and percent-decoded."""
     rest = address.partition("://")[2]
-    if not rest or (shown := shown_address(address).partition("://")[2]) == rest:
+    shown = shown_address(address).partition("://")[2]
+    if rest == shown:
         return set()
-    user = rest[: rest.find(shown)].rstrip("@") if shown else rest
-    parts = {user, *re.split("[:/?#@]", user)}  # whoever parses it takes one of these for its end
-    for part in re.split("[?#&;]", rest.partition(shown)[2])[1:]:
-        parts |= {part, part.partition("=")[2]}
-    known = parts | {urllib.parse.unquote_plus(part) for part in parts}
-    known |= {urllib.parse.quote(part, safe="") for part in known}
-    return {part for part in known if len(part) > 3}
+
+    # 1. User and password, whichever of these characters a parser takes for their end.
+    user = rest
+    if shown:
+        user = rest[: rest.find(shown)].rstrip("@")
+    parts = {user, *re.split("[:/?#@]", user)}
+    # 2. Pairs of query and fragment, and their values.
+    for pair in re.split("[?#&;]", rest.partition(shown)[2])[1:]:
+        parts |= {pair, pair.partition("=")[2]}
+    # 3. All of them decoded and encoded, too; shorter ones occur everywhere.
+    parts |= {urllib.parse.unquote_plus(part) for part in parts}
+    parts |= {urllib.parse.quote(part, safe="") for part in parts}
+    return {part for part in parts if len(part) > 3}
 
 
 def timestamp(when: float | None = None) -> str:
@@ -151,8 +159,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     import difflib
 
     known = list(known)
-    longer = [each for each in known if len(name) > 2 and each.startswith(name)]
-    return next(iter([*difflib.get_close_matches(name, known, n=1, cutoff=0.6), *longer]), None)
+    candidates = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if len(name) > 2:
+        candidates += [longer for longer in known if longer.startswith(name)]
+    return candidates[0] if candidates else None
 
 
 def natural(text: str) -> list[str | float]:
@@ -174,10 +184,12 @@ def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
     """
     words: list[str] = []
     for name, value in parameters.items():
-        values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
-        texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in values]
+        if value is None:
+            continue
         option = f"{OPTIONS[name]} " if name in OPTIONS else f"--set {prefix}{name}="
-        words += [f"{option}{text}" for text in texts]
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            words.append(f"{option}{text}")
     return " ".join(words)
 
 
@@ -187,8 +199,10 @@ def as_values(parameters: Mapping[str, Any]) -> str:
     >>> as_values({"k": 32, "limit": None, "class_name": [], "category": ["Bag", "Cap"]})
     'k=32, category=Bag,Cap'
     """
-    shown = {name: value for name, value in parameters.items() if value not in (None, [], (), "")}
-    return ", ".join(
-        f"{name}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
-        for name, value in shown.items()
-    )
+    shown = []
+    for name, value in parameters.items():
+        if value in (None, [], (), ""):
+            continue
+        text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        shown.append(f"{name}={text}")
+    return ", ".join(shown)

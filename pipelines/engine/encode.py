@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.builds.columns import (
     ColumnsCard,
     columns_key,
@@ -96,14 +96,10 @@ def encode_build(
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
-    if again or not all(_is_there(build, encoding) for encoding in encodings):
+    if again or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
-            _add(
-                build,
-                [one for one in encodings if again or not _is_there(build, one)],
-                chosen,
-            )
+            _add(build, encodings if again else _missing(build, encodings), chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]
 
 
@@ -113,13 +109,14 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
 
     jobs = count_jobs(options.jobs)
     counts = build.card.counts
-    for encoding in missing if counts["graphs"] == 1 else ():  # before any work
-        what = f"{encoding.name} of {counts['nodes']:,} nodes"
-        require_memory(
-            counts["nodes"] * encoding.bytes_a_node,
-            what,
-            "free some, or add another encoding",
-        )
+    if counts["graphs"] == 1:
+        for encoding in missing:  # before any work
+            require_memory(
+                counts["nodes"] * encoding.bytes_a_node,
+                f"{encoding.name} of {counts['nodes']:,} nodes",
+                "free some, or add another encoding",
+            )
+
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
     with writing(work):
@@ -131,7 +128,6 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
             files.remove_file(folder / CARD_NAME, root=build.path)
             files.remove_partials(folder, root=build.path)
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
-    about: Any = {"name": f"encode {build.card.dataset}", "quiet": options.quiet}
     with Journal(work / JOURNAL, build.card.key) as journal, executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
         units = run_units(
@@ -141,11 +137,14 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
             journal,
             build.path,
             jobs=jobs,
-            **about,
+            name=f"encode {build.card.dataset}",
+            quiet=options.quiet,
         )
+
     count = len(build.card.shards)
     for position, encoding in enumerate(missing):
-        _write_card(build, encoding, units[position * count : (position + 1) * count])
+        first = position * count
+        _write_card(build, encoding, units[first : first + count])
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in (work, *folders):
         files.remove_partials(folder, root=build.path)
@@ -155,16 +154,17 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
 
 def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
     """Refuse files where columns are written, except those of an earlier column, also half of it."""
+    names = [CARD_NAME, *(Path(name).name for name in build.card.files)]
     others = set()
     for encoding in encodings:
         folder = build.path / COLUMNS / encoding.name
         ours = {path.name for path in folder.glob("*.h5") if key_of(path)}  # as before a kill
         with contextlib.suppress(OSError, ValueError):  # also the card of shards that are gone
             card = ColumnsCard.model_validate_json(read_small(folder / CARD_NAME))
-            ours |= {*proven(folder, card, damaged=True)}
-        shards = [Path(name).name for name in build.card.files]
-        there = (name for name in (CARD_NAME, *shards) if os.path.lexists(folder / name))
-        others |= {f"{COLUMNS}/{encoding.name}/{name}" for name in there if name not in ours}
+            ours.update(proven(folder, card, damaged=True))
+        for name in names:
+            if name not in ours and os.path.lexists(folder / name):
+                others.add(f"{COLUMNS}/{encoding.name}/{name}")
     if others:
         raise files.in_the_way(build.path, sorted(others))
 
@@ -178,28 +178,40 @@ def _tasks(
     """Return the tasks of all shards for one encoding after the other."""
     card = build.card
     count = max(1, jobs // max(1, len(card.shards) * len(encodings)))
-    return [
-        EncodeTask(
-            encoding, columns_key(encoding, card), build.path, card.dataset, shard, stop, count
-        )
-        for encoding in encodings
-        for shard in card.shards
-    ]
+    tasks = []
+    for encoding in encodings:
+        key = columns_key(encoding, card)
+        for shard in card.shards:
+            task = EncodeTask(
+                encoding=encoding,
+                key=key,
+                build=build.path,
+                dataset=card.dataset,
+                shard=shard,
+                stop=stop,
+                threads=count,
+            )
+            tasks.append(task)
+    return tasks
 
 
-def _is_there(build: Build, encoding: Encoding) -> bool:
+def _missing(build: Build, encodings: Sequence[Encoding]) -> list[Encoding]:
+    return [encoding for encoding in encodings if not _is_finished(build, encoding)]
+
+
+def _is_finished(build: Build, encoding: Encoding) -> bool:
     """True if a card of these shards and this version is there, and its files in their sizes."""
     folder = build.path / COLUMNS / encoding.name
     try:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
         return False
-    paths = [
-        (folder / file, each.bytes) for entry in card.files for file, each in entry.files.items()
-    ]
-    whole = all(path.is_file() and path.stat().st_size == size for path, size in paths)
-    same = len(card.files) == len(build.card.shards)
-    return whole and same and card.key == columns_key(encoding, build.card)
+    for name, member in card.parts.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != member.bytes:
+            return False
+    same_shards = len(card.files) == len(build.card.shards)
+    return same_shards and card.key == columns_key(encoding, build.card)
 
 
 def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
@@ -222,7 +234,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
     files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 
-def _edges(shard: Shard) -> NDArray[Any]:
+def _edges(shard: Shard) -> Array:
     """Edges of a shard with nodes numbered inside each graph, (2, E)."""
     if shard.schema.edges == "index":
         return shard.read(EDGE_INDEX, 0, shard.edges)
@@ -231,7 +243,7 @@ def _edges(shard: Shard) -> NDArray[Any]:
     return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
 
 
-def _stored_edges(schema: Schema, edge_index: NDArray[Any]) -> dict[str, Any]:
+def _stored_edges(schema: Schema, edge_index: Array) -> dict[str, Any]:
     """Return the edges of a record as ``schema`` stores them, from (2, E) of one graph."""
     if schema.edges == "index":
         return {"edge_index": edge_index}
@@ -274,20 +286,23 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 nodes = slice(shard.node_ptr[g], shard.node_ptr[g + 1])
                 edges = slice(shard.edge_ptr[g], shard.edge_ptr[g + 1])
                 rows: dict[str, Any] = {"graph": g, "node": nodes, "edge": edges}
+                columns = {}
+                for column in schema.columns:
+                    columns[column.key] = arrays[column.key][rows[column.level]]
                 yield GraphRecord(
                     key=key,
                     num_nodes=int(nodes.stop - nodes.start),
-                    columns={c.key: arrays[c.key][rows[c.level]] for c in schema.columns},
+                    columns=columns,
                     **_stored_edges(schema, graphs.edge_index[:, edges]),
                 )
 
-        how: Any = {"dataset": task.dataset, "build_key": task.key}
         facts = writer.write_shard(
             task.build / task.file,
             records(),
             schema,
             root=task.build,
-            **how,
+            dataset=task.dataset,
+            build_key=task.key,
         )
     return UnitResult(name=task.name, file=task.file, statistics={}, **facts)
 
@@ -327,19 +342,20 @@ def repair_build(
 def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     """Build every shard and split on the card, and then the card."""
     card = read_card(path)
-    if others := {CARD_NAME, *card.digests}.difference(proven(path, card, damaged=True)):
+    others = {CARD_NAME, *card.digests}.difference(proven(path, card, damaged=True))
+    if others:
         raise files.in_the_way(path, sorted(others))
+
     pipeline = _pipeline_of(card, path)
     recorded = dict(card.parameters)
     options = replace(options, compression=recorded.pop("compression", None), output=path)
     params = _recorded_params(pipeline.Params, recorded, path)
-    names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
     fields = pipeline.SplitParams.model_fields
-    asked = [
-        {key: value for key, value in card.splits[name].parameters.items() if key in fields}
-        for name in names
-    ]
-    splits = [_recorded_params(pipeline.SplitParams, one, path) for one in asked]
+    splits = []
+    for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
+        recorded = card.splits[name].parameters
+        parameters = {key: value for key, value in recorded.items() if key in fields}
+        splits.append(_recorded_params(pipeline.SplitParams, parameters, path))
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
         raw = obtain_raw(pipeline, params, home, options, sample=card.sample)

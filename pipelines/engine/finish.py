@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kmip_data import __version__
+from kmip_data.arrays import Array
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, located
 from kmip_data.files.reading import json_digest
@@ -71,7 +71,7 @@ def build_key(
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A build to be made: what, from which raw files, under which key, into which folder, and how."""
+    """A build to be made: pipeline and parameters, raw files, options, key and folder."""
 
     pipeline: Pipeline[Any, Any]
     params: Params
@@ -94,20 +94,26 @@ class BuildPlan:
         The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
         """
         key = build_key(pipeline, params, raw, options.compression)
-        parts = [
-            pipeline.manifest.name,
-            "sample" if raw.sample else "",
-            *pipeline.name_parts(params),
-        ]
-        parts += [
-            options.compression or "",
-            f"limit{params.limit}" if params.limit is not None else "",
-            key,
-        ]
-        folder = home.built / "-".join(filter(None, parts))
         if options.output is not None:
             folder = located(options.output, "output folder")
-        return cls(pipeline, params, raw, options, key, folder)
+        else:
+            parts = [
+                pipeline.manifest.name,
+                "sample" if raw.sample else "",
+                *pipeline.name_parts(params),
+                options.compression or "",
+                f"limit{params.limit}" if params.limit is not None else "",
+                key,
+            ]
+            folder = home.built / "-".join(filter(None, parts))
+        return cls(
+            pipeline=pipeline,
+            params=params,
+            raw=raw,
+            options=options,
+            key=key,
+            folder=folder,
+        )
 
 
 ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
@@ -123,7 +129,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     nodes = []
     edges = []
     classes = []
-    labels: NDArray[Any] = np.empty(0)
+    labels: Array = np.empty(0)
     paths = [folder / file for file in files]
     for path in paths:
         shard = Shard(path)
@@ -136,25 +142,29 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
             labels = shard.read(label.key, 0, int(starts[-1]))
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
     if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        what = f"{keys.count(twice)} records have the key {twice!r}."
-        raise DamagedInput(what, next="check the raw files: one of them may be there twice")
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise DamagedInput(
+            f"{keys.count(duplicate)} records have the key {duplicate!r}.",
+            next="check the raw files: one of them may be there twice",
+        )
 
-    def read_column(key: str) -> NDArray[Any]:
-        count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
+    def read_column(key: str) -> Array:
         shards = list(map(Shard, paths))
-        if len(shards) == 1 and (rows := shards[0].mapped(key)) is not None:
-            return rows  # of a country 1.5 GB, of which a split reads two columns
+        if len(shards) == 1:
+            rows = shards[0].mapped(key)  # of a country 1.5 GB, of which a split reads two columns
+            if rows is not None:
+                return rows
+        count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
         return np.concatenate([shard.read(key, 0, getattr(shard, count)) for shard in shards])
 
-    one_graph = len(keys) == 1 and label is not None and label.level == "node" and len(labels) > 0
-    counts = np.array(classes, dtype=np.int64).reshape(len(keys), -1)
-    node_labels = (labels, label) if one_graph and label is not None else None
+    node_labels = None
+    if len(keys) == 1 and label is not None and label.level == "node" and len(labels):
+        node_labels = (labels, label)
     return Records(
         keys,
         np.concatenate(nodes),
         np.concatenate(edges),
-        counts,
+        np.array(classes, dtype=np.int64).reshape(len(keys), -1),
         node_labels,
         read_column,
         label,
@@ -165,44 +175,42 @@ def write_split(
     folder: Path,
     split: Split,
     records: Records,
-    asked: Mapping[str, Any],
+    requested: Mapping[str, Any],
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
     """Write ``splits/<name>.h5``; return its entry on the card, and how often each class is in each part.
 
-    The parameters ``asked`` for are kept with the rule's own, so that the same question finds the split
+    The ``requested`` parameters are stored with the rule's own, so that the same request finds the split
     again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit the graph.
     """
-    sizes = np.stack([records.nodes, records.edges], axis=1)
-    about: Any = {
-        "rule": split.rule,
-        "parameters": {**asked, **split.parameters},
-        "note": split.note,
-    }
-    if split.node_code is None:
-        parts = {name: np.asarray(rows, dtype=np.int64) for name, rows in split.parts.items()}
-        entry = write_split_file(
-            folder,
-            split.name,
-            parts,
-            records.keys,
-            sizes,
-            **about,
-        )
-        return entry, {
-            name: records.classes[rows].sum(axis=0).tolist() for name, rows in parts.items()
-        }
     codes = split.node_code
     nodes = int(records.nodes.sum())
-    labels = records.node_labels
-    if len(codes) != nodes:
+    if codes is not None and len(codes) != nodes:
         raise DamagedInput(
             f"The split {split.name!r} has {len(codes):,} codes for {nodes:,} nodes."
         )
-    classes = {
-        name: [] if labels is None else count_classes(labels[0][codes == code], labels[1]).tolist()
-        for name, code in NODE_PARTS.items()
-    }
-    return write_split_file(folder, split.name, codes, records.keys, sizes, **about), classes
+    parts = {name: np.asarray(rows, dtype=np.int64) for name, rows in split.parts.items()}
+    entry = write_split_file(
+        folder,
+        split.name,
+        parts if codes is None else codes,
+        records.keys,
+        np.stack([records.nodes, records.edges], axis=1),
+        rule=split.rule,
+        parameters={**requested, **split.parameters},
+        note=split.note,
+    )
+
+    classes: dict[str, list[int]] = {}
+    if codes is None:
+        for name, rows in parts.items():
+            classes[name] = records.classes[rows].sum(axis=0).tolist()
+        return entry, classes
+    for name, code in NODE_PARTS.items():
+        classes[name] = []
+        if records.node_labels is not None:
+            labels, column = records.node_labels
+            classes[name] = count_classes(labels[codes == code], column).tolist()
+    return entry, classes
 
 
 def finish_build(
@@ -227,19 +235,24 @@ def finish_build(
         statistics["skipped"] = skipped
     splits: dict[str, SplitEntry] = {}
     split_classes: dict[str, dict[str, list[int]]] = {}
-    for asked in split_params:
-        split = apply_split(pipeline, records, asked, raw.path)
+    for chosen in split_params:
+        split = apply_split(pipeline, records, chosen, raw.path)
         if split.name in splits:
             continue
-        splits[split.name], split_classes[split.name] = write_split(
-            folder, split, records, asked.asked()
-        )
+        entry, classes = write_split(folder, split, records, chosen.asked())
+        splits[split.name] = entry
+        split_classes[split.name] = classes
+
     usual = params.model_dump() == type(params)().model_dump()
     known = manifest.expected.graphs is not None
-    differing = list[str]()
+    differing: list[str] = []
     if known and not raw.sample:
-        differing = list(
-            differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual)
+        differing += differing_counts(
+            manifest,
+            statistics,
+            splits,
+            statistics["classes"],
+            usual=usual,
         )
     finish(  # this function is long because a card has this many fields
         folder,
@@ -306,18 +319,24 @@ def differing_counts(
     ``classes`` is how often each occurs; nodes and edges are compared for the ``usual`` parameters alone.
     """
     expected = manifest.expected
-    found: Any = counts["graphs"]
-    if found != expected.graphs:
-        yield f"{found:,} of the {expected.graphs:,} graphs"
-    for what, mean in (("nodes", expected.avg_nodes), ("edges", expected.avg_edges)):
-        found = counts[what] / max(counts["graphs"], 1)
-        if usual and mean is not None and abs(found - mean) > ROUNDED * mean:
-            yield f"{found:,.4f} {what} per graph, published are {mean:,.4f}"
-    if len(classes) == len(manifest.class_names) and (missing := classes.count(0)):
+    graphs = counts["graphs"]
+    if graphs != expected.graphs:
+        yield f"{graphs:,} of the {expected.graphs:,} graphs"
+    for unit, published in (("nodes", expected.avg_nodes), ("edges", expected.avg_edges)):
+        mean = counts[unit] / max(graphs, 1)
+        if usual and published is not None and abs(mean - published) > ROUNDED * published:
+            yield f"{mean:,.4f} {unit} per graph, published are {published:,.4f}"
+    missing = classes.count(0)
+    if missing and len(classes) == len(manifest.class_names):
         yield f"{len(classes) - missing} of the {len(classes)} classes"
+
     for name, sizes in expected.splits.items():
-        for part, size in sizes.items() if name in splits else ():
+        if name not in splits:
+            continue
+        for part, size in sizes.items():
             entry = splits[name].parts.get(part)
-            found = 0 if entry is None else entry.nodes if expected.graphs == 1 else entry.graphs
-            if found != size:
-                yield f"{found:,} of {size:,} in {part} of the split {name}"
+            records = 0
+            if entry is not None:
+                records = entry.nodes if expected.graphs == 1 else entry.graphs
+            if records != size:
+                yield f"{records:,} of {size:,} in {part} of the split {name}"

@@ -52,10 +52,9 @@ class UnitResult:
     nodes: int
     edges: int
     statistics: dict[str, Any]
-    skipped: list[list[str]] = field(
-        default_factory=list
-    )  #: key and reason of each record left out
-    members: list[dict[str, Any]] = field(default_factory=list)  #: of a shard that is cut
+    #: Key and reason of each skipped record.
+    skipped: list[list[str]] = field(default_factory=list)
+    members: list[dict[str, Any]] = field(default_factory=list)  #: files of a shard that is cut
     index: int = -1  #: in journals of earlier versions
 
     @property
@@ -74,21 +73,29 @@ class Journal:
 
     def __init__(self, path: Path, key: str) -> None:
         self.path = path
-        whole, lines = _read(path)
+        text, lines = _read(path)
         if os.path.lexists(path) and not _is_header(lines):
-            raise _no_journal(path, f"it begins with {whole[:20].decode(errors='replace')!r}")
-        if lines and (other := lines[0]["key"]) != key:
-            what = f"{path.parent} holds an unfinished build with other parameters (build key {other})."
-            again = "finish that build with its own parameters, or give another --output folder"
-            raise UsageError(what, next=again)
-        # Of another version the lines may mean other things: what they name is done again.
-        header = bool(lines) and lines[0]["journal"] == JOURNAL_VERSION
-        self.entries = lines[1:] if header else []
+            raise _no_journal(path, f"it begins with {text[:20].decode(errors='replace')!r}")
+        if lines and lines[0]["key"] != key:
+            raise UsageError(
+                f"{path.parent} holds an unfinished build with other parameters "
+                f"(build key {lines[0]['key']}).",
+                next="finish that build with its own parameters, or give another --output folder",
+            )
+
+        self.entries = []
         with writing(path):
+            if lines and lines[0]["journal"] == JOURNAL_VERSION:
+                self.entries = lines[1:]
+            else:  # lines of another version may mean other things: what they name is done again
+                header = {
+                    "journal": JOURNAL_VERSION,
+                    "key": key,
+                    "number": path.parent.stat().st_ino,
+                }
+                text = f"{canonical_json(header)}\n".encode()
             # A new file, complete at once: a hard link elsewhere, such as a backup has, keeps its bytes.
-            number = path.parent.stat().st_ino
-            first = canonical_json({"journal": JOURNAL_VERSION, "key": key, "number": number})
-            files.write_file(path, whole if header else f"{first}\n".encode())
+            files.write_file(path, text)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def append(self, entry: Mapping[str, Any]) -> None:
@@ -112,39 +119,46 @@ class Journal:
 
 def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
     """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
-    lines = _read(path)[1]
-    return lines[1:] if _is_header(lines) and key in {None, lines[0]["key"]} else None
+    _, lines = _read(path)
+    if _is_header(lines) and key in {None, lines[0]["key"]}:
+        return lines[1:]
+    return None
 
 
 def _is_header(lines: Sequence[Mapping[str, Any]]) -> bool:
     """True if the first line is one of ours, of any version."""
-    first = lines[0] if lines else {}
-    words = isinstance(first.get("journal"), int) and isinstance(first.get("key"), str)
-    return words and first.keys() <= {"journal", "key", "number"}
+    if not lines:
+        return False
+    first = lines[0]
+    typed = isinstance(first.get("journal"), int) and isinstance(first.get("key"), str)
+    return typed and first.keys() <= {"journal", "key", "number"}
 
 
 def _begun_here(folder: Path) -> bool:
-    """True if the journal of a folder was begun in it, when it was empty, and not brought from elsewhere."""
+    """True if the journal of a folder was begun in it, when it was empty, and not copied from elsewhere."""
     work = folder / WORK
-    lines = _read(work / JOURNAL)[1]
+    _, lines = _read(work / JOURNAL)
     return _is_header(lines) and lines[0].get("number") == work.stat().st_ino
 
 
 def _read(path: Path) -> tuple[bytes, list[dict[str, Any]]]:
-    """Return the whole lines of a journal, and their entries."""
-    try:
-        text = (
-            read_small(path, MAX_JOURNAL_BYTES) if path.is_file() and not path.is_symlink() else b""
-        )
-    except OSError as error:
-        raise _no_journal(path, str(error)) from error
-    whole = text[: text.rfind(b"\n") + 1]
-    return whole, [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
+    """Return the complete lines of a journal, and their entries."""
+    text = b""
+    if path.is_file() and not path.is_symlink():
+        try:
+            text = read_small(path, MAX_JOURNAL_BYTES)
+        except OSError as error:
+            raise _no_journal(path, str(error)) from error
+    text = text[: text.rfind(b"\n") + 1]
+    entries = map(_parse, text.splitlines())
+    return text, [entry for entry in entries if entry is not None]
 
 
-def _no_journal(path: Path, found: str) -> UsageError:
-    what = f"{path} is not the journal of a build: {found}."
-    return UsageError(what, next="move that file, or give another --output folder")
+def _no_journal(path: Path, fault: str) -> UsageError:
+    return UsageError(
+        f"{path} is not the journal of a build: {fault}.",
+        next="move that file, or give another --output folder",
+    )
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
@@ -153,17 +167,15 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         entry: dict[str, Any] = json.loads(line)
         units = entry.get("units", 0)
         prepared = entry.get("prepared", {})
-        texts = [
-            prepared.get("folder", ""),
-            prepared.get("inside") or "",
-            *prepared.get("files", ()),
-        ]
-        sound = isinstance(prepared.get("plan", {}), dict) and all(
-            isinstance(text, str) for text in texts
-        )
+        texts = [prepared.get("folder", ""), prepared.get("inside") or ""]
+        texts += prepared.get("files", ())
+        has_plan = isinstance(prepared.get("plan", {}), dict)
     except (ValueError, RecursionError, AttributeError, TypeError):
         return None
-    return entry if sound and type(units) is int and 0 <= units <= _MOST_UNITS else None
+    sound = has_plan and all(isinstance(text, str) for text in texts)
+    if not sound or type(units) is not int or not 0 <= units <= _MOST_UNITS:
+        return None
+    return entry
 
 
 @dataclass(frozen=True)
@@ -171,21 +183,19 @@ class UnfinishedBuild:
     """A build folder without a card; the same ``build`` command resumes it."""
 
     path: Path
-    finished: int  #: shards that are there
-    shards: (
-        int | None
-    )  #: shards that it will have; ``None`` where it was stopped before that was known
+    finished: int  #: number of shards on disk
+    shards: int | None  #: number in the end; ``None`` where it was stopped before that was known
 
 
 def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     """Return all unfinished builds under ``home``, by folder name."""
-    found = []
+    builds = []
     for folder in sorted(home.built.glob("*")):
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
             entries = journal_entries(folder / WORK / JOURNAL) or []
             shards = {path.stem.partition("-")[0] for path in folder.glob("shards/*.h5")}
-            found.append(UnfinishedBuild(folder, len(shards), _units(entries)))
-    return found
+            builds.append(UnfinishedBuild(folder, len(shards), _units(entries)))
+    return builds
 
 
 def finished_card(folder: Path) -> Card | None:
@@ -204,7 +214,8 @@ def check_folder(folder: Path, key: str) -> None:
 
     A new build begins in a missing or empty folder, or in one whose journal of this key proves each shard.
     """
-    if (card := finished_card(folder)) is not None:
+    card = finished_card(folder)
+    if card is not None:
         if card.key != key:
             raise occupied(folder, f"build key {key}", f"build key {card.key}")
         return
@@ -212,32 +223,50 @@ def check_folder(folder: Path, key: str) -> None:
         return
     if not folder.is_dir():
         raise occupied(folder, "a folder", "a file")
+
     entries = journal_entries(folder / WORK / JOURNAL, key)
-    names: Iterable[str]
-    others: Iterator[str]
-    if entries is None:  # at most folders of a build that was stopped before its journal was begun
-        names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-        empty = {name for name in (WORK, "shards", "splits") if (folder / name).is_dir()}
-        others = (n for n in names if n not in {*empty, ".lock"} and files.written_name(n) is None)
-        if journal_entries(folder / WORK / JOURNAL) is not None:
-            others = iter(["a build with other parameters"])
+    if entries is not None:
+        others = _other_shards(folder, key, entries)
+    elif journal_entries(folder / WORK / JOURNAL) is not None:
+        others = iter(["a build with other parameters"])
     else:
-        shards = (f"shards/{path.name}" for path in (folder / "shards").glob("*"))
-        names = itertools.chain(filter(_SHARD.fullmatch, shards), (CARD_NAME, *_EXECUTOR_PATHS))
-        ours = {*own_work(folder), *_own_shards(folder, key, entries)}
-        others = (name for name in names if name not in ours and os.path.lexists(folder / name))
-    if found := list(itertools.islice(others, 5)):  # of a folder that may hold a whole disk
-        raise files.in_the_way(folder, found)
+        others = _other_files(folder)
+    names = list(itertools.islice(others, 5))  # of a folder that may hold a whole disk
+    if names:
+        raise files.in_the_way(folder, names)
+
+
+def _other_files(folder: Path) -> Iterator[str]:
+    """Yield all but the folders of a build that was stopped before its journal was begun."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        begun = name in {WORK, "shards", "splits"} and path.is_dir()
+        if not begun and name != ".lock" and files.written_name(name) is None:
+            yield name
+
+
+def _other_shards(
+    folder: Path,
+    key: str,
+    entries: Iterable[Mapping[str, Any]],
+) -> Iterator[str]:
+    """Yield shards, a card and files of executors that this build has not written."""
+    ours = {*own_work(folder), *_own_shards(folder, key, entries)}
+    shards = (f"shards/{path.name}" for path in (folder / "shards").glob("*"))
+    names = itertools.chain(filter(_SHARD.fullmatch, shards), (CARD_NAME, *_EXECUTOR_PATHS))
+    for name in names:
+        if name not in ours and os.path.lexists(folder / name):
+            yield name
 
 
 def own_work(folder: Path) -> list[str]:
     """Names, below ``folder``, of the files that executors wrote into its work folder."""
-    found = []
+    names = []
     for name in _EXECUTOR_PATHS:
         with contextlib.suppress(OSError):
             if _OF_EXECUTORS.fullmatch(read_small(folder / name, 64)):
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def _own_shards(
@@ -247,8 +276,8 @@ def _own_shards(
 ) -> list[str]:
     """Names of shards and members that the build of this key wrote into the folder of its journal.
 
-    A journal that was begun here proves its numbers, for the folder was empty. Next to one that was brought, a
-    shard says itself of which build it is.
+    A journal that was begun here proves its numbers, for the folder was empty. Next to one that was copied
+    here, a shard is known by the build key in it.
     """
     units = _units(entries) or 0
     begun_here = _begun_here(folder)
@@ -275,29 +304,38 @@ def _units(entries: Iterable[Mapping[str, Any]]) -> int | None:
 
 
 def _work_of(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the names of the files that a build keeps in its work folder, the journal last, and folders."""
-    prepared = [entry["prepared"] for entry in entries if "folder" in entry.get("prepared", ())]
-    prepared = prepared if _begun_here(folder) else []
-    names = [
-        f"{WORK}/{each['folder']}/{name}" for each in prepared for name in each.get("files", ())
-    ]
+    """Return the names of the files that a build has in its work folder, the journal last, and folders."""
+    names = []
+    folders = []
+    if _begun_here(folder):
+        for entry in entries:
+            prepared = entry.get("prepared", {})
+            if "folder" in prepared:
+                inside = f"{WORK}/{prepared['folder']}"
+                folders.append(inside)
+                names += [f"{inside}/{name}" for name in prepared.get("files", ())]
     names += [*own_work(folder), f"{WORK}/{JOURNAL}"]
-    return names, [f"{WORK}/{each['folder']}" for each in prepared]
+    return names, folders
 
 
 def _begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[Path], list[Path]]:
     """Return the folders of every ``prepare`` whose mark is there: those that ended, and the killed ones."""
-    ended = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
-    marks = (folder / WORK).glob(f"{PREPARED}*{files.BEGUN}")
-    marked = [mark.with_suffix("") for mark in marks]
-    known = [each for each in marked if files.is_scratch(each) or not os.path.lexists(each)]
-    return [each for each in known if each.name in ended], [
-        each for each in known if each.name not in ended
-    ]
+    finished = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
+    ended = []
+    killed = []
+    for mark in (folder / WORK).glob(f"{PREPARED}*{files.BEGUN}"):
+        marked = mark.with_suffix("")
+        if not files.is_scratch(marked) and os.path.lexists(marked):
+            continue
+        if marked.name in finished:
+            ended.append(marked)
+        else:
+            killed.append(marked)
+    return ended, killed
 
 
 def remove_work(folder: Path) -> None:
-    """Remove what a build keeps in its work folder, by the journal there, which goes last."""
+    """Remove the files of a build in its work folder, by the journal there, which goes last."""
     entries = journal_entries(folder / WORK / JOURNAL)
     if entries is not None:
         _remove_begun(folder, entries)
@@ -314,13 +352,15 @@ def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | Non
     entries = journal_entries(folder / WORK / JOURNAL, key)
     if entries is None or (folder / CARD_NAME).exists():
         return None
-    written = str(_read(folder / WORK / JOURNAL)[1][0]["key"])
-    shards = _own_shards(folder, written, entries)
+    _, lines = _read(folder / WORK / JOURNAL)
+    names = _own_shards(folder, str(lines[0]["key"]), entries)
     _, killed = _begun(folder, entries)
-    begun = [path for each in killed for path in each.rglob("*") if not path.is_dir()]
-    begun += [files.mark_of(each) for each in killed]
-    names = [path.relative_to(folder).as_posix() for path in begun]
-    return [*shards, *names, *_work_of(folder, entries)[0]]
+    for scratch in killed:
+        paths = [path for path in scratch.rglob("*") if not path.is_dir()]
+        paths.append(files.mark_of(scratch))
+        names += [path.relative_to(folder).as_posix() for path in paths]
+    of_work, _ = _work_of(folder, entries)
+    return [*names, *of_work]
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
@@ -338,21 +378,22 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 def remove_half_done(folder: Path, key: str) -> None:
     """Remove what writers, and a ``prepare`` of the build of this key, that are gone left half-written."""
     _remove_partials(folder)
-    if (entries := journal_entries(folder / WORK / JOURNAL, key)) is not None:
+    entries = journal_entries(folder / WORK / JOURNAL, key)
+    if entries is not None:
         _remove_begun(folder, entries)
 
 
 def _remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Remove what a ``prepare`` that did not end has written into a folder of its own."""
-    done, killed = _begun(folder, entries)
-    for each in killed:
-        files.remove_scratch(each, root=folder)
-    for each in done:
-        files.remove_file(files.mark_of(each), root=folder)
+    ended, killed = _begun(folder, entries)
+    for scratch in killed:
+        files.remove_scratch(scratch, root=folder)
+    for scratch in ended:
+        files.remove_file(files.mark_of(scratch), root=folder)
     for path in (folder / WORK).glob(f"{PREPARED}*"):  # killed before it had a mark
         files.remove_empty(path, root=folder)
 
 
 def _remove_partials(folder: Path) -> None:
-    for place in (folder, folder / WORK, folder / "shards", folder / "splits"):
-        files.remove_partials(place, root=folder)
+    for inside in (folder, folder / WORK, folder / "shards", folder / "splits"):
+        files.remove_partials(inside, root=folder)

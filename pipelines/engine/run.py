@@ -6,16 +6,15 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
-from kmip_data.format.card import Card, FileEntry
+from kmip_data.format.card import Card, FileEntry, Member
 from kmip_data.pipelines.base import Prepared, SplitParams
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.journal import (
@@ -121,15 +120,14 @@ class _Run:
         work = self.plan.folder / WORK
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            for place in (work, folder / "shards", folder / "splits"):
-                files.make_folder(place, root=folder)
+            for inside in (work, folder / "shards", folder / "splits"):
+                files.make_folder(inside, root=folder)
             remove_half_done(folder, self.plan.key)
         options = self.plan.options
         pipeline = self.plan.pipeline
         raw = self.plan.raw
-        here = options.memory is None and pipeline.is_small(
-            raw
-        )  # only a worker's memory can be bounded
+        # Only the memory of a worker can be bounded.
+        here = options.memory is None and pipeline.is_small(raw)
         if options.memory is None and pipeline.one_unit:
             options = replace(options, memory=half_of_memory())
         try:
@@ -143,9 +141,8 @@ class _Run:
             with Journal(work / JOURNAL, self.plan.key) as self.journal, self.executor:
                 yield
         finally:
-            remove_half_done(
-                folder, self.plan.key
-            )  # of workers that died or were ended while they wrote
+            # Of workers that died or were ended while they wrote.
+            remove_half_done(folder, self.plan.key)
 
     def prepare(self) -> Prepared:
         """Run the pipeline's ``prepare``, once for all runs, in a worker."""
@@ -153,9 +150,13 @@ class _Run:
         raw = self.plan.raw
         pipeline = self.plan.pipeline
         work = folder / WORK
-        for done in (entry["prepared"] for entry in self.journal.entries if "prepared" in entry):
-            inside = done["inside"]
-            return Prepared(raw.path if inside is None else work / inside, done["plan"])
+        for entry in self.journal.entries:
+            if "prepared" in entry:
+                earlier = entry["prepared"]
+                inside = earlier["inside"]
+                path = raw.path if inside is None else work / inside
+                return Prepared(path, earlier["plan"])
+
         with writing(work):
             # An earlier one is still there where files of the user's lie in it.
             count = len([path for path in work.iterdir() if path.name.startswith(PREPARED)])
@@ -163,21 +164,26 @@ class _Run:
             files.begin_scratch(pieces)
         # A second process costs no time here, and many builds need no more than these two.
         expect = 1 if pipeline.one_unit else min(self.jobs, 2)
-        arguments = pipeline, raw, self.plan.params, pieces, self.jobs
-        prepared = self.executor.call(prepare, *arguments, expect=expect)
-        inside = None if prepared.path == raw.path else prepared.path.relative_to(work).as_posix()
-        made = [
-            path.relative_to(pieces).as_posix()
-            for path in sorted(pieces.rglob("*"))
-            if path.is_file()
-        ]
-        entry = {
+        prepared = self.executor.call(
+            prepare,
+            pipeline,
+            raw,
+            self.plan.params,
+            pieces,
+            self.jobs,
+            expect=expect,
+        )
+        inside = None
+        if prepared.path != raw.path:
+            inside = prepared.path.relative_to(work).as_posix()
+        written = [path for path in sorted(pieces.rglob("*")) if path.is_file()]
+        result = {
             "inside": inside,
             "plan": dict(prepared.plan),
             "folder": pieces.name,
-            "files": made,
+            "files": [path.relative_to(pieces).as_posix() for path in written],
         }
-        self.journal.append({"prepared": entry})
+        self.journal.append({"prepared": result})
         files.remove_file(files.mark_of(pieces), root=folder)
         return prepared
 
@@ -188,15 +194,27 @@ class _Run:
         if [unit.index for unit in units] != list(range(len(units))):
             raise ValueError("a pipeline must number its units 0, 1, 2, …")
         if not units:
-            what = "There is nothing to build: the raw files have no record for these parameters."
-            raise DamagedInput(what)
+            raise DamagedInput(
+                "There is nothing to build: the raw files have no record for these parameters."
+            )
         if not any("units" in entry for entry in self.journal.entries):
             self.journal.append({"units": len(units)})  # for `kmip-data list`
         # A city is one unit: what the jobs cannot share among units, threads share inside one.
         threads = max(1, self.jobs // len(units))
-        common = plan.folder, self.executor.stop, plan.key, plan.options.compression, threads
-        tasks = [BuildTask(plan.pipeline, plan.params, prepared, unit, *common) for unit in units]
-        about: Any = {"name": f"build {plan.pipeline.manifest.name}", "quiet": plan.options.quiet}
+        tasks = [
+            BuildTask(
+                plan.pipeline,
+                plan.params,
+                prepared,
+                unit,
+                plan.folder,
+                self.executor.stop,
+                plan.key,
+                plan.options.compression,
+                threads,
+            )
+            for unit in units
+        ]
         return run_units(
             self.executor,
             build_unit,
@@ -204,7 +222,8 @@ class _Run:
             self.journal,
             plan.folder,
             jobs=self.jobs,
-            **about,
+            name=f"build {plan.pipeline.manifest.name}",
+            quiet=plan.options.quiet,
         )
 
 
@@ -215,21 +234,24 @@ def _finished_units(
 ) -> dict[str, UnitResult]:
     """Return the units of ``tasks`` whose file lies there with the digest in the journal, by file."""
     names = {task.file: task.name for task in tasks}
-    found = {}
+    finished = {}
     for entry in journal.entries:
-        with contextlib.suppress(
-            KeyError, TypeError, ValueError
-        ):  # other lines, or somebody else's journal
+        # Other lines, or somebody else's journal.
+        with contextlib.suppress(KeyError, TypeError, ValueError):
             result = UnitResult(**entry["unit"])
-            path = folder / result.file
-            files = FileEntry(file=path.name, **result.facts).files
-            there = ((path.with_name(name), each.sha256) for name, each in files.items())
-            known = names.get(result.file) == result.name
-            if known and all(
-                file.is_file() and sha256_file(file)[0] == digest for file, digest in there
-            ):
-                found[result.file] = result
-    return found
+            members = FileEntry(file=Path(result.file).name, **result.facts).files
+            if names.get(result.file) == result.name and _are_whole(folder / result.file, members):
+                finished[result.file] = result
+    return finished
+
+
+def _are_whole(path: Path, members: Mapping[str, Member]) -> bool:
+    """True if all members of the shard at ``path`` are on disk with their digests."""
+    for name, member in members.items():
+        file = path.with_name(name)
+        if not file.is_file() or sha256_file(file)[0] != member.sha256:
+            return False
+    return True
 
 
 def run_units(
@@ -272,12 +294,17 @@ def run_units(
                         f"a worker process died; trying its {len(lost)} shards one by one"
                     )
                 for task in lost:  # tried alone: that shows whose fault it was
-                    if executor.run_all(function, [task], jobs=1, done=done)[0]:
+                    lost_again, _ = executor.run_all(
+                        function,
+                        [task],
+                        jobs=1,
+                        done=done,
+                    )
+                    if lost_again:
                         raise worker_died(f"unit {task.name!r}, also when it ran alone")  # noqa: TRY301
         except BaseException as error:
-            state = (
-                f"{len(results)} of {total} shards are finished and stay; the same command resumes"
-            )
+            finished = f"{len(results)} of {total} shards"
+            state = f"{finished} are finished and stay; the same command resumes"
             if isinstance(error, KmipDataError):
                 error.parts["on disk"] = state
             elif isinstance(error, KeyboardInterrupt | SystemExit):
