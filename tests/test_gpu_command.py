@@ -13,8 +13,8 @@ import gpu.__main__ as command
 import pytest
 from gpu.page import DRY, page, summary
 from gpu.results import FILE, Recorder, append, read
-from support.cuda_emulator import COMPILER
-from support.interpreted import needs_interpreter
+from support.kernels.cuda_emulator import COMPILER
+from support.kernels.interpreted import needs_interpreter
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,7 +14,7 @@ import pytest
 import real.__main__ as command
 from click.testing import CliRunner
 from real import dry, results, steps
-from support.http_server import status
+from support.attacks.http_server import status
 
 ROOT = Path(__file__).parents[1]
 NAME = "peptides-struct"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from benchmarks.eccentricity import upstream
 from benchmarks.table import Row, seconds
-from support.osm_maps import write_areas, write_streets
+from support.maps.osm_maps import write_areas, write_streets
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.manifest import load_manifest

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from benchmarks.eccentricity import SIDE, road_like
 from benchmarks.table import Row
-from support.processes import on_processes
+from support.runs.processes import on_processes
 from torch_geometric.data import Data
 
 import kmip_data

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import sweeps
-from support.builds import s3dis_records, s3dis_schema, write_build
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cli import done
+from support.runs import sweeps
 
 from kmip_data.builds.home import Build
 from kmip_data.models.sweeps import running

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import done, kmip
-from support.osm_maps import hide_pyrosm
+from support.maps.osm_maps import hide_pyrosm
 
 from kmip_data.cli import demo
 from kmip_data.errors import install_command

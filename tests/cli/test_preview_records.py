@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.builds import s3dis_records, s3dis_schema, write_build
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.cli.preview import positions, view_of
 from kmip_data.errors import UsageError

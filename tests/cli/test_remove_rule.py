@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.builds.learnable import learnable_build, tiny_config
 from support.cases import Cases, contents
 from support.cli import done, kmip, refused
-from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.models.training.run.train import train

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.browser import act
 from support.cli import done, refused
-from support.reports import write_run
+from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.pictures import over_seeds

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.builds.learnable import learnable_build, tiny_config
 from support.cli import done
-from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.files.changes import build_lock

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.builds.learnable import learnable_build, read_history
 from support.cli import done, kmip, refused
-from support.stand_in_train import result
-from support.sweeps import SMALL, write_plan
-from support.training_data import learnable_build, read_history
+from support.runs.stand_in_train import result
+from support.runs.sweeps import SMALL, write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.cells import cells_of, read_plan

@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
+from support.builds.learnable import learnable_build
 from support.cases import check_each, contents
 from support.cli import done, kmip, refused
-from support.sweeps import SMALL, write_plan
-from support.training_data import learnable_build
+from support.runs.sweeps import SMALL, write_plan
 
 MINE = b"years of work"
 

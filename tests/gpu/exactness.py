@@ -47,7 +47,7 @@ def run(record: Recorder) -> None:
 
 def _emulated_capture(record: Recorder) -> str:
     """Check captured steps by an emulated graph, in this process: a child would import it all again."""
-    from support import emulated_gpu
+    from support.kernels import emulated_gpu
 
     os.environ["EMULATED_KERNELS"] = str(record.folder / "cache")
     try:

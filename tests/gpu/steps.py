@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 from gpu.results import Recorder
-from support.builds import s3dis_records, s3dis_schema, write_build
-from support.city_data import streets
+from support.builds.learnable import streets
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 from torch.profiler import ProfilerActivity, profile
 
 import kmip_data

@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture(scope="session")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small builds as a stranger may hand them over; to be copied, never changed."""
-    from support.strangers_builds import make_originals
+    from support.builds.strangers import make_originals
 
     folder = tmp_path_factory.mktemp("originals")
     make_originals(folder)

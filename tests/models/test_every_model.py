@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.builds.learnable import BUILDS
 from support.cli import kmip
-from support.task_builds import BUILDS
 
 from kmip_data.builds.home import added_names
 from kmip_data.graphs.city_columns import family

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.interpreted import needs_interpreter, needs_triton, passed, said
+from support.kernels.interpreted import needs_interpreter, needs_triton, passed, said
 
 NAMES = (
     "attention/kernels_interpreted.py",

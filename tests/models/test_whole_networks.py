@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.slow_attention import ATTENTION, exphormer, exphormer_edges
-from support.slow_models import (
+from support.oracles.slow_attention import ATTENTION, exphormer, exphormer_edges
+from support.oracles.slow_models import (
     linear,
     slow_gat,
     slow_gated_gcn,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cases import Cases, contents, damage
-from support.toy_pipeline import (
+from support.builds.toy_pipeline import (
     InProcessPipeline,
     ToyParams,
     ToyPipeline,
@@ -19,6 +18,7 @@ from support.toy_pipeline import (
     toy_manifest,
     write_raw,
 )
+from support.cases import Cases, contents, damage
 
 from kmip_data.builds.home import Build, BuildOptions, Home, list_builds
 from kmip_data.builds.verify import verify_build

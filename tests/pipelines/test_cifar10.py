@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.builds.raw_graphs import prepare, records_of_folder
 from support.cases import check_each
 from support.cli import kmip
-from support.small_graphs import prepare, records_of_folder
 from torch_geometric.datasets import GNNBenchmarkDataset
 
 from kmip_data import CIFAR10Superpixels

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.builds.raw_graphs import prepare
+from support.builds.same import assert_same
 from support.cases import check_each
-from support.same import assert_same
-from support.small_graphs import prepare
 from torch_geometric.data import Data
 
 from kmip_data import ECHO

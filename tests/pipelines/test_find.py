@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from support.builds import s3dis_records, s3dis_schema, write_build
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
 from kmip_data.builds.home import Home

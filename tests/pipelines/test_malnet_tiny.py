@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.builds.raw_graphs import prepare
+from support.builds.same import assert_same
 from support.cases import check_each
-from support.same import assert_same
 from support.shared import shared_data
-from support.small_graphs import prepare
 from torch_geometric import datasets as pyg
 from torch_geometric.utils import remove_isolated_nodes
 

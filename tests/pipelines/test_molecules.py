@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ogb.utils import smiles2graph
 from rdkit import rdBase
+from support.builds.raw_graphs import real_rows
 from support.cases import check_each
-from support.small_graphs import real_rows
 
 from kmip_data.pipelines.shared.molecules import RefusedSmilesError, read_smiles
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from ogb.utils.features import atom_to_feature_vector, bond_to_feature_vector
 from rdkit import Chem, rdBase
-from support.small_graphs import prepare, records_of_folder
+from support.builds.raw_graphs import prepare, records_of_folder
 from torch_geometric.loader import DataLoader
 from torch_geometric.utils import to_undirected
 

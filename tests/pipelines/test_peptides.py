@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from ogb.utils import smiles2graph
+from support.builds.raw_graphs import FUNC_TABLE, prepare, real_rows
+from support.builds.same import assert_same
 from support.cases import check_each
 from support.cli import kmip
-from support.same import assert_same
 from support.shared import shared_data
-from support.small_graphs import FUNC_TABLE, prepare, real_rows
 from torch_geometric.datasets import LRGBDataset
 from torch_geometric.loader import DataLoader
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.builds.raw_graphs import records_of
 from support.cases import check_each
 from support.cli import kmip
-from support.knn_oracle import exact_table
-from support.small_graphs import records_of
+from support.oracles.knn_oracle import exact_table
 
 import kmip_data
 from kmip_data.builds.home import Home

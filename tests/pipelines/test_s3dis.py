@@ -11,10 +11,10 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from support.builds.raw_graphs import records_of, records_of_folder, refused_folder, unzip
 from support.cases import check_each
-from support.knn_oracle import exact_table
+from support.oracles.knn_oracle import exact_table
 from support.shared import shared_data
-from support.small_graphs import records_of, records_of_folder, refused_folder, unzip
 from torch_geometric import datasets as pyg
 
 from kmip_data.format.writer import MAX_SHARD_BYTES

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from support.builds.raw_graphs import records_of, records_of_folder, refused_folder, unzip
 from support.cases import check_each
-from support.knn_oracle import exact_table, torch_cluster_edges
+from support.oracles.knn_oracle import exact_table, torch_cluster_edges
 from support.shared import shared_data
-from support.small_graphs import records_of, records_of_folder, refused_folder, unzip
 from torch_geometric.datasets import ShapeNet
 
 from kmip_data.errors import DamagedInput

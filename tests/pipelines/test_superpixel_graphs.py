@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.builds.raw_graphs import prepare, records_of_folder
+from support.builds.same import assert_same
 from support.cases import check_each
 from support.cli import kmip
-from support.same import assert_same
-from support.small_graphs import prepare, records_of_folder
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.datasets import LRGBDataset
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.http_server import File, Server, page, running
+from support.attacks.http_server import File, Server, page, running
 
 from kmip_data import manifest as manifests
 from kmip_data.manifest import Content, Manifest, load_manifest

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.attacks.links import Command, Kind, Sandbox
 from support.cli import kmip
-from support.links import Command, Kind, Sandbox
 
 ENCODE = ("degree-profile-2.0",)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import h5py
 import pytest
+from support.builds.strangers import ENCODING, copy_build, reseal
 from support.cases import check_each
-from support.strangers_builds import ENCODING, copy_build, reseal
 
 import kmip_data
 from kmip_data import GraphLoader, ShardedDataset

@@ -11,9 +11,9 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from support.builds import put_build, sizes_of
+from support.builds.records import EDGE_SCHEMA, POINT_SCHEMA, encode_shard, make_records
+from support.builds.written import put_build, sizes_of
 from support.cases import check_each
-from support.records import EDGE_SCHEMA, POINT_SCHEMA, encode_shard, make_records
 
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.builds import write_build
+from support.builds.written import write_build
 
 from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_inputs
 from kmip_data.errors import UsageError

@@ -3,7 +3,7 @@
 import lightning.pytorch as pl
 import pytest
 import torch
-from support.builds import s3dis_records, s3dis_schema, write_build
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.datasets.lightning import GraphDataModule
 from kmip_data.errors import UsageError

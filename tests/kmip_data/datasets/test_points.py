@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
-from support.same import assert_same
+from support.builds.same import assert_same
 from torch_geometric.loader import DataLoader
 
 from kmip_data import S3DIS, CityNetwork, GraphLoader, ShapeNetPart

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support.city_data import streets, streets_build
+from support.builds.learnable import streets, streets_build
 
 from kmip_data.drawing.graphs import COLORS, elements, own_colors, record_graph
 from kmip_data.drawing.layouts import ATOM

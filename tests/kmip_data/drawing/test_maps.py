@@ -8,7 +8,7 @@ import numpy as np
 import pyproj
 import pytest
 from matplotlib import image
-from support.builds import s3dis_records, s3dis_schema, write_build
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
 from kmip_data.drawing import maps

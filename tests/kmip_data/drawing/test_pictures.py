@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from support.builds import s3dis_records, s3dis_schema, write_build
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
 
 from kmip_data.drawing import pictures

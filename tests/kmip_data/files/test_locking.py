@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from support import crash_points
+from support.attacks import crash_points
+from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
 from support.cases import contents
-from support.toy_pipeline import build_toy, built_units, digests, write_raw
 
 from kmip_data.errors import UsageError
 from kmip_data.files import changes

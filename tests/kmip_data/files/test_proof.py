@@ -21,10 +21,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.builds.learnable import learnable_build, tiny_config
 from support.cases import contents
 from support.cli import kmip
-from support.sweeps import PROGRAM, environment
-from support.training_data import learnable_build, tiny_config
+from support.runs.sweeps import PROGRAM, environment
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import OutOfResources
@@ -521,7 +521,7 @@ def _(w: World) -> Case:
 
 
 def _download(target: Path) -> object:
-    from support.http_server import File, serving
+    from support.attacks.http_server import File, serving
 
     from kmip_data.manifest import Mirror, Source
     from kmip_data.pipelines.raw.download import fetch_source
@@ -1017,7 +1017,7 @@ def test_no_secret_of_an_address_is_printed(base: World, tmp_path: Path, monkeyp
 
 def test_an_old_push_and_an_old_page_stay_readable(base: World, tmp_path: Path) -> None:
     """A share that lists its page, as earlier versions wrote it, edited or not."""
-    from support.shares import share_folder
+    from support.builds.shares import share_folder
 
     old = tmp_path / "old"
     share_folder(base.build, old)

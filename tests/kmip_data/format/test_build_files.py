@@ -9,7 +9,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from support.toy_pipeline import build_toy, write_raw
+from support.builds.toy_pipeline import build_toy, write_raw
 
 from kmip_data.builds.home import Build
 from kmip_data.format.build_files import CROISSANT_NAME, build_croissant, render_card

@@ -12,9 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from support.cases import Cases, open_descriptors
-from support.cli import python
-from support.records import (
+from support.builds.records import (
     EDGE_SCHEMA,
     POINT_SCHEMA,
     assert_same_records,
@@ -22,6 +20,8 @@ from support.records import (
     make_records,
     read_records,
 )
+from support.cases import Cases, open_descriptors
+from support.cli import python
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.format.reader import Shard

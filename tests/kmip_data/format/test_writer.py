@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.cases import Cases, check_each
-from support.records import (
+from support.builds.records import (
     EDGE_SCHEMA,
     POINT_SCHEMA,
     assert_same_records,
@@ -19,6 +18,7 @@ from support.records import (
     make_records,
     read_records,
 )
+from support.cases import Cases, check_each
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import writer

@@ -14,7 +14,7 @@ import torch_geometric.nn as pyg
 import torch_geometric.transforms as T
 from sklearn.neighbors import NearestNeighbors
 from support.cases import Cases
-from support.knn_oracle import squared_distances
+from support.oracles.knn_oracle import squared_distances
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import DamagedInput, UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.builds import write_build
+from support.builds.written import write_build
 
 import kmip_data
 from kmip_data.builds.home import Build

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import Cases
-from support.knn_oracle import exact_table, order_of, torch_cluster_edges
+from support.oracles.knn_oracle import exact_table, order_of, torch_cluster_edges
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.knn import knn_edges, knn_table

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
-from support.builds import s3dis_records, s3dis_schema, write_build
+from support.builds.same import assert_same
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
-from support.same import assert_same
 from torch_geometric.data import Data, InMemoryDataset
 
 from kmip_data.errors import DamagedInput, UsageError

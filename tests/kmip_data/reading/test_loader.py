@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
-from support.builds import numbered_build, s3dis_records, s3dis_schema, write_build
+from support.builds.same import assert_same
+from support.builds.written import numbered_build, s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
-from support.same import assert_same
 from torch.utils.data import Subset, random_split
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader, DynamicBatchSampler, ImbalancedSampler

@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from support.strangers_builds import ENCODING, copy_build, reseal
+from support.builds.strangers import ENCODING, copy_build, reseal
 from torch_geometric.data import Data
 
 import kmip_data

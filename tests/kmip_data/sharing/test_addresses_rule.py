@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 import requests
+from support.attacks.http_server import serving_folder
+from support.builds.shares import share_folder
 from support.cases import Cases
 from support.cli import kmip
-from support.http_server import serving_folder
-from support.shares import share_folder
 
 import kmip_data
 from kmip_data.builds.home import Home

@@ -10,10 +10,10 @@ import shutil
 import fsspec
 import pytest
 import torch
-from support.builds import s3dis_records, s3dis_schema, write_build
-from support.http_server import serving_folder
-from support.same import assert_same
-from support.shares import share_folder
+from support.attacks.http_server import serving_folder
+from support.builds.same import assert_same
+from support.builds.shares import share_folder
+from support.builds.written import s3dis_records, s3dis_schema, write_build
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 

@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.builds.shares import share_folder
 from support.cases import Cases, contents, damage
-from support.shares import share_folder
 
 import kmip_data
 from kmip_data.builds.home import Build, Home

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.builds.learnable import learnable_build, tiny_config
 from support.cases import Cases, contents, damage
-from support.training_data import learnable_build, tiny_config
 from torch_geometric.data import Data
 
 import kmip_data

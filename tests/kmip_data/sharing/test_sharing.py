@@ -15,8 +15,8 @@ import fsspec
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
+from support.attacks.http_server import File, Handler, redirect, serving, status
 from support.cases import Cases, damage
-from support.http_server import File, Handler, redirect, serving, status
 from torch_geometric.data import Data
 
 import kmip_data

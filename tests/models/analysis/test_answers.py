@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.city_data import streets
+from support.builds.learnable import TINY_RUN, learnable_build, streets
 from support.cli import kmip
-from support.training_data import TINY_RUN, learnable_build
 from torch import nn
 from torch_geometric.data import Data
 

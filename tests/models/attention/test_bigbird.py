@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from support.allocations import saved_for_backward
+from support.kernels.allocations import saved_for_backward
 from torch import nn
 from torch_geometric.data import Data
 

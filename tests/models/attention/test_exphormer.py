@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.city_data import streets_build
+from support.builds.learnable import streets_build
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 

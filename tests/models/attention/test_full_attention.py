@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 import torch
-from support.allocations import saved_for_backward
 from support.cases import check_each
-from support.slow_attention import performer as slow_performer
+from support.kernels.allocations import saved_for_backward
+from support.oracles.slow_attention import performer as slow_performer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 import torch
-from support.allocations import saved_for_backward
 from support.cases import check_each
-from support.slow_models import slow_attention
+from support.kernels.allocations import saved_for_backward
+from support.oracles.slow_models import slow_attention
 from torch_geometric.nn import Sequential
 
 from kmip_data.errors import UsageError

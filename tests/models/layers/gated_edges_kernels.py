@@ -13,9 +13,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support.allocations import saved_for_backward
 from support.cases import check_each
-from support.layer_kernels import DEVICE, batch_of, draw, drawn_on_the_cpu, norm_of
+from support.kernels.allocations import saved_for_backward
+from support.kernels.layer_kernels import DEVICE, batch_of, draw, drawn_on_the_cpu, norm_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -9,9 +9,9 @@ import itertools
 
 import pytest
 import torch
-from support.allocations import saved_for_backward
 from support.cases import check_each
-from support.layer_kernels import DEVICE, drawn_on_the_cpu, norm_of
+from support.kernels.allocations import saved_for_backward
+from support.kernels.layer_kernels import DEVICE, drawn_on_the_cpu, norm_of
 from torch import Tensor
 
 from kmip_data.models.layers import norms as layers

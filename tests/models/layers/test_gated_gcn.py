@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.layer_kernels import batch_of
+from support.kernels.layer_kernels import batch_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kmip_data.models import context

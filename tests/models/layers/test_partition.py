@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.processes import on_processes
+from support.runs.processes import on_processes
 from torch import distributed
 from torch_geometric.data import Data
 

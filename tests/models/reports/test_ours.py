@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import published
 from support.published import leaderboard, our_standing, results_table
-from support.reports import write_run
+from support.runs.reports import write_run
 
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest

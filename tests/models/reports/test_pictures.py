@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.reports import write_run
+from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.models.reports.pictures import (

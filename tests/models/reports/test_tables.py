@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.cases import check_each
 from support.cli import done, refused
-from support.reports import write_run
+from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError

@@ -16,7 +16,7 @@ from gpu.fuzz import numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.slow_models import slow_search
+from support.oracles.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops

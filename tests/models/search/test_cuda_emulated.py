@@ -19,7 +19,7 @@ import pytest
 import torch
 from gpu import fuzz
 from support.cases import check_each
-from support.cuda_emulator import COMPILER, EmulatedDevice
+from support.kernels.cuda_emulator import COMPILER, EmulatedDevice
 from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product

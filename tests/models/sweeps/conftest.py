@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.training_data import learnable_build
+from support.builds.learnable import learnable_build
 
 from kmip_data.builds.home import Home
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.stand_in_train import result
-from support.sweeps import write_plan
+from support.runs.stand_in_train import result
+from support.runs.sweeps import write_plan
 
 from kmip_data.models.sweeps.cells import Cell, Plan, best_of_each, cells_of, read_plan
 

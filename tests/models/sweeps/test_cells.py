@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
+from support.builds.learnable import learnable_build
 from support.cases import check_each
-from support.sweeps import write_plan
-from support.training_data import learnable_build
+from support.runs.sweeps import write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import root

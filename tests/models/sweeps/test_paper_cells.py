@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.cases import check_each
-from support.reports import write_run
+from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.manifest import read_shipped

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import sweeps
-from support.sweeps import environment, events, start, wait_for, write_plan
+from support.runs import sweeps
+from support.runs.sweeps import environment, events, start, wait_for, write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.files.changes import build_lock

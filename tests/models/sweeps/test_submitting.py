@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.cli import refused
-from support.sweeps import StandInSubmission, environment, events, wait_for, write_plan
+from support.runs.sweeps import StandInSubmission, environment, events, wait_for, write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import running

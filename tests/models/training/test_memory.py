@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.allocations import count_numpy_too, peak_of
-from support.city_data import streets_build
+from support.builds.learnable import learnable_build, streets_build, tiny_config
 from support.cli import kmip
-from support.training_data import learnable_build, tiny_config
+from support.kernels.allocations import count_numpy_too, peak_of
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources

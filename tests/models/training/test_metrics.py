@@ -16,8 +16,8 @@ from sklearn.metrics import (
     mean_absolute_error,
     r2_score,
 )
-from support.processes import on_processes
-from support.training_data import tiny_config
+from support.builds.learnable import tiny_config
+from support.runs.processes import on_processes
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import emulated_gpu
-from support.cuda_emulator import COMPILER
-from support.interpreted import needs_interpreter
+from support.kernels import emulated_gpu
+from support.kernels.cuda_emulator import COMPILER
+from support.kernels.interpreted import needs_interpreter
 
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.config import ModelConfig
@@ -44,7 +44,7 @@ def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
         monkeypatch.setenv(name, value)
 
     def found(damage: str, *parts: str) -> dict[str, str]:
-        monkeypatch.setattr(self_check, "CHILD", ("-m", "support.emulated_gpu", damage))
+        monkeypatch.setattr(self_check, "CHILD", ("-m", "support.kernels.emulated_gpu", damage))
         return self_check.check("cpu", emulated_gpu.SIZES, parts)
 
     parts = ("attention", "edges", "norms")

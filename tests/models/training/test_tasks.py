@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.task_builds import rings
-from support.training_data import tiny_config
+from support.builds.learnable import rings, tiny_config
 
 from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError

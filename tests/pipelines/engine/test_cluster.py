@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.toy_pipeline import build_toy, built_units, digests, write_raw
+from support.builds.toy_pipeline import build_toy, built_units, digests, write_raw
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError

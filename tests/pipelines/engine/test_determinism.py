@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import crash_points
-from support.toy_pipeline import build_toy, digests, write_raw
+from support.attacks import crash_points
+from support.builds.toy_pipeline import build_toy, digests, write_raw
 
 GRAPHS = 20
 

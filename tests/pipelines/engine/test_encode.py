@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.builds import numbered_build
-from support.toy_pipeline import build_toy, digests, write_raw
+from support.builds.toy_pipeline import build_toy, digests, write_raw
+from support.builds.written import numbered_build
 
 from kmip_data.builds.home import Build, added_names
 from kmip_data.builds.verify import verify_build

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.builds.toy_pipeline import digests, raw_folder, toy_pipeline, write_raw
 from support.cases import Cases
-from support.toy_pipeline import digests, raw_folder, toy_pipeline, write_raw
 
 from kmip_data.builds.home import Build, BuildOptions, Home
 from kmip_data.builds.verify import verify_build

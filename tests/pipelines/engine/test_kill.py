@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support import crash_points
-from support.crash_points import Fault
-from support.toy_pipeline import OneUnitPipeline, build_toy, built_units, digests, write_raw
+from support.attacks import crash_points
+from support.attacks.crash_points import Fault
+from support.builds.toy_pipeline import OneUnitPipeline, build_toy, built_units, digests, write_raw
 
 GRAPHS = {"worker": 12, "builder": 12, "alone": 6}  #: four units of three graphs; one unit of six
 Point = tuple[str, str, str, int, str]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import crash_points
-from support.toy_pipeline import (
+from support.attacks import crash_points
+from support.builds.toy_pipeline import (
     OneUnitPipeline,
     build_toy,
     digests,

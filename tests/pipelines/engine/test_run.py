@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from support import crash_points
-from support.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
+from support.attacks import crash_points
+from support.builds.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -220,7 +220,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
 def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 4)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom support.toy_pipeline import build_toy\n"
+        "import sys\nfrom pathlib import Path\nfrom support.builds.toy_pipeline import build_toy\n"
         "print('begin')\n"
         "print(build_toy(Path(sys.argv[1]), home=Path(sys.argv[2])).card.counts['graphs'])\n"
     )

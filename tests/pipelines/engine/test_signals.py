@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support import crash_points
-from support.toy_pipeline import built_units, write_raw
+from support.attacks import crash_points
+from support.builds.toy_pipeline import built_units, write_raw
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.toy_pipeline import build_toy, raw_folder, toy_pipeline, write_raw
+from support.builds.toy_pipeline import build_toy, raw_folder, toy_pipeline, write_raw
 
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.builds.raw_graphs import FUNC_TABLE, real_rows
 from support.shared import shared_data
-from support.small_graphs import FUNC_TABLE, real_rows
 from torch_geometric.io import read_txt_array
 
 from kmip_data.errors import DamagedInput

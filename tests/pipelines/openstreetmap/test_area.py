@@ -8,8 +8,14 @@ import osmnx
 import pytest
 import shapely
 from support.cases import check_each
-from support.osm_maps import edges_of, edges_of_osmnx, helsinki, streets_of_helsinki, write_streets
-from support.osm_servers import osm_servers
+from support.maps.osm_maps import (
+    edges_of,
+    edges_of_osmnx,
+    helsinki,
+    streets_of_helsinki,
+    write_streets,
+)
+from support.maps.osm_servers import osm_servers
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Receipt

@@ -10,7 +10,7 @@ import osmium
 import pytest
 import shapely
 from support.cases import check_each
-from support.osm_maps import convert, helsinki, write_map
+from support.maps.osm_maps import convert, helsinki, write_map
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput

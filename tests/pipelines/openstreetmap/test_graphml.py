@@ -8,7 +8,7 @@ from pathlib import Path
 import osmnx
 import pytest
 from support.cases import check_each
-from support.osm_maps import edges_of, edges_of_osmnx, write_streets
+from support.maps.osm_maps import edges_of, edges_of_osmnx, write_streets
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput

@@ -11,8 +11,14 @@ import osmnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.country import GENERATOR, INTERSECTIONS, write_country
-from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki, write_map, write_streets
+from support.maps.country import GENERATOR, INTERSECTIONS, write_country
+from support.maps.osm_maps import (
+    edges_of,
+    edges_of_osmnx,
+    streets_of_helsinki,
+    write_map,
+    write_streets,
+)
 from support.shared import shared_data
 
 from kmip_data.pipelines.datasets.openstreetmap import network

@@ -11,8 +11,8 @@ import pytest
 import shapely
 from support.cases import check_each
 from support.cli import kmip
-from support.osm_maps import helsinki, streets_of_helsinki, write_map
-from support.osm_servers import osm_servers
+from support.maps.osm_maps import helsinki, streets_of_helsinki, write_map
+from support.maps.osm_servers import osm_servers
 from support.shared import shared_data
 
 import kmip_data

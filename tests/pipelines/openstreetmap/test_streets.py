@@ -9,7 +9,7 @@ import osmnx
 import pytest
 from osmnx import _overpass
 from support.cases import check_each
-from support.osm_maps import write_map
+from support.maps.osm_maps import write_map
 
 from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
 

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.osm_maps import helsinki, write_areas, write_map, write_streets
+from support.maps.osm_maps import helsinki, write_areas, write_map, write_streets
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.format.card import Receipt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.http_server import serving
+from support.attacks.http_server import serving
 
 
 @pytest.fixture(autouse=True)

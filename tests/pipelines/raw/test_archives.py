@@ -16,7 +16,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from support.archive_attacks import (
+from support.attacks.archives import (
     ATTACKS,
     CONTENT,
     GOOD,
@@ -209,7 +209,7 @@ MEASURE = """
 import json, re, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from support.archive_attacks import ATTACKS, CONTENT
+from support.attacks.archives import ATTACKS, CONTENT
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise, write_members

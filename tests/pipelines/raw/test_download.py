@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from support.http_server import File, chunked, drip, page, redirect, serving, stall, status
+from support.attacks.http_server import File, chunked, drip, page, redirect, serving, stall, status
 
 from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, UsageError
 from kmip_data.manifest import Mirror, Source

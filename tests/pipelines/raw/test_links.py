@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.attacks.links import KINDS, Command, Kind, Sandbox, run_all
 from support.cli import kmip
-from support.links import KINDS, Command, Kind, Sandbox, run_all
 
 from kmip_data.files.changes import LOCKS
 from kmip_data.manifest import load_manifest

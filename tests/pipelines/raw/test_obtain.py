@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
-from support.http_server import File, page
-from support.toy_pipeline import toy_manifest
+from support.attacks.archives import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
+from support.attacks.http_server import File, page
+from support.builds.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError

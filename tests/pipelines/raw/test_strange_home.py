@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from support.archive_attacks import CONTENT, WANTED, good_zip
+from support.attacks.archives import CONTENT, WANTED, good_zip
+from support.attacks.http_server import File, serving
+from support.builds.toy_pipeline import toy_manifest
 from support.cli import kmip
-from support.http_server import File, serving
-from support.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError

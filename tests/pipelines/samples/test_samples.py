@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.builds.raw_graphs import records_of, records_of_folder
+from support.builds.records import encode_shard
 from support.cases import contents
-from support.records import encode_shard
-from support.small_graphs import records_of, records_of_folder
 
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.builds.toy_pipeline import CLASSES
 from support.cases import check_each
 from support.cli import kmip
-from support.toy_pipeline import CLASSES
 
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column

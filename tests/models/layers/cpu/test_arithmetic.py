@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from support.layer_kernels import draw
+from support.kernels.layer_kernels import draw
 
 from kmip_data.models.layers.cpu.gate_kernels import load, sigmoid, store
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.allocations import saved_for_backward
-from support.layer_kernels import batch_of
+from support.kernels.allocations import saved_for_backward
+from support.kernels.layer_kernels import batch_of
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers import gated_gcn as layers

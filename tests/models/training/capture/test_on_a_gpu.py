@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from support.captured import assert_same, learn
-from support.training_data import OPERATORS, learnable_build
+from support.builds.learnable import OPERATORS, learnable_build
+from support.runs.captured import assert_same, learn
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.captured import assert_same, learn
-from support.emulated_graph import EmulatedGraphs
-from support.task_builds import rings
-from support.training_data import learnable_build
+from support.builds.learnable import learnable_build, rings
+from support.kernels.emulated_graph import EmulatedGraphs
+from support.runs.captured import assert_same, learn
 from torch_geometric.data import Batch, Data
 
 from kmip_data.models.config import ModelConfig

@@ -6,10 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.captured import assert_same, fused, learn
-from support.city_data import streets_build
-from support.emulated_graph import EmulatedGraphs
-from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
+from support.builds.learnable import (
+    OF_THE_MACHINE,
+    learnable_build,
+    read_history,
+    streets_build,
+    tiny_config,
+)
+from support.kernels.emulated_graph import EmulatedGraphs
+from support.runs.captured import assert_same, fused, learn
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home

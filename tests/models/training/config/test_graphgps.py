@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.cases import Cases
 from support.cli import refused
-from support.upstream import entries, preset_of
+from support.oracles.upstream import entries, preset_of
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config.graphgps import read_graphgps

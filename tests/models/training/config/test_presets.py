@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 import torch
 from support.cases import check_each
-from support.paper_networks import shape
-from support.upstream import entries, preset_of
+from support.oracles.upstream import entries, preset_of, shape
 
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.builds import write_build
-from support.training_data import CLASSES, learnable_build, tiny_config
+from support.builds.learnable import CLASSES, learnable_build, tiny_config
+from support.builds.written import write_build
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError

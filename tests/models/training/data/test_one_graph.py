@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.city_data import CITY_CLASSES, streets, streets_build
-from support.same import assert_same
-from support.training_data import learnable_build, read_history, tiny_config
+from support.builds.learnable import (
+    CITY_CLASSES,
+    learnable_build,
+    read_history,
+    streets,
+    streets_build,
+    tiny_config,
+)
+from support.builds.same import assert_same
 
 import kmip_data
 from kmip_data.builds.home import Home

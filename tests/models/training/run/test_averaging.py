@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.training_data import learnable_build, tiny_config
+from support.builds.learnable import learnable_build, tiny_config
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 

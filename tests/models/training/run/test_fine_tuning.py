@@ -7,8 +7,8 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.stopping import stop_at
-from support.training_data import learnable_build, tiny_config
+from support.builds.learnable import learnable_build, tiny_config
+from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError

@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 import torch
+from support.builds.learnable import learnable_build, tiny_config
 from support.cli import kmip
-from support.stopping import stop_at
-from support.training_data import learnable_build, tiny_config
+from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
-from support.training_data import OF_THE_MACHINE, learnable_build, read_history
+from support.builds.learnable import OF_THE_MACHINE, learnable_build, read_history
 
 from kmip_data.cli.main import run
 

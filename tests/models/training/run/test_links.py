@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.attacks.links import KINDS, Command, Kind, Sandbox, run_all
+from support.builds.learnable import learnable_build
 from support.cli import kmip
-from support.links import KINDS, Command, Kind, Sandbox, run_all
-from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
 from kmip_data.models.training.run import train as run_file

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from support.training_data import learnable_build, tiny_config
+from support.builds.learnable import learnable_build, tiny_config
 from torch import nn
 
 from kmip_data.builds.home import Home

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.builds.learnable import learnable_build, tiny_config
 from support.cli import kmip
-from support.training_data import learnable_build, tiny_config
 
 import kmip_data
 from kmip_data.builds.home import Home

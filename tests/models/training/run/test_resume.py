@@ -14,9 +14,14 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.city_data import streets_build
-from support.stopping import stop_at
-from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
+from support.builds.learnable import (
+    OF_THE_MACHINE,
+    learnable_build,
+    read_history,
+    streets_build,
+    tiny_config,
+)
+from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import main

@@ -14,10 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-from support.city_data import streets_build
-from support.processes import free_port, on_processes
+from support.builds.learnable import (
+    OF_THE_MACHINE,
+    learnable_build,
+    read_history,
+    streets_build,
+    tiny_config,
+)
+from support.runs.processes import free_port, on_processes
 from support.shared import ROOT
-from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
 from torch import distributed
 
 from kmip_data.builds.home import Home

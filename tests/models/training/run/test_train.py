@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.builds.learnable import CLASSES, learnable_build, read_history, tiny_config
 from support.shared import ROOT
-from support.training_data import CLASSES, learnable_build, read_history, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError

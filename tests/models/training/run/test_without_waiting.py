@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from support.captured import fused
-from support.city_data import streets_build
-from support.emulated_graph import WAITS, calls_of
-from support.task_builds import BUILDS, rings
-from support.training_data import OPERATORS, learnable_build, tiny_config
+from support.builds.learnable import (
+    BUILDS,
+    OPERATORS,
+    learnable_build,
+    rings,
+    streets_build,
+    tiny_config,
+)
+from support.kernels.emulated_graph import WAITS, calls_of
+from support.runs.captured import fused
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from support.training_data import tiny_config
+from support.builds.learnable import tiny_config
 from torch.optim.lr_scheduler import LambdaLR
 
 from kmip_data.builds.home import Build, Home

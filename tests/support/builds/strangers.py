@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.builds import write_build
-from support.records import make_record
+from support.builds.records import make_record
+from support.builds.written import write_build
 
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import Column, Schema, View

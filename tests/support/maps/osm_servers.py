@@ -14,8 +14,8 @@ from unittest import mock
 
 import osmnx
 import shapely
-from support.http_server import Handler, Server, running
-from support.osm_maps import Elements, elements_of
+from support.attacks.http_server import Handler, Server, running
+from support.maps.osm_maps import Elements, elements_of
 
 from kmip_data.pipelines.datasets.openstreetmap.streets import is_street
 

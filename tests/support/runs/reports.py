@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from support.stand_in_train import RESULT
+from support.runs.stand_in_train import RESULT
 
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import apply_overrides, to_toml

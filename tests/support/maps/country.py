@@ -1,6 +1,6 @@
 """Generated countries: blocks of real extracts, shifted and joined by roads, as one ``.osm.pbf``.
 
-``PYTHONPATH=tests python -m support.country FILE INTERSECTIONS`` writes one. Blocks of Paris and Helsinki
+``PYTHONPATH=tests python -m support.maps.country FILE INTERSECTIONS`` writes one. Blocks of Paris and Helsinki
 alternate on a grid, each with all its elements and tags under numbers as far apart as OpenStreetMap's; a
 road joins each to its neighbours, so that the streets of any network type are one weakly connected component.
 
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from support.osm_maps import elements_of, helsinki
+from support.maps.osm_maps import elements_of, helsinki
 from support.shared import shared_data
 
 from kmip_data.arrays import I64

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.cuda_emulator import EmulatedDevice
-from support.emulated_graph import EmulatedGraphs
+from support.kernels.cuda_emulator import EmulatedDevice
+from support.kernels.emulated_graph import EmulatedGraphs
 
 from kmip_data.models.attention import operators
 from kmip_data.models.context import LEFT_OUT
@@ -25,7 +25,7 @@ from kmip_data.models.search.gpu.launch import run
 from kmip_data.models.training import self_check as parts
 from kmip_data.models.training.capture import graphs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIZES = {"heads": 2, "k": 4, "key_dim": 5, "value_dim": 7, "hidden_dim": 12}
 ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),

@@ -1,4 +1,5 @@
-"""Configurations of the paper's repositories, as far as they are at hand, and the presets made from them."""
+"""Configurations of the paper's repositories, as far as they are at hand, presets made from them, and sizes
+of the paper's datasets."""
 
 from __future__ import annotations
 
@@ -42,3 +43,24 @@ def preset_of(name: str) -> tuple[str, str, str]:
     variant = "thesis-4-layers" if "4layer" in file else variant
     variant = "influence-of-k" if dataset.startswith("Influence") else variant
     return ours, model, variant if variant in read_preset(ours, model).variants else "code"
+
+
+SHAPES = {  # columns, outputs, columns of edges
+    "voc": (14, 21, 2),
+    "coco": (14, 81, 2),
+    "func": (9, 10, 3),
+    "struct": (9, 11, 3),
+    "city": (67, 10, None),
+    "shapenet": (6, 50, None),
+    "s3dis": (9, 13, None),
+    "cifar10": (5, 10, 1),
+    "malnet": (5, 5, None),
+}
+
+
+def shape(dataset: str) -> dict[str, int | None]:
+    """Arguments of ``build_model`` for a dataset, whose name has one of the names in it; else a city."""
+    found = next(
+        (sizes for name, sizes in SHAPES.items() if name in dataset.lower()), SHAPES["city"]
+    )
+    return dict(zip(("in_channels", "num_classes", "edge_channels"), found, strict=True))

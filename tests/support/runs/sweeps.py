@@ -1,6 +1,6 @@
 """Small sweeps: a home with data to train on, plans, and a driver that can be killed.
 
-    python -m support.sweeps PLAN HOME JOBS
+    python -m support.runs.sweeps PLAN HOME JOBS
 
 runs a plan by the stand-in for training.
 """
@@ -21,8 +21,8 @@ from typing import Any
 from kmip_data.models.sweeps.running import Submission
 from kmip_data.runtime import threads
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = (sys.executable, "-m", "support.stand_in_train")
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = (sys.executable, "-m", "support.runs.stand_in_train")
 #: A network that trains in no time.
 SMALL = ["model.layers=1", "model.hidden_dim=8", "training.batch_size=4", "system.device=cpu"]
 
@@ -62,7 +62,7 @@ class StandInSubmission(Submission):
 
 def start(plan: Path, home: Path, jobs: int = 2, **settings: Any) -> subprocess.Popen[bytes]:
     """Start a sweep as a process."""
-    words = [sys.executable, "-m", "support.sweeps", str(plan), str(home), str(jobs)]
+    words = [sys.executable, "-m", "support.runs.sweeps", str(plan), str(home), str(jobs)]
     return subprocess.Popen(words, env=environment(**settings), cwd=ROOT)
 
 

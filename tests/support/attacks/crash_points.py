@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 VARIABLE = "KMIP_TEST_FAULT"
-RUN = "from support.toy_pipeline import main; main()"
-RUN_ONE_UNIT = "from support.toy_pipeline import main; main(one_unit=True)"
+RUN = "from support.builds.toy_pipeline import main; main()"
+RUN_ONE_UNIT = "from support.builds.toy_pipeline import main; main(one_unit=True)"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def environment(place: Path, fault: Fault | None = None, **more: str) -> dict[st
     """The environment of a child; ``place`` is an empty folder for the bootstrap."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "sitecustomize.py").write_text(
-        "from support import crash_points\ncrash_points.arm()\n"
+        "from support.attacks import crash_points\ncrash_points.arm()\n"
     )
     path = os.pathsep.join([str(place), str(ROOT / "tests"), str(ROOT)])
     values = {**os.environ, "PYTHONPATH": path, **more}

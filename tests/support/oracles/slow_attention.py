@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from support.slow_models import Weights, linear
+from support.oracles.slow_models import Weights, linear
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.records import encode_shard
+from support.builds.records import encode_shard
 
 from kmip_data.builds.home import Build
 from kmip_data.files.changes import write_file

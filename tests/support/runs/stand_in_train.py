@@ -1,7 +1,7 @@
 """Stands in for ``kmip-data train`` in tests of sweeps: the same files and locks, and no network.
 
-    python -m support.stand_in_train train --resume FOLDER --home HOME
-    python -m support.stand_in_train train --dataset DATASET --model MODEL … --name NAME --home HOME
+    python -m support.runs.stand_in_train train --resume FOLDER --home HOME
+    python -m support.runs.stand_in_train train --dataset DATASET --model MODEL … --name NAME --home HOME
 
 ``STAND_IN`` is JSON: ``seconds`` of an epoch, ``epochs``, and ``fails``: part of the names of runs that do.
 Each start and each epoch is a line of ``HOME/events``.
