@@ -15,25 +15,23 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
-Found = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) each
+Searched = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) each
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardContext:
     """Settings and records of one forward pass; the default has neither."""
 
-    precision: str = (
-        "32"  #: as ``training.precision``: how a GPU computes GatedGCN's products of edges
-    )
+    #: As ``training.precision``: how a GPU computes GatedGCN's products of edges.
+    precision: str = "32"
     #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. A search then
     #: runs outside of its operator of PyTorch, which carries no context.
     keep: list[Any] | None = None
-    record: list[Found] | None = (
-        None  #: receives results of searches: first pass of a recomputed layer
-    )
+    #: Receives results of searches: first pass of a recomputed layer.
+    record: list[Searched] | None = None
     #: Results of searches, instead of searching: second pass of a recomputed layer, with the same queries and
     #: keys. Batch norms then leave their running statistics alone.
-    replay: Iterator[Found] | None = None
+    replay: Iterator[Searched] | None = None
 
     @property
     def repeated(self) -> bool:
@@ -48,20 +46,20 @@ class ForwardContext:
         """
         return {"tf32": None, "bf16x3": "bf16x3"}.get(self.precision, "bf16x6")
 
-    def kept(self, found: T) -> T:
-        """Return ``found``, such as a plan from a cache that may drop it, and keep it alive on request."""
+    def kept(self, plan: T) -> T:
+        """Return ``plan``, which a cache may drop, and keep it alive on request."""
         if self.keep is not None:
-            self.keep.append(found)
-        return found
+            self.keep.append(plan)
+        return plan
 
-    def searched(self, search: Callable[[], Found]) -> Found:
+    def searched(self, search: Callable[[], Searched]) -> Searched:
         """Return the result of a search: the one of the first pass, or that of ``search()``."""
         if self.replay is not None:
             return next(self.replay)
-        found = search()
+        result = search()
         if self.record is not None:
-            self.record.append(found)
-        return found
+            self.record.append(result)
+        return result
 
 
 PLAIN = ForwardContext()

@@ -117,14 +117,17 @@ class LinearEncoder(nn.Module):
     def columns(self, batch: GraphBatch) -> Tensor:
         """Return the features, standardised where the dataset is published."""
         rows = _features(batch, self.features)
-        rows = rows[:, None] if rows.ndim == 1 else rows
+        if rows.ndim == 1:
+            rows = rows[:, None]
         if rows.shape[-1] != self.channels:
             raise UsageError(
                 f"The {self.features} have {rows.shape[-1]} columns, the network takes"
                 f" {self.channels}."
             )
         rows = rows.to(self.linear.weight.dtype)
-        return (rows - self.mean) / self.std if self.standardised else rows
+        if self.standardised:
+            rows = (rows - self.mean) / self.std
+        return rows
 
 
 class WalkedEdges(LinearEncoder):
@@ -147,14 +150,15 @@ class WalkedEdges(LinearEncoder):
 
     def columns(self, batch: GraphBatch) -> Tensor:
         """(…, channels + T) in the form of the batch's edges."""
-        rows = super().columns(batch)
         walks = batch.added.get(self.attribute)
         if walks is None:
             raise UsageError(
                 f"The data lack the added column {self.added_name}, which the network reads.",
                 next=f"kmip-data encode TARGET {self.added_name}; or --set model.edge_encoder=voc",
             )
-        return torch.cat([rows, walks.to(rows.dtype).view(*rows.shape[:-1], -1)], dim=-1)
+        rows = super().columns(batch)
+        walks = walks.to(rows.dtype).view(*rows.shape[:-1], -1)
+        return torch.cat([rows, walks], dim=-1)
 
 
 class BlockEncoder(LinearEncoder):
@@ -169,7 +173,8 @@ class BlockEncoder(LinearEncoder):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim)."""
-        h = self.norm(super().forward(batch), batch.node_rows)
+        h = super().forward(batch)
+        h = self.norm(h, batch.node_rows)
         return nn.functional.normalize(h.relu(), dim=1)
 
 
@@ -192,13 +197,13 @@ class IntegerEncoder(nn.Module):
         tables: Any = self.features["embeddings"]
         if rows.shape[-1] != len(tables) or rows.is_floating_point():
             check_integers(self.integers, [rows])
+        columns = zip(tables, rows.unbind(-1), strict=True)
         try:
-            parts = [table(column) for table, column in zip(tables, rows.unbind(-1), strict=True)]
+            embedded = [table(column) for table, column in columns]
         except IndexError:  # on the CPU, where torch looks; a GPU stops with a text of its own
             check_integers(self.integers, [rows])
             raise
-        total: Tensor = functools.reduce(torch.add, parts)
-        return total
+        return functools.reduce(torch.add, embedded)
 
 
 class DummyEdge(nn.Module):
@@ -248,7 +253,10 @@ class LapPE(_Columns):
         super().__init__(position)
         width = self.width
         self.each = nn.Sequential(
-            Linear(2, 2 * width), nn.ReLU(), Linear(2 * width, width), nn.ReLU()
+            Linear(2, 2 * width),
+            nn.ReLU(),
+            Linear(2 * width, width),
+            nn.ReLU(),
         )
 
     def forward(self, batch: GraphBatch) -> Tensor:
@@ -259,11 +267,13 @@ class LapPE(_Columns):
         # Those of the nodes, as transforms of PyTorch Geometric give them, may have another shape.
         values = values.reshape(vectors.shape)
         if self.training:
-            signs = torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device) * 2 - 1
-            vectors = vectors * signs
+            drawn = torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device)
+            vectors = vectors * (drawn * 2 - 1)
+
         pairs = torch.stack([vectors, values], dim=-1)
         exists = ~pairs.isnan().any(-1, keepdim=True)
-        return (self.each(pairs.nan_to_num()) * exists).sum(1)  # type: ignore[no-any-return]
+        mapped = self.each(pairs.nan_to_num()) * exists
+        return mapped.sum(1)  # type: ignore[no-any-return]
 
 
 class ColumnPosition(_Columns):
@@ -277,7 +287,8 @@ class ColumnPosition(_Columns):
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, width)."""
         (rows,) = self.columns(batch)
-        return self.linear(self.norm(rows, batch.node_rows))  # type: ignore[no-any-return]
+        rows = self.norm(rows, batch.node_rows)
+        return self.linear(rows)  # type: ignore[no-any-return]
 
 
 class StablePosition(_Columns):

@@ -46,10 +46,12 @@ class NodeHead(nn.Module):
         p = self.dropout.p if self.training else 0.0
         rows = ALL if batch is None else batch.node_rows
         for linear in self.hidden:
-            x = self.activation(linear(dropout_rows(x, p, rows)))
+            x = dropout_rows(x, p, rows)
+            x = self.activation(linear(x))
             if self.l2norm:
                 x = nn.functional.normalize(x, dim=1)
-        return self.out(dropout_rows(x, p, rows))  # type: ignore[no-any-return]
+        x = dropout_rows(x, p, rows)
+        return self.out(x)  # type: ignore[no-any-return]
 
 
 class GraphHead(NodeHead):
@@ -61,7 +63,9 @@ class GraphHead(NodeHead):
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (G, classes)."""
-        return super().forward(x if batch is None else pool(x, batch, self.pooling))
+        if batch is not None:
+            x = pool(x, batch, self.pooling)
+        return super().forward(x)
 
 
 class LinkHead(NodeHead):

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
 from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
-from kmip_data.models.context import PLAIN, ForwardContext, Found
+from kmip_data.models.context import PLAIN, ForwardContext, Searched
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, Rows, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
@@ -98,14 +98,16 @@ class GPSLayer(nn.Module):
 
         ``batch`` may be one of PyTorch Geometric's, too.
         """
-        batch = batch if isinstance(batch, GraphBatch) else read_batch(batch)
+        if not isinstance(batch, GraphBatch):
+            batch = read_batch(batch)
         dropout = self.dropout.p if self.dropout.training else 0.0
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
             if not isinstance(self.local, GatedGCN):
                 e = formed(e)
             local, e = self.local(x, e, batch)
-            h = normed(self.norm_local, local, x if self.add_local_input else None, batch)
+            added = x if self.add_local_input else None
+            h = normed(self.norm_local, local, added, batch)
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, batch, *carried)
             if carried:
@@ -115,7 +117,8 @@ class GPSLayer(nn.Module):
         if not self.feed_forward:
             return h, e, *carried
         hidden = self.activation(self.linear_in(h))
-        feed = self.linear_out(dropout_rows(hidden, dropout, batch.node_rows))
+        hidden = dropout_rows(hidden, dropout, batch.node_rows)
+        feed = self.linear_out(hidden)
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
 
@@ -128,7 +131,7 @@ def recomputed(
     the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what they are formed from is
     not kept.
     """
-    records: list[list[Found]] = []  # of the first pass
+    records: list[list[Searched]] = []  # of the first pass
 
     def run(x: Tensor, e: Tensor | None, *given: Any) -> Any:
         if records:
@@ -250,7 +253,8 @@ class InputBlock(nn.Module):
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
         """(N, dim) to the same; ``rows`` as a batch norm takes them."""
-        return nn.functional.normalize(self.norm(self.linear(x), rows).relu(), dim=1)
+        h = self.norm(self.linear(x), rows)
+        return nn.functional.normalize(h.relu(), dim=1)
 
 
 def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
@@ -294,6 +298,7 @@ def fit_hidden_dim(
         with torch.device("meta"):
             return count_parameters(_network(candidate(dim), **sizes))
 
+    # The count grows with the width.
     best = NARROWEST
     low = NARROWEST
     high = WIDEST

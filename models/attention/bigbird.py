@@ -96,13 +96,15 @@ class BigBirdAttention(nn.Module):
 
     def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
         plan = _plan(ptr, x, self.pattern)
-        padded = x.new_zeros(plan.filled.numel(), x.shape[1]).index_copy(0, plan.rows, x)
-        shape = (*plan.filled.shape, self.pattern.heads, -1)
+        empty = x.new_zeros(plan.filled.numel(), x.shape[1])
+        padded = empty.index_copy(0, plan.rows, x)
+        blocks, size = plan.filled.shape
         precise = torch.promote_types(x.dtype, torch.float32)
 
         def by_head(linear: nn.Linear) -> Tensor:
-            projected: Tensor = linear(padded)
-            return projected.to(precise).view(shape).permute(2, 0, 1, 3).contiguous()
+            projected: Tensor = linear(padded).to(precise)
+            rows = projected.view(blocks, size, self.pattern.heads, -1)
+            return rows.permute(2, 0, 1, 3).contiguous()
 
         queries = by_head(self.query)
         keys = by_head(self.key)
@@ -116,7 +118,8 @@ class BigBirdAttention(nn.Module):
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
-        return plan_blocks(torch.tensor(pointers(ptr, x.shape[0])), pattern, x.device)
+        starts = torch.tensor(pointers(ptr, x.shape[0]))
+        return plan_blocks(starts, pattern, x.device)
     if pattern not in ptr.plans:  # which the layers of a network share
         ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern, x.device)
     plan: BlockPlan = ptr.plans[pattern]
@@ -131,12 +134,15 @@ class _BlockAttention(torch.autograd.Function):
         out = torch.zeros_like(queries)
         all_weights = []
         for group in plan.groups:
+            asking = queries[:, group.queries]
             chosen = _gather(keys, group.keys)
-            scores = queries[:, group.queries] @ chosen.transpose(2, 3)
+            scores = asking @ chosen.transpose(2, 3)
             scores = scores / math.sqrt(queries.shape[3])
+
             # A block with a node is among those that it attends to, so no row is masked whole.
-            empty = ~plan.filled[group.keys].flatten(2)[:, :, None]
-            weights = scores.masked_fill_(empty, -torch.inf).softmax(-1)
+            filled = plan.filled[group.keys].flatten(2)
+            scores.masked_fill_(~filled[:, :, None], -torch.inf)
+            weights = scores.softmax(-1)
             out[:, group.queries] = weights @ _gather(values, group.keys)
             all_weights.append(weights)
         ctx.save_for_backward(queries, keys, values, *all_weights)
@@ -153,12 +159,15 @@ class _BlockAttention(torch.autograd.Function):
         for group, weights in zip(ctx.plan.groups, all_weights, strict=True):
             # Through the softmax: weight · (gradient − its mean under the weights) / √d.
             of_out = grad[:, group.queries]
-            of_weights = of_out @ _gather(values, group.keys).transpose(2, 3)
+            chosen = _gather(values, group.keys)
+            of_weights = of_out @ chosen.transpose(2, 3)
             mean = (of_weights * weights).sum(-1, keepdim=True)
             slopes = weights * (of_weights - mean) / math.sqrt(keys.shape[3])
 
+            # Queries, keys and values of the chosen blocks.
             of_queries[:, group.queries] = slopes @ _gather(keys, group.keys)
-            _add(of_keys, group.keys, slopes.transpose(2, 3) @ queries[:, group.queries])
+            asking = queries[:, group.queries]
+            _add(of_keys, group.keys, slopes.transpose(2, 3) @ asking)
             _add(of_values, group.keys, weights.transpose(2, 3) @ of_out)
         return of_queries, of_keys, of_values, None
 
@@ -184,8 +193,8 @@ def _add(rows: Tensor, lists: Tensor, values: Tensor) -> None:
 
 def _flat(rows: Tensor, lists: Tensor) -> Tensor:
     """Blocks of each head → blocks of all heads, one head after another: (H, M, S)."""
-    head = torch.arange(len(rows), device=rows.device)[:, None, None]
-    return lists + head * rows.shape[1]
+    head = torch.arange(len(rows), device=rows.device)
+    return lists + head[:, None, None] * rows.shape[1]
 
 
 WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
@@ -228,8 +237,9 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     held = (sizes + block - 1) // block  # blocks with nodes
     first = held.cumsum(0) - held
     total = int(held.sum())
+    nodes = torch.arange(int(sizes.sum()))
     shift = first * block - ptr[:-1]  # from rows of nodes to rows of blocks
-    rows = torch.arange(int(sizes.sum())) + shift.repeat_interleave(sizes)
+    rows = nodes + shift.repeat_interleave(sizes)
     filled = torch.zeros((total + 1) * block, dtype=torch.bool)
     filled[rows] = True
 
@@ -245,17 +255,20 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     def of_batch(positions: Tensor, blocks: Tensor) -> Tensor:
         """Positions in the graph of each of ``blocks`` → blocks of the batch; ``total``: none."""
         graphs = graph[blocks]
+        begins = first[graphs, None]
         exists = (positions >= 0) & (positions < held[graphs, None])
-        return torch.where(exists, positions + first[graphs, None], total)
+        return torch.where(exists, positions + begins, total)
 
     # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is empty.
     groups = []
     power = held[graph].double().log2().ceil()
     for value in sorted(set(power[whole].tolist())):
-        blocks = (whole & (power == value)).nonzero()[:, 0]
+        alike = whole & (power == value)
+        blocks = alike.nonzero()[:, 0]
         longest = int(held[graph[blocks]].max())
         positions = torch.arange(longest).expand(len(blocks), -1)
-        groups.append(Group(blocks, of_batch(positions, blocks)[None]))
+        keys = of_batch(positions, blocks)
+        groups.append(Group(blocks, keys[None]))
 
     # 4. All others in one group: first, left, itself, right, last (−1 where that would repeat a global
     #    block), then the random ones of each head.
@@ -271,14 +284,19 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         far = torch.stack([of_batch(positions, blocks) for positions in drawn])
         groups.append(Group(blocks, torch.cat([near, far], 2)))
 
-    on_device = [Group(group.queries.to(device), group.keys.to(device)) for group in groups]
-    return BlockPlan(rows.to(device), filled.view(-1, block).to(device), tuple(on_device))
+    on_device = []
+    for group in groups:
+        moved = Group(group.queries.to(device), group.keys.to(device))
+        on_device.append(moved)
+    filled = filled.view(-1, block)
+    return BlockPlan(rows.to(device), filled.to(device), tuple(on_device))
 
 
 def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
     """Return (H, M, random_blocks) random blocks of ``blocks`` in graphs of ``end`` blocks."""
-    out = torch.empty(pattern.heads, len(blocks), pattern.random_blocks, dtype=torch.int64)
-    long = 2 * pattern.random_blocks + WINDOW + 1  # from here on the same, however long
+    count = pattern.random_blocks
+    out = torch.empty(pattern.heads, len(blocks), count, dtype=torch.int64)
+    long = 2 * count + WINDOW + 1  # from here on the same, however long
     lengths = end.clamp_max(long)
     # Drawn for a power of two, so that a few draws serve all long graphs.
     longest = 1 << (int(end.max()) - 1).bit_length()
@@ -287,10 +305,11 @@ def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
         drawn = draw_random_blocks(
             longest if length == long else length,
             pattern.heads,
-            pattern.random_blocks,
+            count,
             pattern.seed,
         )
-        out[:, chosen] = torch.from_numpy(drawn)[:, blocks[chosen]]
+        table = torch.from_numpy(drawn)
+        out[:, chosen] = table[:, blocks[chosen]]
     return out
 
 
@@ -312,16 +331,17 @@ def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArra
             return
         for row in rows:
             for head in range(heads):
-                # Repeated where there are too few: the published code does so with one, and else fails.
                 shuffled = generator.permutation(np.array(among))
+                # Repeated where there are too few: the published code does so with one, and else fails.
                 drawn[head, row, columns] = np.resize(shuffled, width)
 
     short = count + WINDOW
     if short < blocks <= short + count:
-        half = count // 2
+        first = slice(count // 2)
+        others = slice(count // 2, None)
         for rows in (range(1, short), range(short, blocks)):
-            draw(rows, slice(half), range(short))
-            draw(rows, slice(half, None), range(short, blocks))
+            draw(rows, first, range(short))
+            draw(rows, others, range(short, blocks))
     else:
         draw(range(1, blocks), slice(None), range(min(blocks, short + count)))
     return drawn

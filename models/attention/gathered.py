@@ -19,8 +19,10 @@ def forward(
     weights = torch.softmax(scaled, -1)
     weights.masked_fill_(missing, 0)  # also clears the NaN of rows without any key
     used = weights if keep is None else weights * keep
-    out = values.new_empty((*indices.shape[:2], values.shape[2]))
-    for part, chosen in _parts(indices, values.shape[1], values.shape[2]):
+    heads, rows, _ = indices.shape
+    _, keys, width = values.shape
+    out = values.new_empty((heads, rows, width))
+    for part, chosen in _parts(indices, keys, width):
         out[:, part] = _weighted_sum(used[:, part], values, chosen)
     return out, weights
 
@@ -47,12 +49,14 @@ def backward(
     for part, chosen in _parts(indices, keys.shape[1], widest):
         # 1. Values: the output's gradient by the weights after dropout.
         weight = weights[:, part]
+        row = chosen.flatten()
         of_out = grad[:, part, None]
         of_values = used[:, part, :, None] * of_out
-        grad_values.index_add_(0, chosen.flatten(), of_values.flatten(0, 2))
+        grad_values.index_add_(0, row, of_values.flatten(0, 2))
 
         # 2. Through the softmax to the scores.
-        grad_weight = (_gather(values, chosen) * of_out).sum(-1)
+        products = _gather(values, chosen) * of_out
+        grad_weight = products.sum(-1)
         if keep is not None:
             grad_weight *= keep[:, part]
         mean = (grad_weight * weight).sum(-1, keepdim=True)
@@ -61,7 +65,7 @@ def backward(
         # 3. Queries and keys: each other by the slopes.
         grad_queries[:, part] = _weighted_sum(grad_score, keys, chosen)
         of_keys = grad_score[..., None] * queries[:, part, None]
-        grad_keys.index_add_(0, chosen.flatten(), of_keys.flatten(0, 2))
+        grad_keys.index_add_(0, row, of_keys.flatten(0, 2))
     return grad_queries, grad_keys.view_as(keys), grad_values.view_as(values)
 
 
@@ -77,18 +81,21 @@ def differentiable(
 
     The scores are computed from queries and keys. It holds the gathered rows, (H, N, k, d), all at once.
     """
-    heads = torch.arange(len(indices), device=indices.device)[:, None, None]
+    head = torch.arange(len(indices), device=indices.device)
+    head = head[:, None, None]
     missing = indices < 0
     rows = indices.clamp_min(0).long()
-    products = queries[:, :, None] * keys[heads, rows]
+    products = queries[:, :, None] * keys[head, rows]
     scores = products.sum(-1) * scale
+
     # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
     silent = missing & ~missing.all(-1, keepdim=True)
     weights = scores.masked_fill(silent, -torch.inf).softmax(-1)
     weights = weights.masked_fill(missing, 0)
+
     used = weights if keep is None else weights * keep
-    out = (used[..., None] * values[heads, rows]).sum(2)
-    return out, weights.detach()
+    weighted = used[..., None] * values[head, rows]
+    return weighted.sum(2), weights.detach()
 
 
 def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tensor]]:
@@ -97,12 +104,13 @@ def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tens
     Missing ones become their head's first row, which their weight of zero silences.
     """
     heads, rows, k = indices.shape
-    first = torch.arange(heads, device=indices.device)[:, None, None] * keys
+    first = keys * torch.arange(heads, device=indices.device)
     bytes_a_row = 8 * max(1, heads * k * width)
     step = max(1, SCRATCH // bytes_a_row)
     for start in range(0, rows, step):
         part = slice(start, start + step)
-        yield part, indices[:, part].clamp_min(0) + first
+        existing = indices[:, part].clamp_min(0)
+        yield part, existing + first[:, None, None]
 
 
 def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
@@ -112,4 +120,5 @@ def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
 
 def _weighted_sum(weights: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
     """Σ_k weights[h, r, k] · chosen row; no matrix product, which autocast and TF32 would round."""
-    return (weights[..., None] * _gather(rows, chosen)).sum(2)
+    weighted = weights[..., None] * _gather(rows, chosen)
+    return weighted.sum(2)

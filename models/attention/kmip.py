@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.gathered import differentiable
 from kmip_data.models.attention.operators import attend, is_transformed, pointers, search
-from kmip_data.models.context import PLAIN, ForwardContext
+from kmip_data.models.context import PLAIN, ForwardContext, Searched
 from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
@@ -131,7 +131,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     )
 
     # 1. Search: the operator, or, for a recorded step, a search whose memory outlives the call.
-    def run_search() -> tuple[Tensor, Tensor]:
+    def run_search() -> Searched:
         if torch.compiler.is_compiling() or context.keep is None:
             return search(*operands, backend, hint, trusted)  # type: ignore[no-any-return]
         narrow = keys.shape[1] < 2**31

@@ -140,7 +140,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         dense = None
         if need_weights:
             dense = _dense_weights(attended.weights, attended.indices, query_rows, key_rows)
-            dense = dense.mean(1) if average_attn_weights else dense
+            if average_attn_weights:
+                dense = dense.mean(1)
         if alone:
             return out[0], None if dense is None else dense[0]
         return out if self.batch_first else out.transpose(0, 1), dense
@@ -157,7 +158,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
     def _check(self, *given: Tensor) -> None:
         """Raise UsageError where query, key and value do not fit each other or the weights."""
-        (query, key, value), weight = given, self.out_proj.weight
+        query, key, value = given
+        weight = self.out_proj.weight
         widths = (self.embed_dim, self.kdim, self.vdim)
         batch = 0 if self.batch_first else 1
         fits = (
@@ -177,11 +179,9 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         if not fits or not alike:
             shape = "batch, rows" if self.batch_first else "rows, batch"
             expected = ", ".join(f"({shape}, {width})" for width in widths)
-            found = ", ".join(
-                f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given
-            )
+            shapes = [f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given]
             raise UsageError(
-                f"query, key and value do not go together: they are {found}",
+                f"query, key and value do not go together: they are {', '.join(shapes)}",
                 expected=f"{expected} of {weight.dtype} on {weight.device}, or without batch",
             )
 
@@ -221,7 +221,8 @@ class _Packing:
 def _present(mask: Tensor, key: Tensor) -> Tensor:
     """(B, S) bool, True where a key is not padding."""
     mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
-    mask = mask[None] if mask.ndim == 1 else mask
+    if mask.ndim == 1:
+        mask = mask[None]
     padding = mask if mask.dtype == torch.bool else mask == -torch.inf
     if mask.shape != key.shape[:2] or (
         mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())

@@ -183,10 +183,12 @@ class Group(NamedTuple):
 
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
-def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -> tuple[Group, ...]:
+def tiles_of(
+    ptr: tuple[int, ...], most: int, extra: int, device: torch.device
+) -> tuple[Group, ...]:
     """Put together graphs of like size, and divide large ones, into tiles of at ``most`` so many rows.
 
-    ``each`` graph counts for so many besides its own.
+    Each graph counts for ``extra`` rows besides its own.
     """
     sizes = np.diff(ptr)
     groups = list[Group]()
@@ -195,7 +197,7 @@ def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -
         if members:
             largest = sizes[members[0]]
             smaller = sizes[graph] < ALIKE * largest
-            full = (len(members) + 1) * (largest + each) > most
+            full = (len(members) + 1) * (largest + extra) > most
             if smaller or full:
                 groups.append(_group(members, ptr, most, device))
                 members = []

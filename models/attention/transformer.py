@@ -40,7 +40,8 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     starts = np.asarray(ptr)
     rows = [np.arange(starts[graph], starts[graph + 1]) for graph in by_size]
     order = torch.from_numpy(np.concatenate(rows))
-    return EqualSizes(order.to(device), order.argsort().to(device), groups)
+    inverse = order.argsort()
+    return EqualSizes(order.to(device), inverse.to(device), groups)
 
 
 class TransformerAttention(nn.Module):
@@ -93,22 +94,34 @@ class TransformerAttention(nn.Module):
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
         starts = pointers(ptr, projected.shape[0])
-        plan = context_of(ptr).kept(equal_sizes(starts, projected.device))
+        plan = equal_sizes(starts, projected.device)
+        plan = context_of(ptr).kept(plan)
         dropout = self.dropout if self.training else 0.0
-        start = 0
-        done = [projected[:0, : projected.shape[1] // 3]]
         if plan.order is not None:
             projected = projected.index_select(0, plan.order)
+
+        dim = projected.shape[1] // 3
+        done = [projected[:0, :dim]]
+        start = 0
         for graphs, nodes in plan.groups:
             stop = start + graphs * nodes
             rows = projected[start:stop].view(graphs, nodes, 3, self.heads, -1)
             start = stop
+
+            # With dropout all weights of a call are in memory; without, none are.
             at_once = graphs
             if dropout:
                 at_once = max(1, WEIGHTS // (self.heads * nodes**2))
             for part in torch.split(rows, at_once):
                 queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
-                attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
-                done.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
+                attended = scaled_dot_product_attention(
+                    queries,
+                    keys,
+                    values,
+                    dropout_p=dropout,
+                )
+                by_node = attended.transpose(1, 2).flatten(0, 1)
+                done.append(by_node.flatten(1))
+
         out = torch.cat(done)
         return out if plan.inverse is None else out.index_select(0, plan.inverse)

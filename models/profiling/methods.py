@@ -16,7 +16,7 @@ from torch_geometric.utils import to_dense_batch
 
 from kmip_data.manifest import unknown_name
 from kmip_data.models.attention.kmip import kmip_attention
-from kmip_data.models.context import ForwardContext, Found
+from kmip_data.models.context import ForwardContext, Searched
 from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product
 
 
@@ -109,7 +109,7 @@ class _SearchClock(ForwardContext):
 
     ended: Ended
 
-    def searched(self, search: Callable[[], Found]) -> Found:
+    def searched(self, search: Callable[[], Searched]) -> Searched:
         result = super().searched(search)
         self.ended("search")
         return result
