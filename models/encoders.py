@@ -203,7 +203,7 @@ class IntegerEncoder(nn.Module):
         except IndexError:  # on the CPU, where torch looks; a GPU stops with a text of its own
             check_integers(self.integers, [rows])
             raise
-        return functools.reduce(torch.add, embedded)
+        return functools.reduce(torch.add, embedded)  # type: ignore[no-any-return]
 
 
 class DummyEdge(nn.Module):

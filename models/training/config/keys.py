@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kmip_data.graphs.city_columns import Coordinates
 from kmip_data.manifest import ADDED, Plugin, Strict
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.tables import Names
@@ -122,7 +123,7 @@ class DataConfig(Strict):
         description="view of the node features (all: every column), or degree-profile: five numbers"
         " computed from the edges",
     )
-    coordinates: Literal["replace", "append", "none"] = Field(
+    coordinates: Coordinates = Field(
         default="replace",
         description="cities: sinusoids replace longitude and latitude (code, 67 columns), follow them"
         " (text, 69), or neither (35)",
