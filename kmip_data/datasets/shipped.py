@@ -51,29 +51,35 @@ def __getattr__(title: str) -> type[BuiltDataset]:
     datasets = [manifest for manifest in manifests if manifest.dataset_class == title]
     if not datasets or title == ShardedDataset.__name__:
         raise AttributeError(f"module {__name__!r} has no attribute {title!r}")
+
     reader = _READERS.get(title, BuiltDataset)
     # The reader of several datasets names the one whose parameters all of them have.
-    manifest = load_manifest(getattr(reader, "_name", datasets[0].name))
-    globals()[title] = _make(title, reader, manifest)
-    return globals()[title]
+    name = getattr(reader, "_name", datasets[0].name)
+    made = _make(title, reader, load_manifest(name))
+    globals()[title] = made  # pickles look here, and the next use finds it
+    return made
 
 
 def _make(title: str, reader: type[BuiltDataset], manifest: Manifest) -> type[BuiltDataset]:
     """Return the class: the reader with the parameters of the build and of its splits as arguments."""
-    pipeline = load_pipeline(manifest)
-    arguments = inspect.signature(reader._reading).parameters.values()
-    options = [argument for argument in arguments if argument.kind in {_POSITIONAL, _KEYWORD}][1:]
+    # Arguments of the reader; those of the build and of the split, which the reader may replace.
+    _, *given = inspect.signature(reader._reading).parameters.values()
+    options = [option for option in given if option.kind in {_POSITIONAL, _KEYWORD}]
     names = [option.name for option in options]
+    pipeline = load_pipeline(manifest)
     build = _fields(pipeline.Params, {"limit", *reader._replaced})
     rule = _fields(pipeline.SplitParams, names)
+
+    # Keys of ``**arguments``: they have the rules of a published split, but no others.
     kinds = reader._arguments
     if pipeline.SplitParams is PublishedSplitParams and "split_rule" not in names:
-        rule = {}  # ``**arguments`` has them
+        rule = {}
     elif kinds is BuiltDataset._arguments:
         kinds = PartArguments
-
     pyg_words = MEANINGS.get(title, {})
     shared = kinds.__annotations__.keys() - pyg_words
+
+    # BuiltDataset.__init__ sorts a call by these.
     made = type(title, (reader,), {"__module__": __name__})
     made._name = manifest.name
     made._arguments = kinds
@@ -82,16 +88,12 @@ def _make(title: str, reader: type[BuiltDataset], manifest: Manifest) -> type[Bu
     made._shared = {key: value for key, value in BuiltDataset._shared.items() if key in shared}
     made._options = names
 
-    first = [option for option in options if option.kind is _POSITIONAL]
-    own = _positional(title, first)
-    own += [option for option in options if option not in first]
-    for name, field in (build | rule).items():
-        annotation = inspect.formatannotation(field.annotation)
-        own.append(Parameter(name, _KEYWORD, default=field.default, annotation=annotation))
-    made.own_arguments = inspect.Signature(sorted(own, key=lambda argument: argument.kind))
+    # The constructor, and what ``help`` shows of it.
+    own = _own_arguments(title, options, build | rule)
     by_position = [argument.name for argument in own if argument.kind is _POSITIONAL]
+    made.own_arguments = inspect.Signature(own)
     made.__init__ = _constructor(made, by_position[1:])
-    made.__init__.__signature__ = _shown(made.own_arguments, kinds, pyg_words)
+    made.__init__.__signature__ = _shown(own, kinds, pyg_words)
     made.__doc__ = _docstring(title, reader, manifest, build | rule)
     return made
 
@@ -115,29 +117,45 @@ def _constructor(made: type[BuiltDataset], names: Sequence[str]) -> Callable[...
     return constructor
 
 
-def _positional(title: str, first: list[Parameter]) -> list[Parameter]:
-    """Return the first arguments: those of the reader and ``root``, then those of PyTorch Geometric."""
+def _own_arguments(
+    title: str, options: Sequence[Parameter], fields: Mapping[str, FieldInfo]
+) -> list[Parameter]:
+    """Return all arguments but the keys of ``**arguments``, in the order of a signature."""
+    first = [option for option in options if option.kind is _POSITIONAL]
     root_kind = _POSITIONAL
     if first and title in ORDER:
         root_kind = _KEYWORD  # two arguments by position are PyTorch Geometric's
     root = Parameter("root", root_kind, default=None, annotation="Folder | None")
+
     arguments = [Parameter("self", _POSITIONAL), *first, root]
     if title in ORDER:
         arguments.append(Parameter("pyg", Parameter.VAR_POSITIONAL, annotation="Any"))
-    return arguments
+    arguments += [option for option in options if option.kind is _KEYWORD]
+    arguments += [_argument(name, field) for name, field in fields.items()]
+    return sorted(arguments, key=lambda argument: argument.kind)
+
+
+def _argument(name: str, field: FieldInfo) -> Parameter:
+    annotation = inspect.formatannotation(field.annotation)
+    return Parameter(name, _KEYWORD, default=field.default, annotation=annotation)
 
 
 def _shown(
-    own: inspect.Signature, kinds: type[Arguments], pyg_words: Collection[str]
+    own: Sequence[Parameter], kinds: type[Arguments], pyg_words: Collection[str]
 ) -> inspect.Signature:
     """Return the signature that ``help`` shows: the keys of ``**arguments`` one by one."""
-    arguments = list(own.parameters.values())
     shared = [key for key in BuiltDataset._shared if key not in pyg_words]
-    for key in [*shared, *pyg_words]:
-        if key in kinds.__annotations__:
-            default = BuiltDataset._shared.get(key)
-            annotation = kinds.__annotations__[key].__forward_arg__
-            arguments.append(Parameter(key, _KEYWORD, default=default, annotation=annotation))
+    keys = [key for key in [*shared, *pyg_words] if key in kinds.__annotations__]
+    arguments = [*own]
+    arguments += [
+        Parameter(
+            key,
+            _KEYWORD,
+            default=BuiltDataset._shared.get(key),
+            annotation=kinds.__annotations__[key].__forward_arg__,
+        )
+        for key in keys
+    ]
     return inspect.Signature(arguments, return_annotation=None)
 
 

@@ -36,7 +36,7 @@ _PIECES: Final = ("x", "edge_index", "edge_attr", "y", "node_ptr", "edge_ptr")
 
 
 class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
-    """The pipeline of ``manifests/datasets/cifar10/dataset.toml``."""
+    """Pipeline of ``cifar10``."""
 
     version = 1
     split_note = "the lists of the raw file, in their order"

@@ -35,31 +35,16 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
 
 def _graph(label: int, rng: Generator) -> dict[str, Array]:
-    # Cells: nine of ten points of a jittered grid, in no order.
-    side = int(rng.integers(10, 13))
-    steps = np.arange(side)
-    grid = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
-    middle = (grid + 0.5) / side
-    pos = np.clip(middle + rng.normal(0, 0.15 / side, middle.shape), 0, 1)
-    pos = rng.permutation(pos[rng.random(len(pos)) < 0.9])
+    pos = _cells(rng)
+    colour = _colours(pos, label, rng)
 
-    # A square or a disc, by the class, in a colour before its complement.
-    centre = 0.5 + rng.normal(0, 0.06, 2)
-    size = 0.28 + 0.02 * (label % 5)
-    offset = np.abs(pos - centre)
-    distance = offset.max(axis=1) if label % 2 else np.hypot(*offset.T)
-    inside = distance < size
-    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / NUM_CLASSES
-    front = 0.5 + 0.35 * np.cos(hue + np.array([0.0, 2.1, 4.2]))
-    noise = rng.normal(0, 0.06, (len(pos), 3))
-    colour = np.where(inside[:, None], front, 1 - front) + noise
-
-    # The eight most similar but for one of the nine, as upstream's; each cell to others.
+    # The nine most similar cells but for one, as upstream has it.
     similar = _similarity(pos)
-    order = np.argsort(-similar, axis=1, kind="stable")[:, : DEGREE + 1]
-    chosen = np.sort(np.delete(order, int(rng.integers(DEGREE + 1)), axis=1), axis=1)
+    nearest = np.argsort(-similar, axis=1, kind="stable")[:, : DEGREE + 1]
+    left_out = int(rng.integers(DEGREE + 1))
+    chosen = np.delete(nearest, left_out, axis=1)
     source = np.repeat(np.arange(len(pos)), DEGREE)
-    target = chosen.reshape(-1)
+    target = np.sort(chosen, axis=1).reshape(-1)
     return {
         "x": _half(np.clip(colour, 0, 1)),
         "edge_index": np.stack([source, target]).astype(np.int64),
@@ -67,6 +52,32 @@ def _graph(label: int, rng: Generator) -> dict[str, Array]:
         "y": np.array([label], np.int64),
         "pos": _half(pos),
     }
+
+
+def _cells(rng: Generator) -> NDArray[np.float64]:
+    """Draw the centres of cells (N, 2): nine of ten points of a jittered grid, in no order."""
+    side = int(rng.integers(10, 13))
+    row, column = np.divmod(np.arange(side * side), side)
+    middle = (np.column_stack([row, column]) + 0.5) / side
+    jitter = rng.normal(0, 0.15 / side, middle.shape)
+    pos = np.clip(middle + jitter, 0, 1)
+    is_cell = rng.random(len(pos)) < 0.9
+    return rng.permutation(pos[is_cell])
+
+
+def _colours(pos: NDArray[np.float64], label: int, rng: Generator) -> NDArray[np.float64]:
+    """Paint a square or a disc, by the class, in a colour before its complement: (N, 3)."""
+    centre = 0.5 + rng.normal(0, 0.06, 2)
+    size = 0.28 + 0.02 * (label % 5)
+    offset = np.abs(pos - centre)
+    distance = offset.max(axis=1) if label % 2 else np.hypot(*offset.T)
+    inside = distance < size
+
+    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / NUM_CLASSES
+    phases = np.array([0.0, 2.1, 4.2])  # of red, green, blue
+    front = 0.5 + 0.35 * np.cos(hue + phases)
+    noise = rng.normal(0, 0.06, (len(pos), 3))
+    return np.where(inside[:, None], front, 1 - front) + noise
 
 
 def _half(values: NDArray[np.float64]) -> NDArray[np.float32]:

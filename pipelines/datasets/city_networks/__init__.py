@@ -42,7 +42,7 @@ DIRECTED_WARNING: Final = (
 
 
 class CityNetworksPipeline(CityPipeline[CityParams]):
-    """The pipeline of ``manifests/datasets/{paris,shanghai,la,london}/dataset.toml``."""
+    """Pipeline of ``{paris,shanghai,la,london}``."""
 
     def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
         """Read the tensors and check them against what is published."""

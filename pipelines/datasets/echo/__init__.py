@@ -80,7 +80,7 @@ BOND_FIELDS: Final = ("bond type", "bond length")
 
 
 class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
-    """The pipeline of ``manifests/datasets/echo-*/dataset.toml``."""
+    """Pipeline of ``echo-*``."""
 
     version = 1
     split_note = "the published files, in their order"

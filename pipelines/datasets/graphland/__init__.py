@@ -80,7 +80,7 @@ class GraphLandSplitParams(SplitParams):
 
 
 class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
-    """The pipeline of ``manifests/datasets/city-roads-{m,l}/dataset.toml``."""
+    """Pipeline of ``city-roads-{m,l}``."""
 
     version = 1
     one_unit = True

@@ -118,7 +118,7 @@ TOPOLOGIES: Final[dict[str, Callable[[int, Rng], NDArray[np.int64]]]] = {
 
 
 class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
-    """The pipeline of ``manifests/datasets/long-range/dataset.toml``."""
+    """Pipeline of ``long-range``."""
 
     version = 1
     #: Of every sixty graphs (ten of each topology) six validate and six test.

@@ -62,7 +62,7 @@ class MalNetTinyParams(Params):
 
 
 class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
-    """The pipeline of ``manifests/datasets/malnet-tiny/dataset.toml``."""
+    """Pipeline of ``malnet-tiny``."""
 
     version = 1
     Params: ClassVar[type[MalNetTinyParams]] = MalNetTinyParams

@@ -48,7 +48,7 @@ class PCQMContactSplitParams(SplitParams):
 
 
 class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParams]):
-    """The pipeline of ``manifests/datasets/pcqm-contact/dataset.toml``."""
+    """Pipeline of ``pcqm-contact``."""
 
     SplitParams: ClassVar[type[PCQMContactSplitParams]] = PCQMContactSplitParams
     records_per_unit = 8_192  #: about 14 MB per shard

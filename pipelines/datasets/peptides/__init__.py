@@ -90,7 +90,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
-    """The pipeline of ``manifests/datasets/peptides-func/dataset.toml``."""
+    """Pipeline of ``peptides-func``."""
 
     table = "peptide_multi_class_dataset.csv.gz"
     lists: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide.pickle"}
@@ -127,7 +127,7 @@ class PeptidesStructParams(MoleculeParams):
 
 
 class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
-    """The pipeline of ``manifests/datasets/peptides-struct/dataset.toml``."""
+    """Pipeline of ``peptides-struct``."""
 
     Params: ClassVar[type[PeptidesStructParams]] = PeptidesStructParams
     table = "peptide_structure_normalized_dataset.csv.gz"

@@ -134,7 +134,7 @@ def _scaled(feature: str) -> tuple[str, float]:
 
 
 class OwnPointPipeline(OwnPipeline[OwnPointParams]):
-    """The pipeline of ``manifests/datasets/points/dataset.toml``, whatever name a dataset has."""
+    """Pipeline of ``points``, whatever name a dataset has."""
 
     version = 1
     Params: ClassVar[type[OwnPointParams]] = OwnPointParams

@@ -84,7 +84,7 @@ class S3DISSplitParams(SplitParams):
 
 
 class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
-    """The pipeline of ``manifests/datasets/s3dis/dataset.toml``."""
+    """Pipeline of ``s3dis``."""
 
     version = 1
     Params: ClassVar[type[S3DISParams]] = S3DISParams

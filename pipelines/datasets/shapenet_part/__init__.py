@@ -102,7 +102,7 @@ class ShapeNetPartParams(PointParams):
 
 
 class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
-    """The pipeline of ``manifests/datasets/shapenet-part/dataset.toml``."""
+    """Pipeline of ``shapenet-part``."""
 
     version = 1
     Params: ClassVar[type[ShapeNetPartParams]] = ShapeNetPartParams

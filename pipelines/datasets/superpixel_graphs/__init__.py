@@ -53,7 +53,7 @@ _NO_CLASS: Final = 255
 
 
 class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
-    """The pipeline of ``manifests/datasets/pascalvoc-sp/dataset.toml`` and ``coco-sp.toml``."""
+    """Pipeline of ``pascalvoc-sp`` and ``coco-sp.toml``."""
 
     version = 1
     background: ClassVar[int | None] = 0

@@ -37,15 +37,7 @@ def write_sample(
     count = limit or DEFAULT_PICTURES
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
-    pictures = [
-        make_picture(
-            i,
-            len(ids),
-            rng,
-            side=(6, 11),
-        )
-        for i in range(count)
-    ]
+    pictures = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
     held = 2 * count // 5
     pool = pictures[count - held :]
     val_size = held - held // 2
@@ -84,8 +76,7 @@ def make_picture(
     rows = 1
     if number != 1:
         columns, rows = rng.integers(*side, 2, endpoint=True).tolist()
-    grid = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
-    cells = np.stack(grid, axis=-1).reshape(-1, 2)
+    cells = np.column_stack(np.divmod(np.arange(rows * columns), columns))
     shift = rng.uniform(-0.2, 0.2, cells.shape)
     height_width = np.array(SIZES[::-1])
     # Centres in pixels, off the middle of their cell by up to a fifth of it.

@@ -90,7 +90,7 @@ class OwnSuperpixelParams(OwnParams):
 
 
 class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
-    """The pipeline of ``manifests/datasets/superpixels/dataset.toml``, whatever name a dataset has."""
+    """Pipeline of ``superpixels``, whatever name a dataset has."""
 
     version = 3
     extra = "images"
