@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,10 @@ def command(
     if not is_main_process():  # one of the other processes of --devices N
         return
     runs = "\n".join(f"run  {run}" for run in summary.runs)
-    text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}"
+    # A run imports no code by itself, so the command names the plugins.
+    plugins = [shlex.quote(plugin.source) for plugin in config.with_plugins().plugins or ()]
+    allowed = "".join(f" --plugin {plugin}" for plugin in plugins)
+    text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}{allowed}"
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.ours import check_reproduced
