@@ -211,6 +211,10 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
             if not fault["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
                 limit = limit or fault["msg"].replace("Input should be", ",")
             elif fault["type"] == "value_error":
+                if isinstance(
+                    fault["ctx"]["error"], UsageError
+                ):  # says more than the names of a table
+                    raise fault["ctx"]["error"] from None
                 limit = limit or f"; {fault['msg'].removeprefix('Value error, ')}"
         else:
             return candidate
