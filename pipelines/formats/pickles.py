@@ -18,15 +18,16 @@ import pickletools
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from kmip_data.errors import DamagedInput
 
+Value: TypeAlias = Any  #: value in a pickle: of any type, until it is checked
 #: Name of a global, ``module.name``, to the function that a call of it reaches.
-Allowed = Mapping[str, Callable[..., Any]]
-Persistent = Callable[[Any], Any] | None
+Allowed = Mapping[str, Callable[..., Value]]
+Persistent = Callable[[Value], Value] | None
 
 _NUMBERS: Final = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
 _TEXTS: Final = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
@@ -36,8 +37,8 @@ _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: Final[Allowed] = {"EMPTY_LIST": list, "EMPTY_DICT": dict}
 _LONG: Final = 64  #: bytes from which a byte string is a view
 _NAME: Final = 256  #: length below which text may be a name that later items refer back to
-_SHARED: Final = 1_000  #: how many names and types are kept
-#: Never names, and most of a memo.
+_SHARED: Final = 1_000  #: most names and types that outlive a part of a list
+#: Types of values that are never names, and most of a memo.
 _OF_ONE: Final = frozenset({tuple, list, dict, memoryview, np.ndarray})
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
@@ -66,10 +67,10 @@ class RefusedError(Exception):
     """The pickle asks for something that is not allowed; the message names it."""
 
 
-def never_called(what: str) -> Callable[..., Any]:
+def never_called(what: str) -> Callable[..., Value]:
     """Return what stands for a name that may be mentioned but not called."""
 
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Value) -> Value:
         raise RefusedError(f"a call of {what}")
 
     return refuse
@@ -84,9 +85,9 @@ class Pending:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value: Any = None
+        self.value: Value = None
 
-    def finish(self, state: Any) -> None:
+    def finish(self, state: Value) -> None:
         """Set ``value`` from ``state``."""
         raise NotImplementedError
 
@@ -96,7 +97,7 @@ class _Global:
 
     __slots__ = ("call", "name")
 
-    def __init__(self, name: str, call: Callable[..., Any]) -> None:
+    def __init__(self, name: str, call: Callable[..., Value]) -> None:
         self.name = name
         self.call = call
 
@@ -107,7 +108,7 @@ def read_pickle(
     *,
     name: str,
     persistent: Persistent = None,
-) -> Any:
+) -> Value:
     """Return the value of a pickle of protocol 0 to 5.
 
     Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a tensor's
@@ -125,7 +126,7 @@ def stream_list(
     *,
     name: str,
     persistent: Persistent = None,
-) -> Iterator[tuple[list[Any], int]]:
+) -> Iterator[tuple[list[Value], int]]:
     """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
 
     The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the position
@@ -169,17 +170,17 @@ class _Machine:
         self._persistent = persistent
         self._file = io.BytesIO(data) if isinstance(data, bytes) else data
         self._globals = {name: _Global(name, call) for name, call in allowed.items()}
-        self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
+        self._stack: list[Value] = []
+        self._memo: dict[int, Value] = {}
         self._memoized = 0
 
-    def result(self) -> Any:
+    def result(self) -> Value:
         """Return the value of the pickle."""
         (value,) = self._stack
         return _ready(value)
 
     # Long: one branch per opcode, without a call for each.
-    def run(self) -> Iterator[tuple[list[Any], int]]:  # noqa: C901, PLR0912 -- a branch each
+    def run(self) -> Iterator[tuple[list[Value], int]]:  # noqa: C901, PLR0912 -- a branch each
         """Yield items that are appended to the outermost list, where it is streamed, and at last none."""
         data = self._data
         view = memoryview(self._data)
@@ -263,7 +264,7 @@ class _Machine:
         self._step(opcode.name, argument)
         return position
 
-    def _step(self, opcode: str, argument: Any) -> None:  # noqa: C901, PLR0912 -- one branch a kind of opcode
+    def _step(self, opcode: str, argument: Value) -> None:  # noqa: C901, PLR0912 -- one branch a kind of opcode
         stack = self._stack
         if len(stack) > MAX_STACK:
             raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
@@ -317,16 +318,16 @@ class _Machine:
             raise RefusedError("a call of something that is not a global")
         self._stack.append(called.call(*arguments))
 
-    def _recall(self, key: Any) -> Any:
+    def _recall(self, key: Value) -> Value:
         if key not in self._memo:
             raise RefusedError("a part of an earlier item, or of nothing")
         return _ready(self._memo[key])
 
-    def _hand_out(self, items: list[Any]) -> list[Any]:
+    def _hand_out(self, items: list[Value]) -> list[Value]:
         """Return the items, which neither the list nor the memo keeps."""
         memo = self._memo
         # The memo would hold every item: only names and types, the earliest 1,000, outlive a part.
-        shared: dict[int, Any] = {}
+        shared: dict[int, Value] = {}
         for key, value in memo.items():
             if type(value) not in _OF_ONE and _is_shared(_ready(value)):
                 shared[key] = value
@@ -340,7 +341,7 @@ class _Machine:
         outer.clear()
         return ready
 
-    def _name(self, module: Any, attribute: Any) -> None:
+    def _name(self, module: Value, attribute: Value) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise RefusedError("a global whose name is not text")
         allowed = self._globals.get(f"{module}.{attribute}")
@@ -348,7 +349,7 @@ class _Machine:
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
         self._stack.append(allowed)
 
-    def _since_mark(self) -> list[Any]:
+    def _since_mark(self) -> list[Value]:
         mark = len(self._stack) - 1
         while self._stack[mark] is not _MARKER:
             mark -= 1
@@ -359,20 +360,20 @@ class _Machine:
         return items
 
 
-def _ready(value: Any) -> Any:
+def _ready(value: Value) -> Value:
     """Return the value itself of what was pending when it was kept."""
     if isinstance(value, Pending) and value.value is not None:
         return value.value
     return value
 
 
-def _of_type(value: Any, wanted: type) -> Any:
+def _of_type(value: Value, wanted: type) -> Value:
     if type(value) is not wanted:
         raise TypeError(f"a {wanted.__name__} was expected")
     return value
 
 
-def _pairs(items: list[Any]) -> dict[Any, Any]:
+def _pairs(items: list[Value]) -> dict[Value, Value]:
     keys = items[::2]
     # The hash of tuples in tuples takes time that doubles with each level.
     if not all(isinstance(key, str | int | bytes | float | None) for key in keys):
@@ -380,7 +381,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
     return dict(zip(keys, items[1::2], strict=True))
 
 
-def _is_shared(value: Any) -> bool:
+def _is_shared(value: Value) -> bool:
     """True if later items may refer to it: names and types, which all have in common."""
     if isinstance(value, str | bytes):
         return len(value) < _NAME

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from kmip_data.pipelines.formats.pickles import (
     Allowed,
     Pending,
     RefusedError,
+    Value,
     never_called,
     read_pickle,
     stream_list,
@@ -54,7 +55,7 @@ def read_torch_file(
     extra: Allowed = MappingProxyType({}),
     *,
     mapping: mmap.mmap | None = None,
-) -> Any:
+) -> Value:
     """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers; tensors as numpy arrays.
 
     What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the tensors
@@ -73,7 +74,7 @@ def read_torch_file(
         )
 
 
-def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
+def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Value]:
     """Yield the items of the list that a zip of ``torch.save`` holds; tensors as numpy arrays.
 
     One part of the list is in memory at a time, and arrays are views of the mapped file.
@@ -126,7 +127,7 @@ def _opened(
     mapping: mmap.mmap | None = None,
     *,
     streamed: bool = False,
-) -> Iterator[tuple[bytes, Callable[[Any], Array]]]:
+) -> Iterator[tuple[bytes, Callable[[Value], Array]]]:
     """Open a file of ``torch.save``: its pickle, and what resolves the persistent ids in it.
 
     Whatever hostile bytes provoke in zipfile, or in what reads the pickle, is ``DamagedInput``.
@@ -150,7 +151,7 @@ def _of_zip(
     archive: zipfile.ZipFile,
     path: Path,
     mapping: mmap.mmap | None,
-) -> tuple[bytes, Callable[[Any], Array]]:
+) -> tuple[bytes, Callable[[Value], Array]]:
     entries = {info.filename: info for info in archive.infolist()}
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1:
@@ -185,11 +186,11 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
     return memoryview(mapping)[start : start + info.file_size]
 
 
-def _resolver(make: Callable[[str, str], Array]) -> Callable[[Any], Array]:
+def _resolver(make: Callable[[str, str], Array]) -> Callable[[Value], Array]:
     """Return the storage of a persistent id, made once."""
     storages: dict[str, Array] = {}
 
-    def resolve(pid: Any) -> Array:
+    def resolve(pid: Value) -> Array:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise RefusedError("a reference to something outside the file")
         # ("storage", its type, key, device, number of elements), and no view of it.
@@ -207,11 +208,11 @@ def _resolver(make: Callable[[str, str], Array]) -> Callable[[Any], Array]:
 
 
 def _tensor(
-    storage: Any,
-    offset: Any,
-    size: Any,
-    stride: Any,
-    *_: Any,
+    storage: Value,
+    offset: Value,
+    size: Value,
+    stride: Value,
+    *_: Value,
 ) -> Array:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
     is_tuples = isinstance(size, tuple) and isinstance(stride, tuple)
@@ -250,11 +251,11 @@ def _tensor(
     )
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Value) -> bool:
     return type(value) is int and 0 <= value < 2**48
 
 
-#: What may be named where a tensor is pickled: its storage comes by another way.
+#: Globals of a pickled tensor, whose storage comes by another way.
 TENSORS: Final[Allowed] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "collections.OrderedDict": dict,  # of arguments, dict() would take the hash
@@ -273,26 +274,24 @@ _HEADER: Final = re.compile(
     rb"\x80\x02]q\x00(?P=key)q\x01a\.(?P<count>.{8})",
     re.DOTALL,
 )
-_DTYPES: Final = {
-    name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGES.items()
-}
 
 
-def storage_of(data: Any, *rest: Any) -> Array:
+def storage_of(data: Value, *rest: Value) -> Array:
     """Stand in for ``torch.storage._load_from_bytes``: the numbers of one storage, (count,)."""
     if rest or not isinstance(data, bytes | bytearray | memoryview):
         raise RefusedError("a storage that is not given as bytes")
     header = _HEADER.match(data)
-    dtype = None if header is None else _DTYPES.get(header["type"])
-    if header is None or dtype is None:
+    name = f"torch.{header['type'].decode()}" if header else ""
+    if header is None or name not in STORAGES:
         raise RefusedError("a storage that PyTorch would not write so")
+    dtype = np.dtype(STORAGES[name])
     count = int.from_bytes(header["count"], "little")
     if len(data) - header.end() != count * dtype.itemsize:
         raise RefusedError(f"a storage of {count} numbers in {len(data) - header.end()} bytes")
     return np.frombuffer(data, dtype, count, header.end())
 
 
-#: What may be named in a pickle of tensors.
+#: Globals of a pickle of tensors.
 PICKLED_TENSORS: Final[Allowed] = {**TENSORS, "torch.storage._load_from_bytes": storage_of}
 
 _NUMBER: Final = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
@@ -303,13 +302,13 @@ class _DType(Pending):
 
     __slots__ = ("code",)
 
-    def __init__(self, code: Any, *_: Any) -> None:
+    def __init__(self, code: Value, *_: Value) -> None:
         super().__init__()
         if not isinstance(code, str) or _NUMBER.fullmatch(code) is None:
             raise RefusedError(ascii(f"an array of dtype {reprlib.repr(code)}"))
         self.code = code.lstrip("<>|=")
 
-    def finish(self, state: Any) -> None:
+    def finish(self, state: Value) -> None:
         """Take the byte order: ``(3, "<", None, None, None, -1, -1, 0)``."""
         order = state[1]
         plain = isinstance(order, str) and order in {"<", ">", "|", "="}
@@ -323,20 +322,20 @@ class _Array(Pending):
 
     __slots__ = ()
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Value) -> None:
         super().__init__()
 
-    def finish(self, state: Any) -> None:
+    def finish(self, state: Value) -> None:
         """Take ``(1, shape, dtype, Fortran order, bytes)``."""
         _, shape, dtype, fortran, data = state
         self.value = _of_bytes(data, dtype, shape, "F" if fortran else "C")
 
 
 def _of_bytes(
-    data: Any,
-    dtype: Any,
-    shape: Any,
-    order: Any = "C",
+    data: Value,
+    dtype: Value,
+    shape: Value,
+    order: Value = "C",
 ) -> Array:
     if isinstance(dtype, _DType):  # without a state
         dtype = np.dtype(dtype.code)
@@ -350,15 +349,18 @@ def _of_bytes(
     return np.frombuffer(data, dtype).reshape(sizes, order="F" if order == "F" else "C")
 
 
-def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
+def _encode(text: Value, encoding: Value = "utf-8") -> bytes:
     """``_codecs.encode``: how protocols 0 to 2 write bytes."""
-    if (
-        not isinstance(text, str)
-        or not isinstance(encoding, str)
-        or encoding not in {"latin1", "latin-1"}
-    ):
+    texts = isinstance(text, str) and isinstance(encoding, str)
+    if not texts or encoding not in {"latin1", "latin-1"}:
         raise RefusedError("a text in another encoding than latin-1")
-    return text.encode("latin-1")
+    data: bytes = text.encode("latin-1")
+    return data
+
+
+def _no_bytes() -> bytes:
+    """``bytes()``, as which protocol 2 writes no bytes."""
+    return b""
 
 
 _CORE: Final[Allowed] = {
@@ -367,14 +369,13 @@ _CORE: Final[Allowed] = {
     "numeric._frombuffer": _of_bytes,
 }
 
-#: What may be named in a pickle of numpy arrays in plain containers.
+#: Globals of a pickle of numpy arrays in plain containers.
 NUMPY: Final[Allowed] = {
     "numpy.ndarray": never_called("numpy.ndarray"),
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
-    **dict.fromkeys(
-        ("__builtin__.bytes", "builtins.bytes"), lambda: b""
-    ),  # protocol 2 writes no bytes so
+    "__builtin__.bytes": _no_bytes,
+    "builtins.bytes": _no_bytes,
     **{f"numpy.core.{name}": call for name, call in _CORE.items()},  # before numpy 2
     **{f"numpy._core.{name}": call for name, call in _CORE.items()},
 }
@@ -385,18 +386,22 @@ class PickledData(Pending):
 
     __slots__ = ("mapping",)
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Value) -> None:
         super().__init__()
         if arguments:
             raise RefusedError("a Data object made with arguments")
-        self.mapping: Any = None
+        self.mapping: Value = None
 
-    def finish(self, state: Any) -> None:
+    def finish(self, state: Value) -> None:
         """Take the attributes: those of ``Data`` lie in its storage, those of a storage in a mapping."""
-        store = state.get("_store", state) if isinstance(state, dict) else None
-        if isinstance(store, PickledData):
-            store = store.mapping
-        self.mapping = store.get("_mapping", store) if isinstance(store, dict) else None
+        self.mapping = None
+        attributes = None
+        if isinstance(state, dict):
+            attributes = state.get("_store", state)
+        if isinstance(attributes, PickledData):
+            attributes = attributes.mapping
+        if isinstance(attributes, dict):
+            self.mapping = attributes.get("_mapping", attributes)
         self.value = self
 
 
@@ -409,7 +414,7 @@ PYG: Final[Allowed] = {
 }
 
 
-def stream_graphs(path: Path) -> Iterator[Mapping[str, Any]]:
+def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
     """Yield the attributes of each graph of a saved list of ``Data``; tensors as numpy arrays.
 
     Arrays are views of the file, valid until the next graph is asked for. Raises ``DamagedInput`` where the

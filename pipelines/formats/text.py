@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I32
 from kmip_data.errors import DamagedInput
 
 MAX_ID: Final = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
@@ -95,7 +95,7 @@ def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
         yield line.decode()
 
 
-def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]:
+def parse_points(data: bytes, columns: int, *, name: str) -> F32:
     """Return the numbers in ``data`` as (N, columns) float32.
 
     Numbers are decimal, separated by blanks or tabs; lines end with LF, CRLF or CR, the last one needs none.
@@ -139,7 +139,7 @@ def _is_finite_decimal(word: str) -> bool:
     return _DECIMAL.fullmatch(word) is not None and bool(np.isfinite(np.float32(float(word))))
 
 
-def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]]:
+def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
     """Return the comment lines at the top and the edges, int32 (2, E), in the order of the lines.
 
     Numbers are separated by tabs or blanks; lines end with LF or CRLF, the last one needs no line break.
