@@ -229,15 +229,14 @@ def _reading(card: Card) -> str:
     schema = card.schema_
     node = next((column.key for column in schema.columns if column.level == "node"), None)
     first = card.shards[0]
-    how = ""
-    if first.members:
-        how = f', driver="family", memb_size={first.members[0].bytes}'
-    file = json.dumps(
-        re.sub(r"-0+\.h5$", "-%05d.h5", next(iter(first.files))) if how else first.file
-    )
+    file = first.file
+    options = ""
+    if first.members:  # HDF5 joins the members itself, by a pattern of their names
+        file = re.sub(r"-0+\.h5$", "-%05d.h5", next(iter(first.files)))
+        options = f', driver="family", memb_size={first.members[0].bytes}'
     lines = [
         "import h5py",
-        f"with h5py.File({file}{how}) as shard:",
+        f"with h5py.File({json.dumps(file)}{options}) as shard:",
         '    start, stop = shard["graph/node_ptr"][:2]',
     ]
     if node is not None:
@@ -255,8 +254,11 @@ def _license(card: Card) -> str:
     url = str(terms.get("url", ""))
     if _WEB.fullmatch(url):
         named = f"[{named}]({url})"
-    citation = code_block("bibtex", card.citation.strip()) if card.citation.strip() else ""
-    return "\n\n".join(filter(None, [named, _text(terms.get("notice", "")), citation]))
+    blocks = [named, _text(terms.get("notice", ""))]
+    citation = card.citation.strip()
+    if citation:
+        blocks.append(code_block("bibtex", citation))
+    return "\n\n".join(filter(None, blocks))
 
 
 CROISSANT_NAME: Final = "croissant.json"
@@ -387,17 +389,18 @@ def write_card(folder: Path, card: Card) -> None:
     They replace those of the card that is there. A page, or metadata, that its owner has edited stays, and that
     is logged; in a new build it is in the way.
     """
-    old: dict[str, bytes] = {}
+    # The card that is there proves the texts made from it, if it is what a build wrote.
+    earlier: dict[str, bytes] = {}
     with contextlib.suppress(DamagedInput, UsageError):
-        before = read_card(folder)
-        if is_ours(folder / CARD_NAME, before.to_json().encode()):
-            old = card_files(before)
+        old = read_card(folder)
+        if is_ours(folder / CARD_NAME, old.to_json().encode()):
+            earlier = card_files(old)
     for name, data in card_files(card).items():
-        known = [old[name]] if name in old else []
-        if known and name != CARD_NAME and not is_ours(folder / name, data, *known):
+        proofs = [earlier[name]] if name in earlier else []
+        if proofs and name != CARD_NAME and not is_ours(folder / name, data, *proofs):
             say(f"{folder / name} is not what kmip-data wrote: it stays as it is.")
         else:
-            write_new(folder / name, data, *known)
+            write_new(folder / name, data, *proofs)
 
 
 def finish(

@@ -31,9 +31,8 @@ NAME_WORDS: Final = "letters, digits and ' ._+=,()@-', beginning with a letter, 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
 ShardFile = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
 SplitFile = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
-RelativePath = Annotated[
-    str, Field(pattern=rf"^(?:{_NAME}/){{0,2}}{_NAME}$")
-]  #: of up to three components
+#: A path of up to three components.
+RelativePath = Annotated[str, Field(pattern=rf"^(?:{_NAME}/){{0,2}}{_NAME}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float | int, Field(ge=-1e300, le=1e300)]
 _Counts = Annotated[list[Count], FailFast()]
@@ -171,7 +170,7 @@ class FileEntry(Strict):
         """Each file on disk by its name: ``file`` alone, or the members."""
         if not self.members:
             return {self.file: Member(sha256=self.sha256, bytes=self.bytes)}
-        return {member_file(self.file, at): member for at, member in enumerate(self.members)}
+        return {member_file(self.file, i): member for i, member in enumerate(self.members)}
 
 
 class ShardEntry(FileEntry):
@@ -240,15 +239,15 @@ class Card(Strict, frozen=False):
     statistics: Annotated[dict[str, Any], AfterValidator(_checked)]
     versions: dict[str, str]
     notes: Annotated[list[str], FailFast()]
-    digest: str = (
-        ""  #: SHA-256 of this card without this field; filled by to_json, checked by verify
-    )
+    #: SHA-256 of this card without this field; filled by to_json, checked by verify
+    digest: str = ""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         parse_schema(json.dumps(self.data_schema))
-        if missing := {"graphs", "nodes", "edges"} - self.counts.keys():
-            raise ValueError(f"counts has no {min(missing)}")
+        for unit in ("edges", "graphs", "nodes"):
+            if unit not in self.counts:
+                raise ValueError(f"counts has no {unit}")
         if self.default_split and self.default_split not in self.splits:
             raise ValueError("default_split is not one of splits")
         if self.license.get("url") and "name" not in self.license:
@@ -258,8 +257,10 @@ class Card(Strict, frozen=False):
     @property
     def heading(self) -> str:
         """The title, preceded by the dataset's name if it lacks it, and followed by the remark."""
-        named = self.dataset.lower() in self.title.lower()
-        return f"{self.title if named else f'{self.dataset}: {self.title}'}{self.remark}"
+        heading = self.title
+        if self.dataset.lower() not in heading.lower():
+            heading = f"{self.dataset}: {heading}"
+        return f"{heading}{self.remark}"
 
     @property
     def label(self) -> str:
@@ -274,17 +275,20 @@ class Card(Strict, frozen=False):
     @property
     def variant(self) -> str:
         """Parameters and, of a dataset of your own, sources: that in which builds of one name differ."""
-        own = self.manifest and self.manifest != self.dataset
-        origins = list(dict.fromkeys(entry.origin for entry in self.receipts)) if own else []
-        made = (
-            f"from {', '.join(origins[:3])}{', …' if len(origins) > 3 else ''}" if origins else ""
-        )
-        return "; ".join(filter(None, [as_values(self.parameters), made]))
+        parts = [as_values(self.parameters)]
+        origins = list(dict.fromkeys(entry.origin for entry in self.receipts))
+        # A shipped dataset has the same sources in every build.
+        if origins and self.manifest and self.manifest != self.dataset:
+            listed = ", ".join(origins[:3])
+            parts.append(f"from {listed}, …" if len(origins) > 3 else f"from {listed}")
+        return "; ".join(filter(None, parts))
 
     @property
     def extent(self) -> str:
         """``sample``, ``part of the published set``, or an empty string."""
-        return "sample" if self.sample else PART if self.complete is False else ""
+        if self.sample:
+            return "sample"
+        return PART if self.complete is False else ""
 
     @property
     def schema_(self) -> Schema:
@@ -294,8 +298,12 @@ class Card(Strict, frozen=False):
     @property
     def identity(self) -> dict[str, Any]:
         """Fields that identify the data in a result."""
-        names = {"dataset": self.dataset, "sample": self.sample, "complete": self.complete}
-        return names | {"build_key": self.key}
+        return {
+            "dataset": self.dataset,
+            "sample": self.sample,
+            "complete": self.complete,
+            "build_key": self.key,
+        }
 
     @property
     def split_records(self) -> int:
@@ -305,7 +313,10 @@ class Card(Strict, frozen=False):
     @property
     def files(self) -> dict[str, Member]:
         """The files of all shards."""
-        return {file: member for entry in self.shards for file, member in entry.files.items()}
+        files = {}
+        for entry in self.shards:
+            files.update(entry.files)
+        return files
 
     @property
     def digests(self) -> dict[str, str]:
@@ -326,12 +337,19 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD_NAME
     try:
-        again = f"move {folder} away and repeat the kmip-data build or pull command"
-        return read_model(path, Card, "cannot be read as a card", next=again)
+        return read_model(
+            path,
+            Card,
+            "cannot be read as a card",
+            next=f"move {folder} away and repeat the kmip-data build or pull command",
+        )
     except FileNotFoundError as error:
-        what = f"{folder} is not a finished build: it has no {CARD_NAME}."
-        raise UsageError(what, next="kmip-data build NAME (an unfinished build resumes)") from error
+        raise UsageError(
+            f"{folder} is not a finished build: it has no {CARD_NAME}.",
+            next="kmip-data build NAME (an unfinished build resumes)",
+        ) from error
     except DamagedInput as error:
+        # Only the version counts here: the other fields of a newer card may have any form.
         version: Any = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             version = read_json(path)["version"]

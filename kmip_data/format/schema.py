@@ -52,9 +52,8 @@ class Column:
     #: stored, presented: numpy dtype names on disk and on the item. ``stored`` is the narrowest lossless one
     stored: str
     presented: str
-    shape: Annotated[
-        tuple[_Size, ...], Field(max_length=8)
-    ] = ()  #: shape of one row; ``()`` for a scalar
+    #: Shape of one row; ``()`` for a scalar.
+    shape: Annotated[tuple[_Size, ...], Field(max_length=8)] = ()
     unit: str = ""
     doc: str = ""
     #: names of the components of a row, with units where they have one (``"x [m]"``)

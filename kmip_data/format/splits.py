@@ -31,7 +31,7 @@ _OTHER_NAMES: Final = {"valid": "val", "validation": "val"}
 
 def part_name(name: str | None) -> str | None:
     """Return our name of a part: ``"valid"`` and ``"validation"`` are ``"val"``, others unchanged."""
-    return name if name is None else _OTHER_NAMES.get(name, name)
+    return _OTHER_NAMES.get(name, name) if name else name
 
 
 def in_order(parts: Iterable[str]) -> list[str]:

@@ -248,7 +248,9 @@ def _give_back(reference: weakref.ref[Array]) -> None:
 def _trim(more: int = 0) -> None:
     """Give free buffers up until few enough are left, with ``more`` bytes about to be used."""
     excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
-    for size, _ in sorted(_requested.items(), key=itemgetter(1)) if excess > 0 else ():
+    if excess <= 0:
+        return
+    for size, _ in sorted(_requested.items(), key=itemgetter(1)):
         with suppress(IndexError):
             while excess > 0:
                 _free[size].popleft()

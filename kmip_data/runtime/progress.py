@@ -43,17 +43,16 @@ class Progress:
         if not quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            look: Any = {
-                "colour": None if os.environ.get("NO_COLOR") else "green",
-                "dynamic_ncols": True,
-            }
-            look |= {"unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B"}
+            is_bytes = unit == "B"
             self._bar = tqdm(
                 total=total,
                 desc=self.description,
                 initial=initial,
                 file=self._stream(),
-                **look,
+                colour=None if os.environ.get("NO_COLOR") else "green",
+                dynamic_ncols=True,
+                unit=unit if is_bytes else f" {unit}",
+                unit_scale=is_bytes,
             )
 
     def update(self, amount: int) -> None:
@@ -63,8 +62,10 @@ class Progress:
             self._bar.update(amount)
         elif not self.quiet and time.monotonic() - self._last >= INTERVAL:
             self._last = time.monotonic()
-            of = f" of {self.total}" if self.total is not None else ""
-            say(f"{self.description}: {self.done}{of} {self.unit}")
+            done = str(self.done)
+            if self.total is not None:
+                done += f" of {self.total}"
+            say(f"{self.description}: {done} {self.unit}")
 
     def message(self, text: str) -> None:
         """Print a line without tearing the bar."""

@@ -33,7 +33,9 @@ _here = threading.local()  #: ``busy`` is set in a thread of the pool
 
 def available_cores() -> int:
     """Return the cores this process may use (its CPU affinity, not the machine's count)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def set_num_threads(count: int | None) -> None:
@@ -76,12 +78,15 @@ def for_ranges(
     below it everything runs in the caller's thread, and so does a call from inside ``function``. ``most`` is
     the most rows of one range: an interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
     """
+    worth = total // max(1, grain)
+    threads = min(num_threads(), max(1, worth))
     # A range that waits for further ranges may hold the last thread they could run in.
-    threads = (
-        1 if getattr(_here, "busy", False) else min(num_threads(), max(1, total // max(1, grain)))
-    )
+    if getattr(_here, "busy", False):
+        threads = 1
     # A few ranges per thread even out rows of unequal cost.
-    pieces = min(threads * 4, max(threads, total // max(1, grain))) if threads > 1 else 1
+    pieces = 1
+    if threads > 1:
+        pieces = min(threads * 4, max(threads, worth))
     if most is not None:
         pieces = max(pieces, -(-total // max(1, most)))
     edges = [total * i // pieces for i in range(pieces + 1)]
@@ -151,9 +156,9 @@ class HelperThreads:
     """``count`` threads, or none, that share the work of the calling one until :meth:`close`."""
 
     def __init__(self, count: int) -> None:
-        self._executor = (
-            ThreadPoolExecutor(count, thread_name_prefix="kmip-data-help") if count else None
-        )
+        self._executor: ThreadPoolExecutor | None = None
+        if count:
+            self._executor = ThreadPoolExecutor(count, thread_name_prefix="kmip-data-help")
         self._owner = os.getpid()
         self.count = count
 

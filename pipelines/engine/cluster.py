@@ -141,7 +141,7 @@ class DaskWorkers(Executor):
                     self._client.cancel(list(self._running), force=True)
             self._stack.close()
 
-    def _submit(self, name: str, function: Callable[..., R], *arguments: Any) -> Any:
+    def _submit(self, name: str, function: Callable[..., R], *arguments: object) -> Any:
         future = self._client.submit(
             call_here,
             self._view,
@@ -152,7 +152,7 @@ class DaskWorkers(Executor):
         self._running[future] = name
         return future
 
-    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker (see :class:`Executor`)."""
         future = self._submit(PREPARATION, function, *arguments)
         with _connected():

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, disk_error, occupied, writing
@@ -24,6 +24,8 @@ from kmip_data.files import changes as files
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
+
+Line: TypeAlias = Mapping[str, Any]  #: line of a journal, parsed
 
 JOURNAL_VERSION = 1
 MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
@@ -83,7 +85,7 @@ class Journal:
                 next="finish that build with its own parameters, or give another --output folder",
             )
 
-        self.entries = []
+        self.entries: list[Line] = []
         with writing(path):
             if lines and lines[0]["journal"] == JOURNAL_VERSION:
                 self.entries = lines[1:]
@@ -98,12 +100,12 @@ class Journal:
             files.write_file(path, text)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
 
-    def append(self, entry: Mapping[str, Any]) -> None:
+    def append(self, entry: Line) -> None:
         """Write one line and wait until it is on disk; a torn one is cut off at the next opening."""
         self._write(entry)
         self.entries.append(dict(entry))
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: Line) -> None:
         try:
             files.write_all(self._fd, canonical_json(entry).encode() + b"\n")
             os.fsync(self._fd)
@@ -117,7 +119,7 @@ class Journal:
         os.close(self._fd)
 
 
-def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
+def journal_entries(path: Path, key: str | None = None) -> list[Line] | None:
     """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
     _, lines = _read(path)
     if _is_header(lines) and key in {None, lines[0]["key"]}:
@@ -125,7 +127,7 @@ def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] 
     return None
 
 
-def _is_header(lines: Sequence[Mapping[str, Any]]) -> bool:
+def _is_header(lines: Sequence[Line]) -> bool:
     """True if the first line is one of ours, of any version."""
     if not lines:
         return False
@@ -141,7 +143,7 @@ def _begun_here(folder: Path) -> bool:
     return _is_header(lines) and lines[0].get("number") == work.stat().st_ino
 
 
-def _read(path: Path) -> tuple[bytes, list[dict[str, Any]]]:
+def _read(path: Path) -> tuple[bytes, list[Line]]:
     """Return the complete lines of a journal, and their entries."""
     text = b""
     if path.is_file() and not path.is_symlink():
@@ -161,10 +163,10 @@ def _no_journal(path: Path, fault: str) -> UsageError:
     )
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> Line | None:
     """Return the entry in a line; ``None`` where it is torn, or its values are of other types."""
     try:
-        entry: dict[str, Any] = json.loads(line)
+        entry: Line = json.loads(line)
         units = entry.get("units", 0)
         prepared = entry.get("prepared", {})
         texts = [prepared.get("folder", ""), prepared.get("inside") or ""]
@@ -248,7 +250,7 @@ def _other_files(folder: Path) -> Iterator[str]:
 def _other_shards(
     folder: Path,
     key: str,
-    entries: Iterable[Mapping[str, Any]],
+    entries: Iterable[Line],
 ) -> Iterator[str]:
     """Yield shards, a card and files of executors that this build has not written."""
     ours = {*own_work(folder), *_own_shards(folder, key, entries)}
@@ -272,7 +274,7 @@ def own_work(folder: Path) -> list[str]:
 def _own_shards(
     folder: Path,
     key: str,
-    entries: Iterable[Mapping[str, Any]],
+    entries: Iterable[Line],
 ) -> list[str]:
     """Names of shards and members that the build of this key wrote into the folder of its journal.
 
@@ -298,12 +300,12 @@ def key_of(path: Path) -> str | None:
     return None
 
 
-def _units(entries: Iterable[Mapping[str, Any]]) -> int | None:
+def _units(entries: Iterable[Line]) -> int | None:
     """Return how many units a build will have, by its journal; ``None`` where that is not known."""
     return max((entry["units"] for entry in entries if "units" in entry), default=None)
 
 
-def _work_of(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+def _work_of(folder: Path, entries: Iterable[Line]) -> tuple[list[str], list[str]]:
     """Return the names of the files that a build has in its work folder, the journal last, and folders."""
     names = []
     folders = []
@@ -318,7 +320,7 @@ def _work_of(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[s
     return names, folders
 
 
-def _begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[Path], list[Path]]:
+def _begun(folder: Path, entries: Iterable[Line]) -> tuple[list[Path], list[Path]]:
     """Return the folders of every ``prepare`` whose mark is there: those that ended, and the killed ones."""
     finished = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
     ended = []
@@ -383,7 +385,7 @@ def remove_half_done(folder: Path, key: str) -> None:
         _remove_begun(folder, entries)
 
 
-def _remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+def _remove_begun(folder: Path, entries: Iterable[Line]) -> None:
     """Remove what a ``prepare`` that did not end has written into a folder of its own."""
     ended, killed = _begun(folder, entries)
     for scratch in killed:

@@ -202,7 +202,7 @@ class Executor(AbstractContextManager["Executor", None]):
         return self
 
     @abstractmethod
-    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
 
         Raises ``OutOfResources`` where the worker died.
@@ -297,7 +297,7 @@ class Workers(Executor):
                 env=ENVIRONMENT,
             )
 
-    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in one of ``expect`` processes (see :class:`Executor`)."""
         self.ensure(expect)
         try:
@@ -305,7 +305,7 @@ class Workers(Executor):
         except BrokenExecutor as error:
             raise worker_died(PREPARATION) from error
 
-    def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
+    def submit(self, function: Callable[..., R], *arguments: object) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
         with signals.held():
             future: Future[R] = self._executor.submit(function, *arguments)
@@ -365,7 +365,7 @@ class InProcess(Executor):
     as ``kill -9`` would, with all finished steps kept. Helsinki takes 0.34 s here, 2.26 s by a worker.
     """
 
-    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+    def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:
         """Return ``function(*arguments)``; the thread limit that it sets is put back."""
         with threads.limit_restored():
             return function(*arguments)
