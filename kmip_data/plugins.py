@@ -58,8 +58,8 @@ _NEEDED: Final = {
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MOST: Final = 2**40  #: bytes of the raw files of a plugin's dataset
 
-Named = list[tuple[str, str, Any]]  #: group, name and object
-_loaded: dict[str, Plugin] = {}  #: by what :func:`load` was given
+Added = tuple[str, str, Any]  #: group, name and object that a plugin adds
+_loaded: dict[str, Plugin] = {}  #: plugins by file or package
 
 
 def load(source: str | os.PathLike[str]) -> Plugin:
@@ -72,29 +72,37 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     text = os.fspath(source)
     is_file = text.endswith(".py") or os.sep in text
     key = str(located(text, "plugin")) if is_file else text
-    if key not in _loaded:
-        plugin, named = _from_file(Path(key)) if is_file else _from_package(key)
-        try:
-            added = [
-                (group, name, _checked(plugin, group, name, value)) for group, name, value in named
-            ]
-        except KmipDataError:
-            sys.modules.pop(
-                Path(key).stem if is_file else "", None
-            )  # it can be corrected and loaded again
-            raise
-        for group, name, value in added:
-            ADDED[group][name] = value, plugin
-        _loaded[key] = plugin
-        others = filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep))
-        os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys([*others, key]))
-    return _loaded[key]
+    if key in _loaded:
+        return _loaded[key]
+
+    # 1. Check every object before the first is added.
+    plugin, objects = _from_file(Path(key)) if is_file else _from_package(key)
+    checked: list[Added] = []
+    try:
+        for group, name, value in objects:
+            checked.append((group, name, _checked(plugin, group, name, value)))
+    except KmipDataError:
+        if is_file:  # it can be corrected and loaded again
+            sys.modules.pop(Path(key).stem, None)
+        raise
+    for group, name, value in checked:
+        ADDED[group][name] = value, plugin
+    _loaded[key] = plugin
+
+    # 2. Child processes load it, too.
+    inherited = [*_inherited(), key]
+    os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys(inherited))
+    return plugin
 
 
 def load_named() -> None:
     """Import the plugins in ``KMIP_DATA_PLUGINS``: files and packages, separated as in ``PATH``."""
-    for source in filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)):
+    for source in _inherited():
         load(source)
+
+
+def _inherited() -> list[str]:
+    return list(filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)))
 
 
 def seek(group: str, name: str) -> None:
@@ -128,7 +136,8 @@ def allowed(given: Any, config: str, folder: Path | None = None) -> list[Plugin]
         entries = TypeAdapter(list[Plugin | str]).validate_python(given)
     except ValidationError as error:
         raise DamagedInput(
-            f"{config} has `plugins` that are none.", found=first_fault(error)
+            f"{config} has `plugins` that are none.",
+            found=first_fault(error),
         ) from error
     return [_allowed(entry, config, folder) for entry in entries]
 
@@ -140,21 +149,25 @@ def _allowed(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
         return load(folder / Path(entry).expanduser() if entry.endswith(".py") else entry)
     if any(plugin.sha256 == entry.sha256 for plugin in _loaded.values()):
         return entry
-    if other := next((plugin for plugin in _loaded.values() if plugin.name == entry.name), None):
-        raise CheckFailed(
-            f"The plugin {entry.name} is not the one that {config} was written with.",
-            expected=f"SHA-256 {entry.sha256}",
-            found=f"SHA-256 {other.sha256} ({other.source})",
-            next="--plugin with the file or package as it was, or a new run",
-        )
+    for plugin in _loaded.values():
+        if plugin.name == entry.name:
+            raise CheckFailed(
+                f"The plugin {entry.name} is not the one that {config} was written with.",
+                expected=f"SHA-256 {entry.sha256}",
+                found=f"SHA-256 {plugin.sha256} ({plugin.source})",
+                next="--plugin with the file or package as it was, or a new run",
+            )
     raise _not_allowed(config, entry.source, entry.sha256)
 
 
 def _not_allowed(config: str, source: str, digest: str) -> UsageError:
     word = shlex.quote(source)
-    what = f"{config} names the plugin {source}, and a run never imports code by itself."
-    again = f"if you trust it, the same command with --plugin {word} (or {ENVIRONMENT}={word} before it)"
-    return UsageError(what, found=f"SHA-256 {digest}", next=again)
+    return UsageError(
+        f"{config} names the plugin {source}, and a run never imports code by itself.",
+        found=f"SHA-256 {digest}",
+        next=f"if you trust it, the same command with --plugin {word} "
+        f"(or {ENVIRONMENT}={word} before it)",
+    )
 
 
 def _entry_points(group: str) -> list[Any]:
@@ -162,38 +175,44 @@ def _entry_points(group: str) -> list[Any]:
     return sorted(points, key=lambda point: (point.name, point.dist.name))
 
 
-def _from_package(name: str) -> tuple[Plugin, Named]:
-    try:
-        points = [p for p in metadata.distribution(name).entry_points if p.group.startswith(_GROUP)]
-    except (metadata.PackageNotFoundError, ValueError):
-        points = []
+def _from_package(name: str) -> tuple[Plugin, list[Added]]:
+    points = []
+    with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
+        entry_points = metadata.distribution(name).entry_points
+        points = [point for point in entry_points if point.group.startswith(_GROUP)]
     if not points:
         raise UsageError(
             f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",
             next="--plugin FILE.py for a file, or install the package",
         )
     with _explained(name):
-        named = [(point.group.removeprefix(_GROUP), point.name, point.load()) for point in points]
-    files = dict[str, Path]()
+        objects = [(point.group.removeprefix(_GROUP), point.name, point.load()) for point in points]
+
+    # The digest covers every file of the modules at the top.
+    digests = {}
     for top in {point.module.partition(".")[0] for point in points}:
         module = sys.modules[top]
-        for folder in map(Path, getattr(module, "__path__", ())):
-            files |= {
-                f"{top}/{path.relative_to(folder).as_posix()}": path
-                for path in folder.rglob("*.py")
-            }
         if not hasattr(module, "__path__"):
-            files[top] = Path(str(module.__file__))
-    digests = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in files.items()}
+            digests[top] = _digest(Path(str(module.__file__)))
+            continue
+        for folder in map(Path, module.__path__):
+            for path in folder.rglob("*.py"):
+                digests[f"{top}/{path.relative_to(folder).as_posix()}"] = _digest(path)
     sha256 = json_digest(digests) if len(digests) > 1 else next(iter(digests.values()))
-    return Plugin(source=name, sha256=sha256), named
+    return Plugin(source=name, sha256=sha256), objects
 
 
-def _from_file(path: Path) -> tuple[Plugin, Named]:
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _from_file(path: Path) -> tuple[Plugin, list[Added]]:
     name = path.stem
     if not name.isidentifier() or name in sys.modules or _origin(name) not in {None, str(path)}:
-        what = f"{path.name} cannot be a plugin: {name!r} is the name of another module, or none."
-        raise UsageError(what, next="another name for the file")
+        raise UsageError(
+            f"{path.name} cannot be a plugin: {name!r} is the name of another module, or none.",
+            next="another name for the file",
+        )
     try:
         code = read_small(path)
     except OSError as error:
@@ -204,28 +223,31 @@ def _from_file(path: Path) -> tuple[Plugin, Named]:
         with _explained(path.name):
             # The bytes whose digest a run records; workers of a build import the file by its name.
             exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
-        table = getattr(module, "PLUGIN", None)
-        if not isinstance(table, Mapping) or not all(
-            isinstance(each, Mapping) for each in table.values()
-        ):
-            expected = 'PLUGIN = {"datasets": {"NAME": CLASS}, …}, with any of ' + ", ".join(
-                _NEEDED
+        table: Any = getattr(module, "PLUGIN", None)
+        is_table = isinstance(table, Mapping)
+        if not is_table or not all(isinstance(group, Mapping) for group in table.values()):
+            groups = ", ".join(_NEEDED)
+            raise UsageError(
+                f"The plugin {path.name} has no table PLUGIN.",
+                expected=f'PLUGIN = {{"datasets": {{"NAME": CLASS}}, …}}, with any of {groups}',
             )
-            raise UsageError(f"The plugin {path.name} has no table PLUGIN.", expected=expected)
     except KmipDataError:
         del sys.modules[name]
         raise
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     plugin = Plugin(source=str(path), sha256=hashlib.sha256(code).hexdigest())
-    return plugin, [
-        (group, key, value) for group, values in table.items() for key, value in values.items()
-    ]
+    objects: list[Added] = []
+    for group, values in table.items():
+        objects += [(group, key, value) for key, value in values.items()]
+    return plugin, objects
 
 
 def _origin(module: str) -> str | None:
     spec = importlib.util.find_spec(module)
-    return None if spec is None else spec.origin or module
+    if spec is None:
+        return None
+    return spec.origin or module
 
 
 @contextlib.contextmanager
@@ -236,12 +258,11 @@ def _explained(name: str) -> Iterator[None]:
     except Ended:
         raise  # a signal to this process, not the plugin's sys.exit()
     except (Exception, SystemExit) as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = (
-            "" if isinstance(error, SyntaxError) else f" ({frame.filename}, line {frame.lineno})"
-        )
-        found = f"{type(error).__name__}: {error}{where}"
-        raise UsageError(f"The plugin {name} cannot be imported.", found=found) from error
+        message = f"{type(error).__name__}: {error}"
+        if not isinstance(error, SyntaxError):  # which names file and line itself
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            message += f" ({frame.filename}, line {frame.lineno})"
+        raise UsageError(f"The plugin {name} cannot be imported.", found=message) from error
 
 
 def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
@@ -288,18 +309,27 @@ def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
     if not isinstance(pipeline.facts, Mapping):
         raise UsageError(f"`facts` of {name!r} of the plugin {plugin.name} is no mapping.")
     facts = dict(pipeline.facts)
-    usual = {
-        "title": name, "summary": facts.get("title", name), "task": "not stated", "homepage": "",
-        "citation": "", "license": {"name": "not stated", "url": "", "notice": "not stated"},
-        "max_nodes": 65_536, "dataset_class": "ShardedDataset",
-    }  # fmt: skip
-    if files := facts.pop("files", None):
+    defaults = {
+        "title": name,
+        "summary": facts.get("title", name),
+        "task": "not stated",
+        "homepage": "",
+        "citation": "",
+        "license": {"name": "not stated", "url": "", "notice": "not stated"},
+        "max_nodes": 65_536,
+        "dataset_class": "ShardedDataset",
+    }
+    files = facts.pop("files", None)
+    if files:
         member = {"pattern": files, "max_bytes": _MOST, "max_count": 1_000_000}
-        usual["content"] = {"anchor": files, "members": [member], "max_total_bytes": _MOST}
-    usual["generated"] = not (files or facts.keys() & {"sources", "content"})
-    own = {"name": name, "file": name, "pipeline": pipeline.__module__}
+        defaults["content"] = {"anchor": files, "members": [member], "max_total_bytes": _MOST}
+    defaults["generated"] = not (files or facts.keys() & {"sources", "content"})
+
+    identity = {"name": name, "file": name, "pipeline": pipeline.__module__}
     try:
-        return Manifest.model_validate({**usual, **facts, **own})
+        return Manifest.model_validate({**defaults, **facts, **identity})
     except ValidationError as error:
-        what = f"The facts of {name!r} of the plugin {plugin.name} are not those of a dataset."
-        raise UsageError(what, found=first_fault(error)) from error
+        raise UsageError(
+            f"The facts of {name!r} of the plugin {plugin.name} are not those of a dataset.",
+            found=first_fault(error),
+        ) from error
