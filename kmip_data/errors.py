@@ -55,13 +55,15 @@ class KmipDataError(Exception):
         # The parts may quote names, headers and replies of servers, so control characters are masked.
         parts = {"expected": expected, "found": found, "on disk": left, "next": next}
         self.what = _shown(what)
-        self.parts = {name: None if text is None else _shown(text) for name, text in parts.items()}
+        self.parts: dict[str, str | None] = {}
+        for name, text in parts.items():
+            self.parts[name] = None if text is None else _shown(text)
         super().__init__(self.what)
 
     def __str__(self) -> str:
-        return "\n".join(
-            [self.what, *(f"  {name}: {text}" for name, text in self.parts.items() if text)]
-        )
+        lines = [self.what]
+        lines += [f"  {name}: {text}" for name, text in self.parts.items() if text]
+        return "\n".join(lines)
 
 
 def _shown(text: str) -> str:
@@ -143,13 +145,13 @@ def located(path: str | os.PathLike[str], what: str = "path") -> Path:
             next="a path; kmip-data push and pull take addresses",
         )
     try:
-        found = Path(path).expanduser().absolute()
+        absolute = Path(path).expanduser().absolute()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            found.lstat()
+            absolute.lstat()
     except (OSError, RuntimeError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"This {what} cannot be used: {str(path)[:200]} ({reason}).") from error
-    return found
+    return absolute
 
 
 def disk_error(
@@ -251,30 +253,33 @@ def refuse(
         check_resources(path, error)
     if isinstance(error, KmipDataError) and error.parts["found"]:
         found = f"{error.what} ({error.parts['found']})"
-    again = then or f"kmip-data verify {path.parent.parent} --repair"
-    raise DamagedInput(f"{path} {what}.", found=found, next=again) from error
+    raise DamagedInput(
+        f"{path} {what}.",
+        found=found,
+        next=then or f"kmip-data verify {path.parent.parent} --repair",
+    ) from error
 
 
 def check_resources(path: Path, error: BaseException) -> None:
     """Raise OutOfResources if this process lacks memory or descriptors: the file may be sound."""
-    lacking = isinstance(error, OSError) and error.errno in {
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOMEM,
-    }
+    codes = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+    lacking = isinstance(error, OSError) and error.errno in codes
     if lacking or isinstance(error, MemoryError):
-        what = f"{path} cannot be read now: {str(error) or type(error).__name__}"
-        again = "close other programs or raise the limit (ulimit -n), and repeat the command"
-        raise OutOfResources(what, next=again) from error
+        raise OutOfResources(
+            f"{path} cannot be read now: {str(error) or type(error).__name__}",
+            next="close other programs or raise the limit (ulimit -n), and repeat the command",
+        ) from error
 
 
-def check_version(path: Path, found: int | str | None, known: int) -> None:
+def check_version(path: Path, version: int | str | None, known: int) -> None:
     """Raise DamagedInput unless a file has the known version of its format."""
-    if isinstance(found, int) and found > known:
-        what = f"{path} was written by a newer kmip-data: format version {found}, not {known}."
-        raise DamagedInput(what, next="pip install --upgrade kmip-data")
-    if found != known:
-        refuse(path, "has no valid format version", repr(found)[:40])
+    if isinstance(version, int) and version > known:
+        raise DamagedInput(
+            f"{path} was written by a newer kmip-data: format version {version}, not {known}.",
+            next="pip install --upgrade kmip-data",
+        )
+    if version != known:
+        refuse(path, "has no valid format version", repr(version)[:40])
 
 
 #: Extra of the package -> what must be importable with it.
