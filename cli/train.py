@@ -228,15 +228,15 @@ def configuration(
     else:
         is_yaml = file.suffix.lower() in YAML
         config = _from_yaml(file, **options) if is_yaml else read_config(file, import_plugins=True)
-        named = {} if target is None else {"dataset": target}
-        config = config.model_copy(update={"data": config.data.model_copy(update=named)})
-    data = {
-        "parameters": {**config.data.parameters, **records},
-        "split": {**config.data.split, **split},
+        if target is not None:
+            config = config.updated("data", dataset=target)
+    config = config.updated(
+        "data",
+        parameters={**config.data.parameters, **records},
+        split={**config.data.split, **split},
         # A seed of the split that is given counts, whatever the run's seed is.
-        "split_seed_follows_run": config.data.split_seed_follows_run and "split_seed" not in split,
-    }
-    config = config.model_copy(update={"data": config.data.model_copy(update=data)})
+        split_seed_follows_run=config.data.split_seed_follows_run and "split_seed" not in split,
+    )
     if (text := options.get("neighbors")) is not None:
         options["neighbors"] = shared.number_list("--neighbor-sampling", text)
     chosen = {key: options.get(name) for name, key in KEYS.items()}

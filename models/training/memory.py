@@ -1,7 +1,7 @@
 """Memory of a training step: measured on a cut of the data on a CPU, where the system would kill the process.
 
 Networks of two and of three layers learn from the cut: their difference is one layer. A GPU raises an error
-when its memory ends, so its steps are tried.
+when its memory ends, so steps run there without a measurement.
 """
 
 from __future__ import annotations
@@ -27,22 +27,28 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.runtime.memory import free_host_memory
 
-COPIES = 5  #: of the weights: themselves, their gradients, two moments of Adam, the best so far
-ROOM = 1.3  #: what compiled kernels allocate by themselves
-CUT = 512  #: nodes of a cut
+#: Copies of the weights: themselves, their gradients, two moments of Adam, the best so far.
+COPIES = 5
+#: Factor for memory that compiled kernels allocate by themselves.
+ROOM = 1.3
+#: Nodes of a cut.
+CUT = 512
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """Memory of a step, and whether its layers are recomputed for it."""
+    """Memory of a step, and the choice to recompute its layers."""
 
     recompute: bool
-    need: int | None  #: bytes that a process still has to find; None: not measured (a GPU)
+    #: Bytes in addition to those of the process; None: not measured (a GPU).
+    need: int | None
     free: int
 
     def __str__(self) -> str:
-        need = "" if self.need is None else f"about {human_bytes(self.need)} for a step, "
-        return f"{need}{human_bytes(self.free)} free"
+        free = f"{human_bytes(self.free)} free"
+        if self.need is None:
+            return free
+        return f"about {human_bytes(self.need)} for a step, {free}"
 
 
 def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
@@ -50,51 +56,53 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
 
     Raises ``OutOfResources``, with the options that lower it, where a step does not fit into free memory.
     """
-    asked = config.model.checkpoint_layers
+    requested = config.model.checkpoint_layers
     if device.kind == "cuda":
-        return StepMemory(bool(asked), None, int(torch.cuda.mem_get_info()[0]))
-    need = 0
+        free, _total = torch.cuda.mem_get_info()
+        return StepMemory(bool(requested), None, int(free))
     free = free_host_memory()
-    for recompute in (False, True) if asked is None else (asked,):
+    choices = (False, True) if requested is None else (requested,)
+    need = 0
+    for recompute in choices:
         need = step_bytes(config, data, recompute=recompute)
         if config.system.devices * need <= free:
             return StepMemory(recompute, need, free)
     need *= config.system.devices
-    what = f"A training step on {data.largest_batch} takes about {human_bytes(need)};"
-    raise OutOfResources(f"{what} {human_bytes(free)} are free.", next=ways_out(config, data))
+    raise OutOfResources(
+        f"A training step on {data.largest_batch} takes about {human_bytes(need)}; "
+        f"{human_bytes(free)} are free.",
+        next=ways_out(config, data),
+    )
 
 
 def plan_evaluation(
     config: RunConfig, data: RunData, device: Device, log: Callable[[str], None]
 ) -> RunConfig:
-    """Return ``config``; of a sampled graph that does not fit into free memory, with sampled evaluations.
+    """Return ``config``, with sampled evaluations if a sampled graph does not fit into free memory.
 
-    ``data`` then makes them, and ``log`` says so. Nothing changes on a GPU, or with
+    ``data`` then samples them, and ``log`` gets a line. Nothing changes on a GPU, or with
     ``training.eval_neighbors``.
     """
     training = config.training
-    if (
-        data.unit != "nodes"
-        or not training.neighbors
-        or training.eval_neighbors
-        or device.kind == "cuda"
-    ):
+    sampled = data.unit == "nodes" and training.neighbors
+    if not sampled or training.eval_neighbors or device.kind == "cuda":
         return config
+
     counts = data.build.card.counts
     free = free_host_memory()
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
     cut = cut_of(config, data, whole)
-    columns = (value.nbytes for value in cut.to_dict().values() if isinstance(value, Tensor))
-    graph = sum(columns) * whole.nodes // cut.num_nodes
+    graph = sum(column.nbytes for column in _columns(cut)) * whole.nodes // cut.num_nodes
     # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the graph.
     need = max(4 * graph, graph + step_bytes(config, data, recompute=False, whole=whole))
     if need <= free:
         return config
-    room = f"the whole graph takes about {human_bytes(need)}, {human_bytes(free)} are free"
-    log(f"evaluation: sampled like training, because {room} (training.eval_neighbors)")
-    training = training.model_copy(update={"eval_neighbors": training.neighbors})
-    data.config = data.config.model_copy(update={"training": training})
-    return config.model_copy(update={"training": training})
+    log(
+        "evaluation: sampled like training, because the whole graph takes about "
+        f"{human_bytes(need)}, {human_bytes(free)} are free (training.eval_neighbors)"
+    )
+    data.config = data.config.updated("training", eval_neighbors=training.neighbors)
+    return config.updated("training", eval_neighbors=training.neighbors)
 
 
 def step_bytes(
@@ -104,13 +112,17 @@ def step_bytes(
 
     With the size of the ``whole`` graph, those of a forward pass over it.
     """
-    # Nothing reads the edges of a last layer, which is lighter: both networks have another one.
-    two, three = (
-        _on_a_cut(config, data, layers, recompute=recompute, whole=whole) for layers in (2, 3)
-    )
+    # Nothing reads the edges of a last layer, which is lighter: both networks have such a layer.
+    two = _on_a_cut(config, data, 2, recompute=recompute, whole=whole)
+    three = _on_a_cut(config, data, 3, recompute=recompute, whole=whole)
     layers = config.model.layers - 2
-    both = sum(less + layers * max(0.0, more - less) for less, more in zip(two, three, strict=True))
-    copies = COPIES + (2 if config.training.ema is not None else 0)
+    both = 0.0
+    for smaller, larger in zip(two, three, strict=True):
+        a_layer = max(0.0, larger - smaller)
+        both += smaller + layers * a_layer
+    copies = COPIES
+    if config.training.ema is not None:
+        copies += 2
     with torch.device("meta"):
         weights = 4 * count_parameters(build_model(config.model, **data.channels))
     return int(ROOM * both + copies * weights)
@@ -128,20 +140,26 @@ def _on_a_cut(
     size = whole or data.largest_batch
     cut = cut_of(config, data, size)
     with torch.random.fork_rng(devices=[]):
+        # 1. The network, with the largest k of all layers and epochs.
         changes: dict[str, Any] = {"layers": layers, "checkpoint_layers": recompute}
-        if ks := getattr(config.model.attention, "k", None):  # the most of all layers and epochs
-            begun = KSchedule.parse(text).first if (text := config.training.k_schedule) else 0
-            most = max(begun, *(ks if isinstance(ks, tuple) else (ks,)))
-            changes["attention"] = config.model.attention.model_copy(update={"k": most})
+        k = getattr(config.model.attention, "k", None)
+        if k:
+            ks = list(k) if isinstance(k, tuple) else [k]
+            if config.training.k_schedule:
+                ks.append(KSchedule.parse(config.training.k_schedule).first)
+            changes["attention"] = config.model.attention.model_copy(update={"k": max(ks)})
         model = build_model(config.model.model_copy(update=changes), **data.channels)
-        for parameter in model.parameters():  # their gradients are counted with the weights
+
+        # 2. One step; gradients of parameters exist before it, as they are counted with the weights.
+        for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        columns = (value for value in cut.to_dict().values() if isinstance(value, Tensor))
-        live = _Live(cut.num_nodes, [*model.parameters(), *model.buffers(), *columns])
-        keeping = torch.autograd.graph.saved_tensors_hooks(live.note, lambda tensor: tensor)
+        existing = [*model.parameters(), *model.buffers(), *_columns(cut)]
+        live = _Live(cut.num_nodes, existing)
+        saving = torch.autograd.graph.saved_tensors_hooks(live.note, lambda tensor: tensor)
         grad = torch.set_grad_enabled(whole is None)
-        with live, keeping, grad, autocast(config.training.precision, "cpu"):
-            loss = model.train(whole is None)(cut).float().log_softmax(-1).sum()
+        with live, saving, grad, autocast(config.training.precision, "cpu"):
+            logits = model.train(whole is None)(cut)
+            loss = logits.float().log_softmax(-1).sum()
             if whole is None:
                 loss.backward()
     by_nodes, by_pairs = live.most
@@ -153,52 +171,72 @@ def cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
 
     Rows are repeated where the example has fewer, and edges connect arbitrary nodes.
     """
+    # 1. Rows and edges of the example.
     batch = data.example
-    named = (encoding.columns() for encoding in config.model.encodings if encoding.names_nodes)
-    numbers = {column.attribute for columns in named for column in columns}
     n = min(CUT, max(1, size.nodes))
     rows = torch.arange(n) % batch.num_nodes
-    values = dict[str, Any]()
     neighbor = getattr(batch, "neighbor", None)
-    if neighbor is not None:  # edge e of node i is row i K + e of the edge features
-        columns = (rows[:, None] * neighbor.shape[1] + torch.arange(neighbor.shape[1])).flatten()
+    if neighbor is not None:
+        # Edge e of node i is row i K + e of the edge features.
+        k = neighbor.shape[1]
+        edges = (rows[:, None] * k + torch.arange(k)).flatten()
     else:
-        count = batch.edge_index.shape[1]
-        columns = torch.arange(round(n * size.edges / max(1, size.nodes)) if count else 0) % max(
-            1, count
-        )
+        existing = batch.edge_index.shape[1]
+        count = round(n * size.edges / max(1, size.nodes)) if existing else 0
+        edges = torch.arange(count) % max(1, existing)
+
+    # 2. Columns that have numbers of nodes.
+    numbers = set()
+    for encoding in config.model.encodings:
+        if encoding.names_nodes:
+            numbers |= {column.attribute for column in encoding.columns()}
+
+    # 3. One row per edge, per node, or (eigenvalues) per graph: the cut is one graph.
+    values = dict[str, Any]()
     for name, value in batch.to_dict().items():
         if not isinstance(value, Tensor) or not value.ndim or name in {"ptr", "batch", "y"}:
             continue
-        if name in numbers:  # numbers of nodes: there each node has its own
+        if name in numbers:
             values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
-        elif name in {"edge_index", "neighbor"}:
-            values[name] = (value[:, columns] if name == "edge_index" else value[rows].long()) % n
-        else:  # one row per edge, per node, or (eigenvalues) per graph: the cut is one graph
-            of_nodes = value[rows] if len(value) == batch.num_nodes else value[:1]
-            values[name] = value[columns] if name in EDGE_COLUMNS else of_nodes
+        elif name == "edge_index":
+            values[name] = value[:, edges] % n
+        elif name == "neighbor":
+            values[name] = value[rows].long() % n
+        elif name in EDGE_COLUMNS:
+            values[name] = value[edges]
+        elif len(value) == batch.num_nodes:
+            values[name] = value[rows]
+        else:
+            values[name] = value[:1]
     return Data(**values)
 
 
-class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Most bytes of tensors that are alive at a time: all others, and those of shape (…, nodes, nodes)."""
+def _columns(graph: Data) -> list[Tensor]:
+    return [value for value in graph.to_dict().values() if isinstance(value, Tensor)]
 
-    def __init__(self, nodes: int, given: list[Tensor]) -> None:
+
+class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Peak bytes of new tensors that are alive together: of most shapes, and of (…, nodes, nodes)."""
+
+    def __init__(self, nodes: int, existing: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.nodes = nodes
         self.now = [0, 0]
         self.most = [0, 0]
         self._known = WeakIdKeyDictionary()
-        for tensor in given:  # there already: not counted
+        for tensor in existing:
             self._known[tensor.untyped_storage()] = True
 
     def __torch_dispatch__(
-        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+        self,
+        operator: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
     ) -> Any:
         out = operator(*args, **(kwargs or {}))
-        for leaf in tree_leaves(
-            (args, kwargs, out)
-        ):  # arguments too: kernels make tensors of NumPy's arrays
+        # Arguments too, as kernels make tensors from NumPy's arrays.
+        for leaf in tree_leaves((args, kwargs, out)):
             if isinstance(leaf, Tensor):
                 self.note(leaf)
         return out
@@ -207,7 +245,8 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Count a storage once, until it is freed."""
         storage = tensor.untyped_storage()
         if storage not in self._known:
-            kind = int(tensor.ndim > 2 and tensor.shape[-2:] == (self.nodes, self.nodes))
+            by_pairs = tensor.ndim > 2 and tensor.shape[-2:] == (self.nodes, self.nodes)
+            kind = int(by_pairs)
             self._known[storage] = True
             self._add(kind, storage.nbytes())
             weakref.finalize(storage, self._add, kind, -storage.nbytes())
@@ -235,14 +274,18 @@ def ways_out(config: RunConfig, data: RunData) -> str:
         tips.append("--set training.eval_neighbors=10,10 (parts of the graph in evaluations, too)")
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
-    return "\n    ".join(
-        [*tips, "--set training.precision=bf16-mixed", "a machine with more memory"]
-    )
+    tips += ["--set training.precision=bf16-mixed", "a machine with more memory"]
+    return "\n    ".join(tips)
 
 
 def out_of_memory(error: BaseException, module: Any, data: RunData) -> OutOfResources:
     """Return the error for an allocation that failed in a training module, with options that lower it."""
     text = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    where = f"{module.doing}{f', on {module.size}' if module.size else ''}"
-    what = f"Memory ran out while {where}: {text.rpartition('DefaultCPUAllocator: ')[2]}"
-    return OutOfResources(what, next=ways_out(module.config, data))
+    text = text.rpartition("DefaultCPUAllocator: ")[2]
+    work = module.doing
+    if module.size:
+        work += f", on {module.size}"
+    return OutOfResources(
+        f"Memory ran out while {work}: {text}",
+        next=ways_out(module.config, data),
+    )

@@ -17,13 +17,14 @@ from kmip_data.sharing.share import RUN_FILES, Share
 
 
 def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
-    """Push a finished run; raises as :func:`push`, and ``DamagedInput`` where a file of it is damaged."""
+    """Push a finished run; raises as :func:`push`, and ``DamagedInput`` for a damaged file."""
     result = read_result(run)
     read_config(run / CONFIG_NAME)
     read_weights(run / WEIGHTS)
-    content: dict[str, Path | bytes] = {
-        name: run / name for name in RUN_FILES[1:] if (run / name).is_file()
-    }
+    content: dict[str, Path | bytes] = {}
+    for name in RUN_FILES[1:]:
+        if (run / name).is_file():
+            content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS)[0][:12]
     return push(address, "run", run, key, content, quiet=quiet)
@@ -31,23 +32,24 @@ def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
 
 def run_page(result: RunResult) -> str:
     """Return the model card of a run, with the header of a hub."""
-    said = remark(result.sample, result.complete)
+    data_remark = remark(result.sample, result.complete)
     measured = result.metrics.get("test", {})
-    task = {"type": "graph-ml"}
-    metrics = [{"type": name, "value": value} for name, value in measured.items()]
-    found = {
-        "task": task,
+    entry = {
+        "task": {"type": "graph-ml"},
         "dataset": {"name": result.dataset, "type": result.dataset},
-        "metrics": metrics,
+        "metrics": [{"type": name, "value": value} for name, value in measured.items()],
     }
+    tags = ["graph", "kmip-data", result.model, result.dataset]
+    if data_remark:
+        tags.append("sample")
     fields: dict[str, Any] = {
         "library_name": "kmip-data",
         "pipeline_tag": "graph-ml",
-        "tags": ["graph", "kmip-data", result.model, result.dataset, *(["sample"] if said else [])],
-        "model-index": [{"name": result.name, "results": [found]}],
+        "tags": tags,
+        "model-index": [{"name": result.name, "results": [entry]}],
     }
     facts = [
-        f"{result.model} on {result.dataset}{said}",
+        f"{result.model} on {result.dataset}{data_remark}",
         f"{result.num_parameters:,} parameters, seed {result.seed}",
         f"weights of epoch {result.best_epoch + 1} of {result.epochs}, the best by {result.metric} on val",
         f"build {result.build_key}, split {result.split.name}",

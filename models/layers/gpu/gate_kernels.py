@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kmip_data.models.layers.gpu.norm_kernels import before_norm, join, loaded, tile_of
+from kmip_data.models.layers.gpu.norm_kernels import before_norm, elements, join, loaded, tile_of
 
 
 @triton.jit
@@ -37,12 +37,6 @@ def _looked_up(end, edge, entry, alive, K: tl.constexpr):
     if K == 0:
         entry = tl.load(edge + entry, mask=alive, other=0)
     return other, entry
-
-
-@triton.jit
-def _elements(row, channel, D: tl.constexpr):
-    """Offsets of rows × channels."""
-    return row[:, None] * D + channel[None, :]
 
 
 @triton.jit
@@ -77,7 +71,7 @@ def gate(
     # 1. A tile of nodes × channels; each node walks its entries slot by slot.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
-    tile = _elements(node, channel, D)
+    tile = elements(node, channel, D)
     of_target = loaded(at_target + tile, tile_mask)
     first, last, most = _entries(start, node, live, K)
     counted = nodes
@@ -92,8 +86,8 @@ def gate(
         alive = first + slot < last
         source, number = _looked_up(end, edge, first + slot, alive, K)
         mask = alive[:, None] & exists[None, :]
-        edges = _elements(number, channel, D)
-        sources = _elements(source, channel, D)
+        edges = elements(number, channel, D)
+        sources = elements(source, channel, D)
         # 2. z of one edge of each node; it is stored, because the backward pass computes the gate again
         #    from it.
         z = of_target + loaded(at_source + sources, mask)
@@ -160,10 +154,10 @@ def differentiate(
     # 1. The gradient of the sum of messages, by node.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
     tile_mask = live[:, None] & exists[None, :]
-    tile = _elements(node, channel, D)
-    ratio = tl.load(quotient + tile, mask=tile_mask, other=0.0)
+    tile = elements(node, channel, D)
+    ratio = loaded(quotient + tile, tile_mask)
     of_sum = loaded(grad_quotient + tile, tile_mask)
-    of_sum *= tl.load(inverse + tile, mask=tile_mask, other=0.0)
+    of_sum *= loaded(inverse + tile, tile_mask)
     tl.store(of_message + tile, of_sum, mask=tile_mask)
     total = tl.zeros((BN, BC), tl.float32)
     counted = nodes
@@ -174,8 +168,8 @@ def differentiate(
         alive = first + slot < last
         source, number = _looked_up(end, edge, first + slot, alive, K)
         mask = alive[:, None] & exists[None, :]
-        edges = _elements(number, channel, D)
-        sources = _elements(source, channel, D)
+        edges = elements(number, channel, D)
+        sources = elements(source, channel, D)
         value = loaded(message + sources, mask)
         z = loaded(pre + edges, mask)
         # 2. From the new edges, through dropout, ReLU and the norm.
@@ -221,12 +215,12 @@ def sum_at_sources(
         alive = first + slot < last
         target, number = _looked_up(end, edge, first + slot, alive, 0)
         mask = alive[:, None] & exists[None, :]
-        edges = _elements(number, channel, D)
+        edges = elements(number, channel, D)
         of_source += loaded(grad_pre + edges, mask)
         opened = tl.sigmoid(loaded(pre + edges, mask))
-        targets = _elements(target, channel, D)
-        of_value += opened * tl.load(of_message + targets, mask=mask, other=0.0)
+        targets = elements(target, channel, D)
+        of_value += opened * loaded(of_message + targets, mask)
     tile_mask = live[:, None] & exists[None, :]
-    tile = _elements(node, channel, D)
+    tile = elements(node, channel, D)
     tl.store(grad_source + tile, of_source, mask=tile_mask)
     tl.store(grad_message + tile, of_value, mask=tile_mask)

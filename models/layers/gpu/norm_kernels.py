@@ -39,6 +39,12 @@ def loaded(pointers, mask):
 
 
 @triton.jit
+def elements(row, channel, D: tl.constexpr):
+    """Offsets of rows × channels."""
+    return row[:, None] * D + channel[None, :]
+
+
+@triton.jit
 def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
 
@@ -54,7 +60,7 @@ def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
 @triton.jit
 def constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
     """Row ``ROW`` of a norm's constants (·, D), (1, BC)."""
-    return tl.load(norm + ROW * D + channel, mask=exists, other=0.0)[None, :]
+    return loaded(norm + ROW * D + channel, exists)[None, :]
 
 
 @triton.jit
@@ -145,7 +151,7 @@ def add_and_count(
         # 1. z, stored where it is a sum.
         number = begin + step * BE + tl.arange(0, BE)
         mask = (number < count)[:, None] & exists[None, :]
-        at = number[:, None] * D + channel[None, :]
+        at = elements(number, channel, D)
         z = loaded(rows + at, mask)
         if more is not None:
             added = loaded(more + at, mask)
@@ -302,7 +308,7 @@ def update(
     """
     number, live, channel, exists = tile_of(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]
-    at = number[:, None] * D + channel[None, :]
+    at = elements(number, channel, D)
     y = form(old, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, RELU)
     tl.store(new + at, y.to(new.dtype.element_ty), mask=mask)
 
@@ -379,7 +385,7 @@ def sum_gradients(
     for step in range(STEPS):
         number = first + step * BE + tl.arange(0, BE)
         mask = (number < edges)[:, None] & exists[None, :]
-        at = number[:, None] * D + channel[None, :]
+        at = elements(number, channel, D)
         z = loaded(pre + at, mask)
         g = loaded(grad + at, mask)
         away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU)
@@ -467,7 +473,7 @@ def spread_gradients(
     """
     number, live, channel, exists = tile_of(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]
-    at = number[:, None] * D + channel[None, :]
+    at = elements(number, channel, D)
     z = loaded(pre + at, mask)
     g = loaded(grad + at, mask)
     g = before_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU)

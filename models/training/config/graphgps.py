@@ -1,7 +1,7 @@
 """Read the YAML configurations of GraphGPS and of the repositories made from it.
 
-What no key of these files says (residual connections, activations that the code fixes, scaling of features)
-stays as in the preset of the dataset and model, the published code's. A key that the file leaves out has
+Settings without a key in these files (residual connections, activations that the code fixes, scaling of
+features) stay as in the preset of the dataset and model, the published code's. A key that the file omits has
 GraphGPS's default, not the preset's value.
 """
 
@@ -24,25 +24,29 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import load_preset, read_preset
 from kmip_data.wording import counted
 
-MOST = 10_000  #: keys; aliases of YAML could make a small file of any number
-_TEXT = reprlib.Repr()  # lists of aliases of lists, written out, could fill any memory
+#: Keys of a file; with aliases of YAML a small file could have any number.
+MOST = 10_000
+# Lists of aliases of lists, written out, could fill any memory.
+_TEXT = reprlib.Repr()
 _TEXT.maxlevel = 2
 _TEXT.maxstring = 200
 _TEXT.maxother = 200
-_NAMES = read_shipped("tables", "graphgps")  #: their names -> ours
+#: Their names -> ours.
+_NAMES = read_shipped("tables", "graphgps")
 
 
 class _File:
-    """Keys of a file, which are struck off as they are read, and those that cannot be mapped."""
+    """Keys of a file: those not read yet, and those that cannot be mapped."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
         self.left = set(values)
         self.unmapped: list[str] = []
-        self.unread: list[str] = []  # without effect in upstream's code
+        # Without effect in upstream's code.
+        self.unread: list[str] = []
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a number, text, truth value or none; others, such as lists, are refused."""
+        """Return a number, text, truth value or none; refuse others, such as lists."""
         self.left.discard(key)
         value = self.values.get(key, default)
         if isinstance(value, str | int | float | None):
@@ -52,13 +56,13 @@ class _File:
 
     def refuse(self, key: str) -> None:
         self.left.discard(key)
-        found = (
-            f"{key} = {_TEXT.repr(self.values[key])}" if key in self.values else f"{key} is missing"
-        )
-        self.unmapped.append(found)
+        if key in self.values:
+            self.unmapped.append(f"{key} = {_TEXT.repr(self.values[key])}")
+        else:
+            self.unmapped.append(f"{key} is missing")
 
     def pick(self, key: str, choices: Mapping[Any, Any], default: Any = None) -> Any:
-        """Return what the key's value is here; a value that is not among the choices cannot be mapped."""
+        """Return our name of the key's value; refuse a value that is not among the choices."""
         value = self.get(key, default)
         for theirs, ours in choices.items():
             if theirs == value and isinstance(theirs, bool) == isinstance(value, bool):
@@ -66,22 +70,24 @@ class _File:
         return self.refuse(key)
 
     def require(self, key: str, value: Any, default: Any) -> None:
-        """Refuse another value than this; ``default`` is GraphGPS's."""
+        """Refuse any other value; ``default`` is GraphGPS's."""
         self.pick(key, {value: True}, default)
 
     def skip(self, *patterns: str) -> list[str]:
-        """Strike off the keys that match, and return them."""
-        found = [
-            key for key in sorted(self.left) if any(fnmatchcase(key, each) for each in patterns)
-        ]
-        self.left -= {*found}
-        return found
+        """Remove the keys that match, and return them."""
+
+        def matches(key: str) -> bool:
+            return any(fnmatchcase(key, pattern) for pattern in patterns)
+
+        skipped = [key for key in sorted(self.left) if matches(key)]
+        self.left -= {*skipped}
+        return skipped
 
 
 def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
-    """Return the configuration that a GraphGPS or k-MIP YAML file describes, and keys without effect there.
+    """Return the configuration of a GraphGPS or k-MIP YAML file, and keys without effect there.
 
-    A configuration that equals a variant of a preset has its name; another names none.
+    A configuration that equals a variant of a preset has its name; others have none.
 
     Raises
     ------
@@ -90,19 +96,25 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     UsageError
         Keys cannot be mapped; the message lists all of them with their values.
     """
+    # 1. Dataset and model, which decide the preset.
     file = _File(_read(path))
     kinds = _NAMES["networks"]
-    kind = file.pick("model.type", {name: name for name in (*kinds, "gnn", "custom_gnn")}, "gnn")
+    networks = {name: name for name in (*kinds, "gnn", "custom_gnn")}
+    kind = file.pick("model.type", networks, "gnn")
     names = file.pick("dataset.format", _NAMES["datasets"], "PyG")
     dataset = names and file.pick("dataset.name", names, "none")
-    layer = ("gt.layer_type", kinds[kind], "SANLayer") if kind in kinds else None
-    model = kind and file.pick(*(layer or ("gnn.layer_type", _NAMES["stacks"], "generalconv")))
+    model = kind
+    if kind in kinds:
+        model = file.pick("gt.layer_type", kinds[kind], "SANLayer")
+    elif kind:
+        model = file.pick("gnn.layer_type", _NAMES["stacks"], "generalconv")
     if file.unmapped:
         raise _refusal(path, file, "kmip-data list shows the datasets, docs/models.md the models")
+
+    # 2. Every other key; those that are left cannot be mapped.
     budgeted = "model.auto_satisfy_param_budget" in file.values
-    base, reads_activation = _as_its_code(
-        load_preset(dataset, model, "code"), kind, budgeted=budgeted
-    )
+    preset = load_preset(dataset, model, "code")
+    base, reads_activation = _as_its_code(preset, kind, budgeted=budgeted)
     seed = file.get("seed", 0)
     changes = _training(file, base)
     changes["model"] = _network(file, kind, base, reads_activation=reads_activation)
@@ -114,93 +126,100 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
         raise _refusal(
             path, file, "remove them from a copy of the file, and set what they mean with --set"
         )
+
+    # 3. The configuration, with the name of a variant that equals it.
     values = base.model_dump()
-    values |= {section: merged(values[section], keys) for section, keys in changes.items()}
+    for section, keys in changes.items():
+        values[section] = merged(values[section], keys)
     config = config_from_mapping(values, str(path))
     for variant in read_preset(*base.preset.split("/")).variants:
         preset = load_preset(dataset, model, variant)
         if preset == config.model_copy(update={"variant": variant, "data": preset.data}):
-            return _seeded(preset, seed), file.unread
-    return _seeded(config.model_copy(update={"preset": ""}), seed), file.unread
-
-
-def _seeded(config: RunConfig, seed: Any) -> RunConfig:
-    return config.model_copy(update={"training": config.training.model_copy(update={"seed": seed})})
+            return preset.updated("training", seed=seed), file.unread
+    config = config.model_copy(update={"preset": ""})
+    return config.updated("training", seed=seed), file.unread
 
 
 def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConfig, bool]:
-    """Return the preset with what no key says as in the code of the file; True if that reads ``gnn.act``.
+    """Return the preset with settings without a key as in the file's code; True if it reads ``gnn.act``.
 
     A parameter budget is the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and LRGB's
     version, add the input to message passing, read ``gnn.act`` and standardise superpixels.
     """
     model = base.model
-    kept = dict[str, Any]()
+    changes = dict[str, Any]()
     if kind == "GPSModel" and budgeted:
         code = load_preset(base.data.dataset, "gps-kmip", "code").model
-        kept = {
+        changes = {
             "local": code.local,
             "ffn_activation": code.ffn_activation,
             "edge_encoder": code.edge_encoder,
         }
-    graphgps = kind == "GPSModel" and not (
-        budgeted or (model.head, model.node_encoder) == ("node", "linear")
-    )
+    is_city = model.head == "node" and model.node_encoder == "linear"
+    graphgps = kind == "GPSModel" and not budgeted and not is_city
     if graphgps:
         local: Any = model.local  # never none in a GPSModel
-        residual = "inside" if local.residual == "none" else local.residual
-        kept["local"] = local.model_copy(update={"residual": residual})
+        if local.residual == "none":
+            local = local.model_copy(update={"residual": "inside"})
+        changes["local"] = local
         if model.node_encoder in {"voc", "coco"}:
-            kept["edge_encoder"] = model.node_encoder
-    return base.model_copy(update={"model": model.model_copy(update=kept)}), graphgps
+            changes["edge_encoder"] = model.node_encoder
+    return base.updated("model", **changes), graphgps
 
 
 def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool) -> dict[str, Any]:
     preset = base.model
     stack = kind in {"gnn", "custom_gnn"}
-    part, width = ("gnn", "gnn.dim_inner") if stack else ("gt", "gt.dim_hidden")
-    found: dict[str, Any] = {
-        "layers": file.get("gnn.layers_mp" if stack else "gt.layers", 2 if stack else 3),
-        "dropout": file.get(f"{part}.dropout", 0.0),
-        "hidden_dim": file.get(width, 16 if stack else 64),
-        "parameter_budget": None,
-        "input_layers": file.get("gnn.layers_pre_mp", 0),
-    }
+    network: dict[str, Any] = {"parameter_budget": None}
+    if stack:
+        network["layers"] = file.get("gnn.layers_mp", 2)
+        network["dropout"] = file.get("gnn.dropout", 0.0)
+        network["hidden_dim"] = file.get("gnn.dim_inner", 16)
+    else:
+        network["layers"] = file.get("gt.layers", 3)
+        network["dropout"] = file.get("gt.dropout", 0.0)
+        network["hidden_dim"] = file.get("gt.dim_hidden", 64)
+    network["input_layers"] = file.get("gnn.layers_pre_mp", 0)
+
     budget = file.get("model.auto_satisfy_param_budget", False)
     limit = file.get("model.param_budget")
-    if budget and kind != "MultiModel":  # whose width upstream does not search
-        found |= {"hidden_dim": USUAL_DIM, "parameter_budget": limit}
+    # Upstream does not search the width of a MultiModel.
+    if budget and kind != "MultiModel":
+        network |= {"hidden_dim": USUAL_DIM, "parameter_budget": limit}
     elif not stack:
-        file.require("gnn.dim_inner", found["hidden_dim"], 16)
-    if kind == "gnn" or found["input_layers"]:
+        file.require("gnn.dim_inner", network["hidden_dim"], 16)
+    if kind == "gnn" or network["input_layers"]:
         file.require("gnn.batchnorm", True, True)
     file.skip("gnn.batchnorm", "gnn.dim_inner")
     activation = file.pick("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
     if stack:
-        found["local"] = _stack(file, kind, preset.local, activation)
+        network["local"] = _stack(file, kind, preset.local, activation)
     else:
-        norms = {(True, False): "batch", (False, False): "none"}
-        norms[False, True] = "graph" if kind == "MultiModel" else "graph-layer"
+        norms = {
+            (True, False): "batch",
+            (False, False): "none",
+            (False, True): "graph" if kind == "MultiModel" else "graph-layer",
+        }
         both = file.get("gt.batch_norm", True), file.get("gt.layer_norm", False)
         if both not in norms:
             file.refuse("gt.batch_norm")
-        found["norm"] = norms.get(both)
-        found["attention"] = _attention(file, base, found)
+        network["norm"] = norms.get(both)
+        network["attention"] = _attention(file, base, network)
         if reads_activation:
-            found |= {"ffn_activation": activation, "local": {"activation": activation}}
+            network |= {"ffn_activation": activation, "local": {"activation": activation}}
         elif activation != preset.ffn_activation:
             file.unread.append("gnn.act")
-    return found | _encoders(file, base) | _head(file, preset, activation)
+    return network | _encoders(file, base) | _head(file, preset, activation)
 
 
 def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any]:
     """Return ``model.local`` of a network without attention."""
-    residual = (
-        bool(file.get("gnn.residual", False)) and kind == "custom_gnn"
-    )  # GraphGym's does not read it
+    # GraphGym's network does not read it.
+    residual = bool(file.get("gnn.residual", False)) and kind == "custom_gnn"
     if local.kind == "gated-gcn":
         # GraphGPS's GatedGCN adds its input in either network, and has ReLU.
-        file.unread += ["gnn.act"] if activation != "relu" else []
+        if activation != "relu":
+            file.unread.append("gnn.act")
         return {"residual": "inside" if residual or kind == "gnn" else "none"}
     stack = "graphgps" if local.kind == "gine" else "graphgym"
     if kind == "custom_gnn":
@@ -210,55 +229,58 @@ def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any
 
 def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict[str, Any]:
     kind = base.model.attention.kind
-    found: dict[str, Any] = {"heads": file.get("gt.n_heads", 8)}
+    attention: dict[str, Any] = {"heads": file.get("gt.n_heads", 8)}
     dropout = file.get("gt.attn_dropout", 0.0)
     if kind in {"transformer", "performer"}:
-        found["dropout"] = dropout
+        attention["dropout"] = dropout
     elif dropout:
         file.unread.append("gt.attn_dropout")
     if kind == "k-mip":
         for theirs, ours in {"k": "k", "kq_dim": "key_dim", "val_dim": "value_dim"}.items():
-            found[ours] = file.get(f"gt.sparse.{theirs}")
-            if type(found[ours]) is not int:
+            attention[ours] = file.get(f"gt.sparse.{theirs}")
+            if type(attention[ours]) is not int:
                 file.refuse(f"gt.sparse.{theirs}")
-        usual = str(network["hidden_dim"]) == str((found["heads"] or 0) * (found["value_dim"] or 0))
+        # The usual width of values is hidden_dim / heads, which a budget's width decides later.
+        width = (attention["heads"] or 0) * (attention["value_dim"] or 0)
+        usual = str(network["hidden_dim"]) == str(width)
         if usual or network["parameter_budget"] is not None:
-            found["value_dim"] = None
-        found["output_projection"] = (
-            "gt.sparse.head_agg" not in file.values
-        )  # the thesis's code has no key
+            attention["value_dim"] = None
+        # The thesis's code has no such key.
+        attention["output_projection"] = "gt.sparse.head_agg" not in file.values
         file.require("gt.sparse.head_agg", "none", "none")
     elif kind == "exphormer":
         used = file.get("prep.exp", False) and file.get("prep.use_exp_edges", True)
-        found["expander"] = file.get("prep.exp_deg", 5) if used else 0
-        found["virtual_nodes"] = file.get("prep.num_virt_node", 0)
-        found["real_edges"] = file.get("prep.add_edge_index", True)
+        attention["expander"] = file.get("prep.exp_deg", 5) if used else 0
+        attention["virtual_nodes"] = file.get("prep.num_virt_node", 0)
+        attention["real_edges"] = file.get("prep.add_edge_index", True)
         file.skip("prep.exp_deg", "prep.use_exp_edges")
     elif kind == "none":
-        found = {}
+        attention = {}
     file.skip("gt.sparse.*")
-    return found
+    return attention
 
 
 def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
     file.require("dataset.node_encoder", True, False)
     file.require("dataset.edge_encoder", True, False)
     file.require("dataset.edge_encoder_bn", False, True)
+    encodings = _NAMES["encodings"]
     names = str(file.get("dataset.node_encoder_name", "Atom")).split("+")
-    positional = [name for name in names if name in _NAMES["encodings"]]
-    node = "+".join(name for name in names if name not in _NAMES["encodings"]) or "LinearNode"
-    enabled = [name for name in _NAMES["encodings"] if file.get(f"posenc_{name}.enable", False)]
+    positional = [name for name in names if name in encodings]
+    node = "+".join(name for name in names if name not in encodings) or "LinearNode"
+    enabled = [name for name in encodings if file.get(f"posenc_{name}.enable", False)]
     if node not in _NAMES["nodes"] or positional != enabled or len(positional) > 1:
         file.refuse("dataset.node_encoder_name")
     for name in enabled:
-        for key, value in _NAMES["encodings"][name].items():
+        for key, value in encodings[name].items():
             file.require(f"posenc_{name}.{key}", value, value)
-    for key in [key for key in file.left if key.startswith("posenc_")]:
+    # Keys of an encoding that is off, or that its network does not read.
+    for key in file.left.copy():
         section = key.partition(".")[0]
-        if not file.values.get(f"{section}.enable", False) or key.endswith(
-            (".n_heads", "RWSE.layers")
-        ):
-            file.left.discard(key)  # of an encoding that is off, or of another kind of it
+        if section.startswith("posenc_"):
+            off = not file.values.get(f"{section}.enable", False)
+            if off or key.endswith((".n_heads", "RWSE.layers")):
+                file.left.discard(key)
     edge = file.pick("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
     return {
         "node_encoder": _NAMES["nodes"].get(node) or base.model.node_encoder,
@@ -273,27 +295,31 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
     head = file.get("gnn.head", "default")
     level = _NAMES["heads"].get(task if head == "default" else head)
     if level == "graph" and head == "default":
-        level = preset.head  # files of point clouds leave it to the command line of their run
+        level = preset.head  # the command line of runs on point clouds has it, not their file
     if level != preset.head:
         file.refuse("gnn.head")
-    found: dict[str, Any] = {"head": level, "head_layers": file.get("gnn.layers_post_mp", 0) or 1}
     mlp = head == "mlp_graph"
+    layers = file.get("gnn.layers_post_mp", 0) or 1
     dropout = file.get("gnn.dropout", 0.0)
-    found |= {"head_l2norm": not mlp, "head_dropout": dropout if mlp else 0.0}
-    found["head_activation"] = activation if mlp else "relu"
+    keys: dict[str, Any] = {
+        "head": level,
+        "head_layers": layers,
+        "head_l2norm": not mlp,
+        "head_dropout": dropout if mlp else 0.0,
+        "head_activation": activation if mlp else "relu",
+    }
     if level == "graph":
         poolings = {"mean": "mean", "max": "max", "add": "sum", "sum": "sum"}
-        found["pooling"] = file.pick("model.graph_pooling", poolings, "add")
+        keys["pooling"] = file.pick("model.graph_pooling", poolings, "add")
     file.require("model.edge_decoding", "dot", "dot")
     file.skip("model.graph_pooling")
-    return found
+    return keys
 
 
 def _training(file: _File, base: RunConfig) -> dict[str, Any]:
+    optimisers = {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}
     optimiser: dict[str, Any] = {
-        "name": file.pick(
-            "optim.optimizer", {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}, "adam"
-        ),
+        "name": file.pick("optim.optimizer", optimisers, "adam"),
         "lr": file.get("optim.base_lr", 0.01),
         "weight_decay": file.get("optim.weight_decay", 5e-4),
     }
@@ -302,8 +328,9 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
     schedules = {
         "cosine_with_warmup": "cosine_with_warmup",
         "reduce_on_plateau": "reduce_on_plateau",
+        "none": "constant",
     }
-    schedule = {"kind": file.pick("optim.scheduler", schedules | {"none": "constant"}, "cos")}
+    schedule = {"kind": file.pick("optim.scheduler", schedules, "cos")}
     if schedule["kind"] == "cosine_with_warmup":
         schedule["warmup_epochs"] = file.get("optim.num_warmup_epochs", 50)
     elif schedule["kind"] == "reduce_on_plateau":
@@ -311,9 +338,12 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
         file.require("optim.reduce_factor", 0.5, 0.1)
         file.require("optim.min_lr", 0.0, 0.0)
     file.skip(
-        "optim.num_warmup_epochs", "optim.schedule_patience", "optim.reduce_factor", "optim.min_lr"
+        "optim.num_warmup_epochs",
+        "optim.schedule_patience",
+        "optim.reduce_factor",
+        "optim.min_lr",
+        "optim.momentum",
     )
-    file.skip("optim.momentum")
     clip = file.get("optim.clip_grad_norm_value", 1.0)
     training: dict[str, Any] = {
         "epochs": file.get("optim.max_epoch", 200),
@@ -338,9 +368,11 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
 
 
 def _refusal(path: Path, file: _File, remedy: str) -> UsageError:
-    many = counted(len(file.unmapped), "key")
-    found = "\n    " + "\n    ".join(file.unmapped)
-    return UsageError(f"{path} has {many} that cannot be mapped.", found=found, next=remedy)
+    return UsageError(
+        f"{path} has {counted(len(file.unmapped), 'key')} that cannot be mapped.",
+        found="".join(f"\n    {key}" for key in file.unmapped),
+        next=remedy,
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -349,29 +381,26 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         values = yaml.safe_load(read_small(path, 2**16))  # upstream's have 4 kB
-        found = dict(itertools.islice(_flat(values, ""), MOST + 1))
-    except Exception as error:  # tags and digits provoke errors of many classes in PyYAML
-        fault = (
-            "its top level is no mapping"
-            if isinstance(error, AttributeError)
-            else first_fault(error)
-        )
+        keys = dict(itertools.islice(_flat(values, ""), MOST + 1))
+    except Exception as error:  # tags and digits cause errors of many classes in PyYAML
+        fault = first_fault(error)
+        if isinstance(error, AttributeError):
+            fault = "its top level is no mapping"
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
-    if len(found) > MOST:
+    if len(keys) > MOST:
         raise DamagedInput(f"{path} has more than {MOST:,} keys, which no configuration has.")
-    return {key: value for key, value in found.items() if not isinstance(value, dict)}
+    return {key: value for key, value in keys.items() if not isinstance(value, dict)}
 
 
 def _flat(values: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values, sections too; numbers such as 1e-5, which YAML takes for text, as numbers."""
+    """Dotted keys and values, sections too; numbers such as 1e-5, text in YAML, as numbers."""
     for key, value in values.items():
+        name = f"{prefix}{key}"
         if isinstance(value, dict):
-            yield (
-                f"{prefix}{key}",
-                value,
-            )  # counted: aliases of empty sections have no end, and no other key
-            yield from _flat(value, f"{prefix}{key}.")
+            # Sections count: aliases of empty ones have no end, and no other key.
+            yield name, value
+            yield from _flat(value, f"{name}.")
         elif isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):
-            yield f"{prefix}{key}", float(value)
+            yield name, float(value)
         else:
-            yield f"{prefix}{key}", value
+            yield name, value

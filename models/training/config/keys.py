@@ -282,13 +282,18 @@ class RunConfig(Strict):
         plugins = [ADDED[group][name][1] for group, name in used if name in ADDED[group]]
         return self.model_copy(update={"plugins": tuple(dict.fromkeys(plugins)) or None})
 
+    def updated(self, section: str, **values: Any) -> RunConfig:
+        """Return this configuration with other values in a section, which are not checked."""
+        keys = getattr(self, section).model_copy(update=values)
+        return self.model_copy(update={section: keys})
+
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and its split too where that follows the run."""
-        data = self.data
-        if data.split_seed_follows_run:
-            data = data.model_copy(update={"split": {**data.split, "split_seed": seed}})
-        training = self.training.model_copy(update={"seed": seed})
-        return self.model_copy(update={"data": data, "training": training})
+        config = self.updated("training", seed=seed)
+        if self.data.split_seed_follows_run:
+            split = {**self.data.split, "split_seed": seed}
+            config = config.updated("data", split=split)
+        return config
 
 
 def without_none(values: Mapping[str, Any]) -> dict[str, Any]:

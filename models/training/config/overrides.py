@@ -30,12 +30,16 @@ HELP = "kmip-data info DATASET --model MODEL lists every key"
 class Key:
     """One documented key of a configuration."""
 
-    name: str  #: dotted, ``optimiser.lr``
+    #: Dotted, ``optimiser.lr``.
+    name: str
     type: str
-    default: Any  #: ``...`` where the key must be given
+    #: ``...`` for a required key.
+    default: Any
     doc: str
-    kind: str = ""  #: of the section, where it has the key for one kind only
-    field: FieldInfo | None = None  #: none where it is the kind of a section
+    #: Kind of the section that has the key; empty: all kinds.
+    kind: str = ""
+    #: None for the kind of a section.
+    field: FieldInfo | None = None
 
 
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
@@ -46,24 +50,25 @@ def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> lis
 
 @functools.cache  # the plans of the paper set 2,500 keys
 def _documented(model: type[BaseModel], prefix: str, *_added: str) -> list[Key]:
-    found: list[Key] = []
+    keys: list[Key] = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{name}"
         doc = field.description or name
-        default: Any = ... if field.is_required() else field.get_default(call_default_factory=True)
+        default: Any = ...
+        if not field.is_required():
+            default = field.get_default(call_default_factory=True)
         if model is ModelConfig and name in SECTIONS:
             parts = kinds_of(name)
-            found.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc))
+            keys.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc))
             for kind, part in parts.items():
-                keys = [
-                    key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"
-                ]
-                found += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in keys]
+                below = documented_keys(part, f"{path}.")
+                below = [key for key in below if key.name != f"{path}.kind"]
+                keys += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in below]
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found += documented_keys(field.annotation, f"{path}.")
+            keys += documented_keys(field.annotation, f"{path}.")
         else:
-            found.append(Key(path, _type_name(field), default, doc, field=field))
-    return found
+            keys.append(Key(path, _type_name(field), default, doc, field=field))
+    return keys
 
 
 def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
@@ -92,9 +97,12 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
 
 
 def config_from_mapping(
-    values: Mapping[str, Any], origin: str, *, plugins_in: Path | None = None
+    values: Mapping[str, Any],
+    origin: str,
+    *,
+    plugins_in: Path | None = None,
 ) -> RunConfig:
-    """Check ``values`` as a configuration; ``origin`` says in errors where they come from.
+    """Check ``values`` as a configuration; ``origin`` is their source, for errors.
 
     Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is the folder
     of their files: :func:`kmip_data.plugins.allowed`, whose errors are raised, too.
@@ -110,16 +118,20 @@ def config_from_mapping(
         return RunConfig.model_validate(values)
     except ValidationError as error:
         faults = [_fault(entry) for entry in error.errors()]
-        found = "\n    " + "\n    ".join(faults) if len(faults) > 1 else faults[0]
-        what = f"The configuration in {origin} is not valid."
-        raise _refused(what, "the documented keys and types", found) from error
+        if len(faults) > 1:
+            faults.insert(0, "")
+        raise _refused(
+            f"The configuration in {origin} is not valid.",
+            "the documented keys and types",
+            "\n    ".join(faults),
+        ) from error
 
 
 def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     """Read a ``config.toml``.
 
-    With ``import_plugins`` it is the user's own, whose plugins are imported, but not in the folder of a run,
-    which may be a stranger's. Raises ``DamagedInput`` where the file is not readable TOML, and as
+    With ``import_plugins`` the file is the user's, and its plugins are imported, but not in the folder of a
+    run, which may be a stranger's. Raises ``DamagedInput`` where the file is not readable TOML, and as
     :func:`config_from_mapping`.
     """
     try:
@@ -135,10 +147,10 @@ def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
 
 
 def to_toml(config: RunConfig) -> str:
-    """Write ``config`` completely, so that :func:`read_config` gives an equal one.
+    """Write ``config`` completely, so that :func:`read_config` returns an equal one.
 
-    TOML has no null: a key that is ``None`` is left out, and means ``None`` when read back because
-    that is its default.
+    TOML has no null: a key that is ``None`` is omitted, and is ``None`` when read back because that is its
+    default.
     """
     import tomli_w
 
@@ -146,34 +158,41 @@ def to_toml(config: RunConfig) -> str:
 
 
 def _assign(values: dict[str, Any], path: str, text: str) -> None:
+    # 1. The section, and the keys of its kind.
     section, _, name = path.rpartition(".")
-    place: Any = values
+    target: Any = values
     for part in section.split(".") if section else ():
-        place = place.get(part) if isinstance(place, dict) else None
-    present = place.get("kind") if isinstance(place, dict) else None
+        target = target.get(part) if isinstance(target, dict) else None
+    present = target.get("kind") if isinstance(target, dict) else None
     keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
     key = keys.get(path)
     table = keys.get(section)
+
+    # 2. A name that no table has may be a plugin's.
     group = _group_of(key)
     if key is not None and group is not None and text not in key.type.split(" | "):
         from kmip_data.plugins import seek
 
         seek(group, text)
+
+    # 3. A key, the kind of a section, a free key of a table, or a mistake.
     if key is not None and key.field is not None:
-        place[name] = _typed(key, key.field, text)
+        target[name] = _typed(key, key.field, text)
     elif key is not None:
-        if text not in (kinds := list(kinds_of(section.rpartition(".")[2]))):
+        kinds = list(kinds_of(section.rpartition(".")[2]))
+        if text not in kinds:
             raise unknown_name(f"kind of {section}", text, kinds, command=HELP)
-        if text != present:  # its other keys mean something else, if anything
-            place.clear()
-            place[name] = text
+        if text != present:  # other keys of the section have another meaning, if any
+            target.clear()
+            target[name] = text
     elif table is not None and table.type == "table":
-        place[name] = _toml_value(text)
-    elif inside := [known for known in keys if known.startswith(f"{path}.")]:
-        raise _refused(f"{path!r} is a section, not a key.", ", ".join(inside), path)
+        target[name] = _toml_value(text)
     else:
-        inside = [known for known in keys if section and known.startswith(f"{section}.")]
-        raise _refused(_unknown(path), ", ".join(inside) or "section.key=value", path)
+        below = [known for known in keys if known.startswith(f"{path}.")]
+        if below:
+            raise _refused(f"{path!r} is a section, not a key.", ", ".join(below), path)
+        siblings = [known for known in keys if section and known.startswith(f"{section}.")]
+        raise _refused(_unknown(path), ", ".join(siblings) or "section.key=value", path)
 
 
 def _group_of(key: Key | None) -> str | None:
@@ -188,8 +207,8 @@ def _group_of(key: Key | None) -> str | None:
 
 
 def _names_of(field: FieldInfo) -> Names | None:
-    """Return the table that a key's value is a name of; None where it is none."""
-    # Of an optional key, pydantic leaves the annotation within the union.
+    """Return the table that a key's value is a name of, if any."""
+    # For an optional key pydantic leaves the annotation within the union.
     metadata = [*field.metadata]
     for kind in get_args(field.annotation):
         if get_origin(kind) is Annotated:
@@ -207,7 +226,8 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            fault = error.errors()[0]  # of a number, the range; the type is named anyway
+            # Of a number, the range; the message names the type anyway.
+            fault = error.errors()[0]
             if not fault["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
                 limit = limit or fault["msg"].replace("Input should be", ",")
             elif fault["type"] == "value_error":
@@ -218,13 +238,14 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
                 limit = limit or f"; {fault['msg'].removeprefix('Value error, ')}"
         else:
             return candidate
-    hint = ""
-    if (table := _names_of(field)) is not None:
+    message = f"{key.name} cannot be {text!r}."
+    table = _names_of(field)
+    if table is not None:
         close = nearest(text, list(table.table()))
-        hint = f" Did you mean {close!r}?" if close else ""
+        if close:
+            message += f" Did you mean {close!r}?"
         limit = ""
-    refused = f"{key.name} cannot be {text!r}.{hint}"
-    raise _refused(refused, f"{key.type}{limit} ({key.doc})", text)
+    raise _refused(message, f"{key.type}{limit} ({key.doc})", text)
 
 
 def _toml_value(text: str) -> Any:
@@ -234,15 +255,16 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _refused(what: str, expected: str, found: str) -> UsageError:
-    return UsageError(what, expected=expected, found=found, next=HELP)
+def _refused(message: str, expected: str, value: str) -> UsageError:
+    return UsageError(message, expected=expected, found=value, next=HELP)
 
 
 def _unknown(path: str) -> str:
     """Describe an unknown key: the kinds of its section that have it, or the nearest key."""
     section, _, name = path.rpartition(".")
     keys = documented_keys()
-    if kinds := [key.kind for key in keys if key.name == path and key.kind]:
+    kinds = [key.kind for key in keys if key.name == path and key.kind]
+    if kinds:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
     # Right key, wrong or missing section: the last parts are compared alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
@@ -251,29 +273,37 @@ def _unknown(path: str) -> str:
         or nearest(path, [key.name for key in keys])
         or known.get(nearest(name, known) or "")
     )
-    return f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}"
+    message = f"There is no configuration key {path!r}."
+    if close:
+        message += f" Did you mean {close!r}?"
+    return message
 
 
 def _fault(entry: ErrorDetails) -> str:
     path = ".".join(map(str, entry["loc"]))
-    what = entry["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
-    what = what.replace("Input should be", "must be")
-    return _unknown(path) if entry["type"] == "extra_forbidden" else f"{path}: {what}"
+    if entry["type"] == "extra_forbidden":
+        return _unknown(path)
+    message = entry["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
+    return f"{path}: {message.replace('Input should be', 'must be')}"
 
 
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
-    if (table := _names_of(field)) is not None:
+    table = _names_of(field)
+    if table is not None:
         return " | ".join(table.table())
     kinds = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
     names = []
-    for kind in (get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds):
-        if get_origin(kind) is Literal:
+    for kind in kinds:
+        if get_origin(kind) is Annotated:
+            kind, *_ = get_args(kind)  # noqa: PLW2901 -- without its bounds
+        generic = get_origin(kind)
+        if generic is Literal:
             names += [str(value) for value in get_args(kind)]
-        elif get_origin(kind) is not None:
-            names.append("table" if get_origin(kind) is dict else "list")
+        elif generic is not None:
+            names.append("table" if generic is dict else "list")
         else:
             names.append(kind.__name__ if isinstance(kind, type) else str(kind))
     return " | ".join(names)
@@ -299,6 +329,5 @@ def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     warms_up = "warmup_epochs" in all_schedules()[schedule.kind].options
     if warms_up and epochs <= warmup < training.epochs:
         warmup = warmup * epochs // training.epochs
-    return apply_overrides(
-        config, [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"]
-    )
+    changes = [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"]
+    return apply_overrides(config, changes)

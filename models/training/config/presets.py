@@ -1,4 +1,4 @@
-"""The paper's hyper-parameters, as its code ran them and as its text gives them."""
+"""Hyper-parameters of the paper, from its code and from its text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from kmip_data.models.training.config.overrides import apply_overrides, config_f
 from kmip_data.models.training.config.published import PaperResult, published
 from kmip_data.wording import counted
 
-USUAL = "gps-kmip"  #: the model whose settings others take where upstream has none
+#: The model whose settings others take where upstream has none.
+USUAL = "gps-kmip"
 _PARTS = ("name", "attention", "local")
 _NO_PRESETS = {"dataset", "digests"}  #: the other files in a dataset's folder
 
@@ -109,72 +110,83 @@ class Preset(Strict):
         """Read ``dataset/model`` with the presets that it is based on.
 
         Code, differences, notes and variants are merged key by key. A base of another model keeps its
-        attention and message passing only where the model's own file has the same kinds, also in variants.
-        The default variant is never taken over.
+        attention and message passing only where the model's file has the same kinds, also in variants.
+        The default variant is never inherited.
         """
+        # 1. The file.
         dataset, model = name.split("/")
         own = read_shipped(f"datasets/{dataset}", model)
-        base = cls.read(own["base"].replace(".", "/")) if "base" in own else None
         code = own.get("code", {})
         text = own.get("text", {})
         note = own.get("note", {})
         variant = own.get("variant", {})
         ours = [*own.get("ours", ())]
-        if base is not None:
+
+        # 2. Its base, for everything that the file does not set.
+        if "base" in own:
+            base = cls.read(own["base"].replace(".", "/"))
             code = merged(base.code_for(model, code), code)
             text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
             note = {row.topic: row.text for row in base.note} | note
             variant = base.variants_for(code) | variant
             ours += [name for name in base.ours if name not in ours]
+
+        # 3. Without the entries that do not hold here.
         gone = own.get("without", ())
+        for entries in (text, note, variant):
+            for key in gone:
+                entries.pop(key, None)
         return cls.model_validate(
             own
             | {
                 "dataset": dataset,
                 "model": model,
                 "code": code,
-                "text": [{"key": key, **row} for key, row in text.items() if key not in gone],
-                "note": [
-                    {"topic": topic, "text": row}
-                    for topic, row in note.items()
-                    if topic not in gone
-                ],
-                "variant": {key: row for key, row in variant.items() if key not in gone},
+                "text": [{"key": key, **row} for key, row in text.items()],
+                "note": [{"topic": topic, "text": row} for topic, row in note.items()],
+                "variant": variant,
                 "ours": [key for key in ours if key not in gone],
                 "paper": published(dataset, model),
             }
         )
 
     def variants_for(self, code: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the variants for a preset with ``code``: keys of another kind of attention are left out."""
-        kinds = {
-            each.get("model", {}).get("attention", {}).get("kind") for each in (self.code, code)
-        }
-        gone = "model.attention." if len(kinds) > 1 else "\0"
-        return {
-            name: {key: value for key, value in keys.items() if not key.startswith(gone)}
-            for name, keys in self.variant.items()
-        }
+        """Return the variants for a preset with ``code``, without keys of another kind of attention."""
+        same = _attention_of(self.code) == _attention_of(code)
+        variants: dict[str, dict[str, Any]] = {}
+        for name, keys in self.variant.items():
+            variants[name] = {}
+            for key, value in keys.items():
+                if same or not key.startswith("model.attention."):
+                    variants[name][key] = value
+        return variants
 
     def code_for(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the code of this preset as a base of ``model``, without what ``changes`` replaces as one.
+        """Return the code of this preset as a base of ``model``, without settings that ``changes`` replaces.
 
         A width and a budget replace each other; parameters of a build or a split are those of one dataset.
         """
-        code = merged(self.code, {} if model == self.model else {"model": models()[model]})
-        gone = {
+        network = changes.get("model", {})
+        replaced = {
             "data": {"parameters", "split"} & changes.get("data", {}).keys(),
             "model": set[str](),
         }
-        for given, replaced in (
-            ("hidden_dim", "parameter_budget"),
-            ("parameter_budget", "hidden_dim"),
-        ):
-            gone["model"] |= {replaced} if given in changes.get("model", {}) else set()
-        return {
-            section: {key: value for key, value in keys.items() if key not in gone.get(section, ())}
-            for section, keys in code.items()
-        }
+        if "hidden_dim" in network:
+            replaced["model"].add("parameter_budget")
+        if "parameter_budget" in network:
+            replaced["model"].add("hidden_dim")
+
+        code = merged(self.code, {} if model == self.model else {"model": models()[model]})
+        for section, gone in replaced.items():
+            if gone and section in code:
+                keys = code[section].items()
+                code[section] = {key: value for key, value in keys if key not in gone}
+        return code
+
+
+def _attention_of(code: Mapping[str, Any]) -> str | None:
+    kind: str | None = code.get("model", {}).get("attention", {}).get("kind")
+    return kind
 
 
 def preset_names() -> list[str]:
@@ -187,17 +199,21 @@ def preset_names() -> list[str]:
 
 
 def presets_of(dataset: str) -> list[str]:
-    """Models that have a preset on ``dataset``, that of its family included."""
-    of = {dataset, family(dataset)}
-    return sorted({name.split("/")[1] for name in preset_names() if name.split("/")[0] in of})
+    """Models that have a preset on ``dataset``, including those of its family."""
+    datasets = {dataset, family(dataset)}
+    preset_models = set()
+    for name in preset_names():
+        owner, model = name.split("/")
+        if owner in datasets:
+            preset_models.add(model)
+    return sorted(preset_models)
 
 
 @functools.cache
 def read_preset(dataset: str, model: str) -> Preset:
     """Read the preset of ``dataset`` and ``model``.
 
-    Raises ``UsageError``, which names the nearest, where there is none; ``DamagedInput`` where its file
-    breaks the model.
+    Raises ``UsageError``, which names the nearest, where there is none; ``DamagedInput`` for an invalid file.
     """
     name = f"{dataset}/{model}"
     if name not in preset_names():
@@ -210,9 +226,12 @@ def read_preset(dataset: str, model: str) -> Preset:
             )
         if model in models() and usual in preset_names():
             return _ours(read_preset(dataset, USUAL), model)
-        known = {*presets_of(dataset), *(models() if usual in preset_names() else ())}
-        own = [f"{dataset}/{each}" for each in sorted(known)] or preset_names()
-        raise unknown_name("preset", name, own, command=f"kmip-data info {dataset}")
+        known_models = set(presets_of(dataset))
+        if usual in preset_names():
+            known_models |= set(models())
+        known = [f"{dataset}/{known_model}" for known_model in sorted(known_models)]
+        command = f"kmip-data info {dataset}"
+        raise unknown_name("preset", name, known or preset_names(), command=command)
     try:
         return Preset.read(name)
     except (tomllib.TOMLDecodeError, ValidationError) as error:
@@ -220,17 +239,20 @@ def read_preset(dataset: str, model: str) -> Preset:
 
 
 def _ours(base: Preset, model: str) -> Preset:
-    """The settings of ``base`` with the parts of another model: no one's published choice."""
+    """The settings of ``base`` with the parts of another model, which nobody has published."""
     parts = models()[model]
-    kept = {key: value for key, value in base.code["model"].items() if key not in {*parts, *_PARTS}}
-    position = positional(kept.get("positional", "none"))
-    if position.distances and not kinds_of("local")[parts["local"]["kind"]].reads_distances:
-        kept["positional"] = "none"
+    replaced = {*parts, *_PARTS}
+    code = base.code["model"].items()
+    settings = {key: value for key, value in code if key not in replaced}
+    position = positional(settings.get("positional", "none"))
+    local = kinds_of("local")[parts["local"]["kind"]]
+    if position.distances and not local.reads_distances:
+        settings["positional"] = "none"
     return Preset(
         dataset=base.dataset,
         model=model,
         source=f"ours, the settings of {base.name} with the parts of {model}",
-        code={**base.code, "model": {**kept, "name": model}},
+        code={**base.code, "model": {**settings, "name": model}},
     )
 
 
@@ -244,10 +266,10 @@ def load_preset(
     as_
         Default: the variant of the published figure, which is ``code`` but for two presets of London.
         ``code``: upstream's file. ``text``: the same with every key changed in which the paper's text
-        says otherwise; where the text is silent, both follow the code. Or another variant that the
+        differs; where the text is silent, both follow the code. Or another variant that the
         preset names.
     target
-        What to train on; default: the preset's dataset.
+        Dataset or build folder of the run; default: the preset's dataset.
 
     Raises
     ------
@@ -263,13 +285,12 @@ def load_preset(
         "model": {"name": model},
     }
     config = config_from_mapping(merged(preset.code, own), f"the preset {preset.name!r}")
-    # As the command line's --set, which has a word for no value (TOML has none).
-    changes = preset.changes(variant).items()
-    texts = [
-        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in changes
-    ]
-    return apply_overrides(config, texts)
+    # As with --set of the command line, which has a word for no value (TOML has none).
+    overrides = []
+    for key, value in preset.changes(variant).items():
+        text = str(value).lower() if isinstance(value, bool) else value
+        overrides.append(f"{key}={text}")
+    return apply_overrides(config, overrides)
 
 
 def folder_of(target: str) -> Path | None:
@@ -279,55 +300,69 @@ def folder_of(target: str) -> Path | None:
 
 
 def config_for(
-    target: str, model: str = "gps-kmip", as_: str | None = None, *, home: Home | None = None
+    target: str,
+    model: str = "gps-kmip",
+    as_: str | None = None,
+    *,
+    home: Home | None = None,
 ) -> RunConfig:
-    """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
+    """Return the preset of TARGET's dataset, or the defaults for a dataset that is not the paper's.
 
     A dataset may take the preset of its family. A build folder keeps the parameters it was built with
-    and its default split, whatever the seed. The user's own builds are looked for by name in ``home``. Raises
+    and its default split, whatever the seed. The user's builds are looked up by name in ``home``. Raises
     ``UsageError`` where the dataset has presets, but none of that model or variant.
     """
+    # 1. The name of a folder below ``built/``.
+    if home is not None and (home.built / target / CARD_NAME).is_file():
+        named = build_in(target, home)
+        if named:
+            target = str(named.path)
+
+    # 2. A build folder, or the name of a dataset.
     card = None
-    own = dict[str, Any]()
-    if (
-        home is not None
-        and (home.built / target / CARD_NAME).is_file()
-        and (named := build_in(target, home))
-    ):
-        target = str(named.path)  # the name of a folder below ``built/``
+    changes = dict[str, Any]()
     dataset = target
-    if folder := folder_of(target):
+    folder = folder_of(target)
+    if folder is not None:
         card = read_card(folder)
         dataset = card.dataset
-        split = card.splits[card.default_split].parameters if card.default_split else {}
-        own = {
+        split: Mapping[str, Any] = {}
+        if card.default_split and dataset in dataset_names():
+            split = card.splits[card.default_split].parameters
+        changes = {
             "dataset": target,
             "sample": card.sample,
             "parameters": without_none(card.parameters),
-            "split": without_none(split) if dataset in dataset_names() else {},
+            "split": without_none(split),
             "split_seed_follows_run": False,
         }
     elif target not in dataset_names() and home is not None:
-        card = next(
-            (build.card for build in list_builds(home) if build.card.dataset == target), None
-        )
+        for build in list_builds(home):
+            if build.card.dataset == target:
+                card = build.card
+                break
+
+    # 3. The preset of the dataset or of its family, or the defaults.
     preset = family_of(dataset, card)
     if preset is not None:
         config = load_preset(preset, model, as_, target=dataset)
     else:
         values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_ or "code"}
         config = config_from_mapping(values, "the defaults")
-    return config.model_copy(update={"data": config.data.model_copy(update=own)})
+    return config.updated("data", **changes)
 
 
 def family_of(dataset: str, card: Card | None = None) -> str | None:
     """Return the dataset whose presets ``dataset`` takes: itself, or its family (``card``: a build's)."""
-    named = {name.split("/")[0] for name in preset_names()}
-    return next((name for name in (dataset, family(dataset, card)) if name in named), None)
+    owners = {name.split("/")[0] for name in preset_names()}
+    for name in (dataset, family(dataset, card)):
+        if name in owners:
+            return name
+    return None
 
 
 def origin(config: RunConfig) -> str:
-    """Return a line on the preset of a run, empty without one: its variant, or whose settings they are."""
+    """Return a line on the preset of a run, empty without one: its variant, or the source of its settings."""
     if not config.preset:
         return ""
     preset = read_preset(*config.preset.split("/"))
@@ -335,13 +370,17 @@ def origin(config: RunConfig) -> str:
     if not preset.text:
         whose = "" if preset.paper else ", not the paper's"
         return f"preset {preset.name}{whose}: {preset.source}"
-    how = f" as the paper's {config.variant} has it"
-    if config.variant in preset.ours:
-        how = f", variant {config.variant}, ours and not the paper's"
-    elif config.variant == preset.default and preset.default != "code":
-        how = f", variant {config.variant}, which produced the published figure"
+    variant = config.variant
+    description = f" as the paper's {variant} has it"
+    if variant in preset.ours:
+        description = f", variant {variant}, ours and not the paper's"
+    elif variant == preset.default and preset.default != "code":
+        description = f", variant {variant}, which produced the published figure"
+    differs = "its text differs from its code"
+    if variant == "code":
+        differs = "its text differs"
+    elif variant == "text":
+        differs = "its code differs"
     keys = counted(len(preset.text), "key")
-    shown = f"kmip-data info {preset.dataset} --model {preset.model}"
-    differs = {"code": "its text differs", "text": "its code differs"}
-    usual = "its text differs from its code"
-    return f"preset {preset.name}{how}; {differs.get(config.variant, usual)} in {keys} ({shown})"
+    command = f"kmip-data info {preset.dataset} --model {preset.model}"
+    return f"preset {preset.name}{description}; {differs} in {keys} ({command})"

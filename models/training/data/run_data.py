@@ -81,11 +81,12 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
     metric = USUAL_METRICS[task.kind]
     if task.kind == "single-label" and task.level == "node":
         loss = "weighted_cross_entropy"
-    training = config.training.model_copy(
-        update={"loss": config.training.loss or loss, "metric": config.training.metric or metric}
+    config = config.updated(
+        "training",
+        loss=config.training.loss or loss,
+        metric=config.training.metric or metric,
     )
-    model = config.model.model_copy(update={"head": config.model.head or task.level})
-    return config.model_copy(update={"training": training, "model": model})
+    return config.updated("model", head=config.model.head or task.level)
 
 
 #: Part -> attribute of a batch with the part's rows, int64: where its mask is true.
@@ -263,14 +264,14 @@ class RunData(ABC):
         """Return ``config`` with every setting that the data decide: build, split, task, width."""
         card = self.build.card
         folder = folder_of(config.data.dataset)
-        data = {
+        config = config.updated(
+            "data",
             # A relative path would name another folder, or none, from another working directory.
-            "dataset": config.data.dataset if folder is None else str(folder),
-            "parameters": without_none(card.parameters),
-            "split": without_none(self.split.parameters),
-            "sample": card.sample,
-        }
-        config = config.model_copy(update={"data": config.data.model_copy(update=data)})
+            dataset=config.data.dataset if folder is None else str(folder),
+            parameters=without_none(card.parameters),
+            split=without_none(self.split.parameters),
+            sample=card.sample,
+        )
         config = with_task(config, self.task)
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
 

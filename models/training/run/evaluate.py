@@ -177,8 +177,7 @@ def open_run(
     if target is None:
         config = run_folder.own_choices(config, folder, home)
     else:
-        changes = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
-        config = config.model_copy(update={"data": config.data.model_copy(update=changes)})
+        config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     data = open_data(config, home=home, required=(), build=False)
     _check_fit(data, result, own=target is None)
     return OpenedRun(folder, config, result, data, chosen)

@@ -253,14 +253,11 @@ def evaluate_predictions(
     about = predictions.about
     home = home or Home.locate()
     config = config_for(target, home=home)
-    of_target = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
-    changes: dict[str, Any] = {"data": config.data.model_copy(update=of_target)}
+    config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     if about is not None:
         # The file knows if numbers are values or labels; batches decide the order of sums.
         loss = USUAL_LOSSES[about.kind]
-        training = {"batch_size": about.batch_size, "loss": loss, "metric": None}
-        changes["training"] = config.training.model_copy(update=training)
-    config = config.model_copy(update=changes)
+        config = config.updated("training", batch_size=about.batch_size, loss=loss, metric=None)
 
     # 2. The part, and values that fit it.
     stored_split = None if about is None else about.split

@@ -107,8 +107,7 @@ def train(
     log = partial(say, quiet=quiet or not is_main_process())
     if config.training.init_from:
         source = run_folder.find_run(config.training.init_from, home)
-        training = config.training.model_copy(update={"init_from": str(source)})
-        config = config.model_copy(update={"training": training})
+        config = config.updated("training", init_from=str(source))
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     # Refuse a wrong seed before any is trained.
     for seed in seeds:
