@@ -86,8 +86,12 @@ def test_options_reach_the_configuration():
         epochs=7,
         device="cpu",
         devices=2,
-        precision="bf16-mixed",
-        overrides=("training.epochs=9", "optimiser.lr=1e-3", "system.checkpoint_every=2.5"),
+        overrides=(
+            "training.epochs=9",
+            "training.precision=bf16-mixed",
+            "optimiser.lr=1e-3",
+            "system.checkpoint_every=2.5",
+        ),
     )
     assert (config.variant, config.data.sample, config.data.parameters["k"]) == ("text", True, 16)
     assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 4}

@@ -159,7 +159,7 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     for module in (operators, gated_gcn, norms):
         monkeypatch.setattr(module, "triton_runs", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is gathered
-    assert norms._kernels(torch.ones(2, 2)) is None
+    assert not norms._is_fused(norms.BatchNorm(2), torch.ones(2, 2))
     batch = read_batch(
         SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))
     )
