@@ -195,6 +195,8 @@ POINTS = """
 paths = lib_of_paths.graphs:Paths
 [kmip_data.attention]
 late = lib_of_paths.attention:Late
+[kmip_data.norms]
+rms = lib_of_paths:Norm
 [kmip_data.models]
 gps-late = lib_of_paths:GPS_LATE
 """
@@ -206,7 +208,7 @@ def package(folder):
     package, info = folder / "lib_of_paths", folder / "lib_of_paths-1.0.dist-info"
     package.mkdir(), info.mkdir()
     (package / "__init__.py").write_text(
-        'GPS_LATE = {"attention": {"kind": "late"}, "local": {"kind": "gcn"}}'
+        'GPS_LATE = {"attention": {"kind": "late"}, "local": {"kind": "gcn"}}\nclass Norm:\n    pass'
     )
     (package / "graphs.py").write_text(GRAPHS)
     (package / "attention.py").write_text(PART)
@@ -245,6 +247,9 @@ def test_installed_names_are_found_where_they_are_typed_alone(package, monkeypat
     with fresh():
         monkeypatch.syspath_prepend(package)
         assert "Paths with a marked end" in done("info", "paths").out
+    with fresh():
+        monkeypatch.syspath_prepend(package)
+        assert apply_overrides(config, ["model.norm=rms"]).model.norm == "rms"
 
 
 OWN = f"""{ENCODING}
@@ -476,6 +481,8 @@ PARTS = ("norm=rms", "node_encoder=sines", "edge_encoder=lengths", "head=largest
 
 
 def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
+    from kmip_data.models.training.config.overrides import apply_overrides, read_config
+    from kmip_data.models.training.data.graphs import _check_divides
     from kmip_data.models.training.run.checkpoint import read_weights
 
     (folder / "own.py").write_text(NETWORK)
@@ -509,3 +516,11 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
         with fresh():
             assert "--plugin" in refused("evaluate", name)
             assert "equal to result.json" in done("evaluate", name, "--plugin", "own.py").out
+    plugins.load("own.py")
+    for name, part in (("parts", "rms"), ("whole", "two-hops")):
+        (path,) = (folder / "home/runs").glob(f"*/*/{name}/config.toml")
+        divided = apply_overrides(read_config(path), ["system.devices=2"])
+        with pytest.raises(
+            plugins.UsageError, match=f"{part}, as it is set, cannot share one graph"
+        ):
+            _check_divides(divided)
