@@ -63,6 +63,7 @@ class ColumnsCard(Strict):
     @model_validator(mode="after")
     def _of_columns_alone(self) -> Self:
         schema = self.schema_
+        # Edges are stored again only to give the rows of an edge column their graphs.
         has_edge_column = any(column.level == "edge" for column in schema.columns)
         has_edges = schema.edges != "none"
         if has_edges != has_edge_column or schema.views or not schema.columns:

@@ -128,7 +128,7 @@ def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build 
     if os.sep not in text and not (folder / CARD_NAME).is_file():
         if home is None or not (home.built / text / CARD_NAME).is_file():
             return None
-        if text in _known_datasets(list_builds(home)):
+        if text in _known_datasets(list_builds(home)):  # a dataset goes before a folder of its name
             return None
         folder = home.built / text
     return Build(folder, read_card(folder))

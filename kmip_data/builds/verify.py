@@ -156,9 +156,11 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.problems.append(_problem(CARD_NAME, "cannot be read as a card", error))
         return report
 
+    # 1. The card and every shard, on all threads.
     report.problems += _card_problems(path, card)
     report.remarks += _strays(path, "shards", card.digests)
     shards = _check_shards(report, card, card.schema_)
+    # 2. Keys and splits run over all records, so a shard that cannot be read hides their faults.
     readable = len(shards) == len(card.shards)
     if readable:
         keys = [key for shard in shards for key in shard.keys]
@@ -167,6 +169,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
             report.problems += _split_problems(path, entry, shards, keys)
         report.checked["splits"] = len(card.splits)
 
+    # 3. Added columns, each file next to its shard.
     columns = added_names(path)
     if columns:
         build = Build(path, card)
@@ -345,6 +348,7 @@ def _measure(
             counts[name] = {"nodes": int((code == value).sum())}
         return node_digests(code), counts
 
+    # Sizes of all records by position in source order; without shards there are none to join.
     nothing = np.empty(0, np.int64)
     nodes = np.concatenate([nothing, *(np.diff(shard.node_ptr) for shard in shards)])
     edges = np.concatenate([nothing, *(np.diff(shard.edge_ptr) for shard in shards)])

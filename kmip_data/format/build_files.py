@@ -186,6 +186,7 @@ def _statistics(statistics: Mapping[str, Any]) -> str:
 
 
 def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
+    # Neighbouring bins are merged until at most ``_ROWS`` are left.
     bins = list(zip(histogram["low"], histogram["high"], histogram["count"], strict=True))
     step = -(-len(bins) // _ROWS)
     labels = []

@@ -177,6 +177,7 @@ def _tasks(
 ) -> list[EncodeTask]:
     """Return the tasks of all shards for one encoding after the other."""
     card = build.card
+    # Jobs that have no shard of their own work as threads inside one.
     count = max(1, jobs // max(1, len(card.shards) * len(encodings)))
     tasks = []
     for encoding in encodings:

@@ -237,7 +237,7 @@ def finish_build(
     split_classes: dict[str, dict[str, list[int]]] = {}
     for chosen in split_params:
         split = apply_split(pipeline, records, chosen, raw.path)
-        if split.name in splits:
+        if split.name in splits:  # two requests may mean one split
             continue
         entry, classes = write_split(folder, split, records, chosen.asked())
         splits[split.name] = entry

@@ -138,6 +138,7 @@ def _is_header(lines: Sequence[Line]) -> bool:
 
 def _begun_here(folder: Path) -> bool:
     """True if the journal of a folder was begun in it, when it was empty, and not copied from elsewhere."""
+    # The inode of the work folder, which a copy of the folder does not have.
     work = folder / WORK
     _, lines = _read(work / JOURNAL)
     return _is_header(lines) and lines[0].get("number") == work.stat().st_ino
@@ -151,7 +152,7 @@ def _read(path: Path) -> tuple[bytes, list[Line]]:
             text = read_small(path, MAX_JOURNAL_BYTES)
         except OSError as error:
             raise _no_journal(path, str(error)) from error
-    text = text[: text.rfind(b"\n") + 1]
+    text = text[: text.rfind(b"\n") + 1]  # a line that a crash has torn has no end
     entries = map(_parse, text.splitlines())
     return text, [entry for entry in entries if entry is not None]
 
