@@ -265,9 +265,9 @@ def normed(
 ) -> Tensor:
     """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
 
-    What is None is left out. ``before`` and ``after`` are the probabilities of the two dropouts, 0 outside
-    training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows are the nodes of ``batch``
-    (None: one graph).
+    Arguments that are None are omitted. ``before`` and ``after`` are the probabilities of the two dropouts,
+    0 outside training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows are the nodes of
+    ``batch`` (None: one graph).
     """
     counted = ALL if batch is None else batch.node_rows
     if activation != "gelu" and _is_fused(norm, rows, more, residual):

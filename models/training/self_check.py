@@ -113,7 +113,8 @@ def _key(sizes: dict[str, int]) -> str:
     with contextlib.suppress(KmipDataError):
         facts.append(nvrtc_version())
     for package in ("torch", "triton", "cuda-core", "cuda-bindings"):
-        facts += (each.version for each in importlib.metadata.distributions(name=package))
+        installed = importlib.metadata.distributions(name=package)
+        facts += (distribution.version for distribution in installed)
     key = hashlib.sha256(json.dumps(facts).encode())
     for source in sorted(Path(__file__).parents[1].rglob("*")):
         if source.suffix in {".py", ".cu", ".cuh"}:

@@ -92,11 +92,11 @@ def store(typing, array, start, count, lanes):
 
 _MAY_FUSE = ("contract",)
 #: ``a + b``; with a product, rounded once where the processor can
-plus = binary(lambda builder, a, b: builder.fadd(a, b, flags=_MAY_FUSE))
+plus = binary(lambda builder, *pair: builder.fadd(*pair, flags=_MAY_FUSE))
 #: ``a − b``
-minus = binary(lambda builder, a, b: builder.fsub(a, b, flags=_MAY_FUSE))
+minus = binary(lambda builder, *pair: builder.fsub(*pair, flags=_MAY_FUSE))
 #: ``a · b``
-times = binary(lambda builder, a, b: builder.fmul(a, b, flags=_MAY_FUSE))
+times = binary(lambda builder, *pair: builder.fmul(*pair, flags=_MAY_FUSE))
 
 _LOG2_E = 1.44269504088896341
 _LN2_HIGH = 0.693359375

@@ -115,16 +115,16 @@ class Preset(Strict):
         """
         # 1. The file.
         dataset, model = name.split("/")
-        own = read_shipped(f"datasets/{dataset}", model)
-        code = own.get("code", {})
-        text = own.get("text", {})
-        note = own.get("note", {})
-        variant = own.get("variant", {})
-        ours = [*own.get("ours", ())]
+        stored = read_shipped(f"datasets/{dataset}", model)
+        code = stored.get("code", {})
+        text = stored.get("text", {})
+        note = stored.get("note", {})
+        variant = stored.get("variant", {})
+        ours = [*stored.get("ours", ())]
 
         # 2. Its base, for everything that the file does not set.
-        if "base" in own:
-            base = cls.read(own["base"].replace(".", "/"))
+        if "base" in stored:
+            base = cls.read(stored["base"].replace(".", "/"))
             code = merged(base.code_for(model, code), code)
             text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
             note = {row.topic: row.text for row in base.note} | note
@@ -132,12 +132,12 @@ class Preset(Strict):
             ours += [name for name in base.ours if name not in ours]
 
         # 3. Without the entries that do not hold here.
-        gone = own.get("without", ())
+        gone = stored.get("without", ())
         for entries in (text, note, variant):
             for key in gone:
                 entries.pop(key, None)
         return cls.model_validate(
-            own
+            stored
             | {
                 "dataset": dataset,
                 "model": model,
@@ -278,13 +278,13 @@ def load_preset(
     """
     preset = read_preset(dataset, model)
     variant = as_ or preset.default
-    own = {
+    of_run = {
         "preset": preset.name,
         "variant": variant,
         "data": {"dataset": target or dataset},
         "model": {"name": model},
     }
-    config = config_from_mapping(merged(preset.code, own), f"the preset {preset.name!r}")
+    config = config_from_mapping(merged(preset.code, of_run), f"the preset {preset.name!r}")
     # As with --set of the command line, which has a word for no value (TOML has none).
     overrides = []
     for key, value in preset.changes(variant).items():

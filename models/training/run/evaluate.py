@@ -179,11 +179,11 @@ def open_run(
     else:
         config = config.updated("data", dataset=target, sample=sample, parameters={}, split={})
     data = open_data(config, home=home, required=(), build=False)
-    _check_fit(data, result, own=target is None)
+    _check_fit(data, result, same_data=target is None)
     return OpenedRun(folder, config, result, data, chosen)
 
 
-def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
+def _check_fit(data: RunData, result: RunResult, *, same_data: bool) -> None:
     card = data.build.card
     difference = ""
     for expected, name in zip(result.columns, data.inputs.names, strict=False):
@@ -202,7 +202,7 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             next="evaluate on data with the columns and classes of the run's",
         )
     check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
-    if own and card.key != result.build_key:
+    if same_data and card.key != result.build_key:
         raise UsageError(
             f"The build of {card.dataset} is {card.key}, and the run was trained on {result.build_key}.",
             next=f"kmip-data evaluate RUN --dataset {data.build.path} evaluates on it all the same",

@@ -114,7 +114,7 @@ class Loop:
         #: One row an epoch.
         self.history: list[Row] = []
         #: The best epoch and its weights.
-        self.kept: dict[int, dict[str, Tensor]] = {}
+        self.best_weights: dict[int, dict[str, Tensor]] = {}
         #: True once this process has written a checkpoint, so that the one it resumed was sound.
         self.proven = False
         #: Measurements of a resumed epoch.
@@ -315,13 +315,13 @@ class Loop:
             if self.best_epoch is not None:
                 best = self.history[self.best_epoch][f"val_{self.metric}"]
             if is_better(self.metric, row[f"val_{self.metric}"], best):
-                self.kept = {self.epoch: checkpoint.copy_weights(model)}
+                self.best_weights = {self.epoch: checkpoint.copy_weights(model)}
         return row
 
     @property
     def best_epoch(self) -> int | None:
         """First epoch with the best validation metric; ``None`` before there is one."""
-        return next(iter(self.kept), None)
+        return next(iter(self.best_weights), None)
 
     @property
     def out_of_patience(self) -> bool:
@@ -369,7 +369,7 @@ class Loop:
             "scaler": self.scaler.state_dict(),
             "average": {} if self.average is None else self.average.weights,
             "history": self.history,
-            "kept": self.kept,
+            "kept": self.best_weights,
             # Random numbers and measurements differ from process to process.
             "processes": gathered({"random": checkpoint.random_state(), "unfinished": unfinished}),
             "data": self.data.identity,
@@ -402,7 +402,7 @@ class Loop:
             self.module.model.load_state_dict(weights)
         # 2. Whatever moves the weights, and their history.
         self.history = history
-        self.kept = state["kept"]
+        self.best_weights = state["kept"]
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
@@ -430,4 +430,6 @@ class Loop:
         cells = ([row.get(name) for name in names] for row in self.history)
         write_file(self.folder / METRICS_NAME, csv_bytes(list(names), cells))
         if best and self.best_epoch is not None:
-            checkpoint.write_weights(self.folder / checkpoint.BEST, self.kept[self.best_epoch])
+            checkpoint.write_weights(
+                self.folder / checkpoint.BEST, self.best_weights[self.best_epoch]
+            )

@@ -303,7 +303,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
             f"No epoch has a finite {config.training.metric} on val.",
             next="kmip-data verify on the build, or a lower --set optimiser.lr=…",
         )
-    best = loop.kept[loop.best_epoch]
+    best = loop.best_weights[loop.best_epoch]
     loop.module.model.load_state_dict(best)
     card = data.build.card
     rows = loop.history

@@ -40,7 +40,7 @@ def try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
 def try_encoders(config: RunConfig, data: RunData) -> None:
     """Build the network and let its encoders, or all of a plugin's, read a cut of the data, on the CPU.
 
-    What the data and a configuration disagree about shows there: kinds and numbers of features.
+    Disagreements of the data and a configuration show there: kinds and numbers of features.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model: Any = build_model(config.model, **data.channels).eval()
