@@ -30,18 +30,19 @@ save_option = click.option(
 
 def _pair(separator: str) -> Callable[..., Any]:
     """Return the callback of an option whose value is two whole numbers, such as ``2500x16`` or ``1..9``."""
+    number = r"0*([1-9]\d{0,8})"
+    pattern = re.compile(number + re.escape(separator) + number)
 
     def read(
         ctx: click.Context, param: click.Parameter, value: str | None
     ) -> tuple[int, int] | None:
         if value is None:
             return None
-        found = re.fullmatch(rf"0*([1-9]\d{{0,8}}){re.escape(separator)}0*([1-9]\d{{0,8}})", value)
-        if found is None:
-            raise click.BadParameter(
-                f"{value!r} is not A{separator}B of numbers above 0", ctx, param
-            )
-        return int(found[1]), int(found[2])
+        match = pattern.fullmatch(value)
+        if match is None:
+            message = f"{value!r} is not A{separator}B of numbers above 0"
+            raise click.BadParameter(message, ctx, param)
+        return int(match[1]), int(match[2])
 
     return read
 
@@ -105,33 +106,49 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     from kmip_data.models.analysis.drawing import draw_study
     from kmip_data.models.analysis.study import run_study
 
-    saved = _save_paths(name, options["save"], options["run"], options["home"])
-    ks = None if options["ks"] is None else sorted(set(shared.number_list("--k", options["ks"])))
+    picture, figures = _save_paths(name, options["save"], options["run"], options["home"])
+    ks = None
+    if options["ks"] is not None:
+        ks = sorted(set(shared.number_list("--k", options["ks"])))
     projections = _projections(name, options)
     study = run_study(
         projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"]
     )
-    about = dict(projections.about)
+
     source = _source(projections.about)
     named = _named(options["save"])
-    write_output(saved[1], study.to_csv(), named=saved[1] == named)
-    draw_study(study, saved[0], name=name, subtitle=source, named=saved[0] == named)
-    curves = {
-        curve: dict(zip(("mean", "std"), study.summary(curve), strict=True))
-        for curve in study.curves
-    }
+    write_output(figures, study.to_csv(), named=figures == named)
+    draw_study(study, picture, name=name, subtitle=source, named=picture == named)
+
     layers = len({layer for layer, *_ in study.samples})
-    left_out = ", the first layer left out" if len(projections.layers) > layers else ""
-    samples = (
-        f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
-    )
-    several = len(study.samples) > layers  # graphs, over which means deviate
-    header = ["k", *(word for curve in curves for word in (curve, "±")[: 1 + several])]
-    shown = [figure for both in curves.values() for figure in [*both.values()][: 1 + several]]
-    rows = ([k, *(f"{x[i]:.4f}" for x in shown)] for i, k in enumerate(study.ks))
-    text = [table(header, rows), f"{source}; {samples}", "saved  {}  {}".format(*saved)]
-    found = {"analysis": name, "about": about, "k": study.ks, "samples": len(study.samples)}
-    show({**found, "curves": curves, "saved": saved}, "\n".join(text), as_json=options["as_json"])
+    graphs = len(study.samples) // layers
+    samples = f"{counted(layers, 'layer')} of {counted(graphs, 'graph')}"
+    if len(projections.layers) > layers:
+        samples += ", the first layer left out"
+    curves = {}
+    header = ["k"]
+    columns = []
+    for curve in study.curves:
+        mean, std = study.summary(curve)
+        curves[curve] = {"mean": mean, "std": std}
+        header.append(curve)
+        columns.append(mean)
+        if graphs > 1:  # over which means deviate
+            header.append("±")
+            columns.append(std)
+    rows = []
+    for number, k in enumerate(study.ks):
+        rows.append([k, *(f"{column[number]:.4f}" for column in columns)])
+    text = [table(header, rows), f"{source}; {samples}", f"saved  {picture}  {figures}"]
+    result = {
+        "analysis": name,
+        "about": dict(projections.about),
+        "k": study.ks,
+        "samples": len(study.samples),
+        "curves": curves,
+        "saved": [picture, figures],
+    }
+    show(result, "\n".join(text), as_json=options["as_json"])
 
 
 def _projections(name: str, options: Mapping[str, Any]) -> Projections:
@@ -141,8 +158,10 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     run = options["run"]
     gaussian = options["gaussian"]
     if bool(run) == bool(gaussian):
-        what = f"{'Both RUN and --gaussian are' if run else 'Neither RUN nor --gaussian is'} given."
-        raise UsageError(what, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
+        message = "Neither RUN nor --gaussian is given."
+        if run:
+            message = "Both RUN and --gaussian are given."
+        raise UsageError(message, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
     if gaussian:
         return gaussian_projections(*gaussian)
     return record_run(run, graphs=GRAPHS, sizes=options["nodes"], home=options["home"])
@@ -191,11 +210,15 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
     from kmip_data.models.sweeps.running import folders_of
 
-    saved = _save_paths("influence-of-k", save)
+    picture, figures = _save_paths("influence-of-k", save)
     runs, notes = read_runs(folders_of(names, home))
     tables, others = tables_of(runs)
-    curves = [(ours, paper) for ours, paper in map(rows_over_k, tables) if ours]
-    rows = [row for ours, _ in curves for row in ours]
+    curves = []
+    rows = []
+    for ours, paper in map(rows_over_k, tables):
+        if ours:
+            curves.append((ours, paper))
+            rows += ours
     if not rows:
         raise UsageError(
             "No finished runs differ in k alone.",
@@ -204,38 +227,39 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
             next="kmip-data train --dataset helsinki --set model.attention.k=5, and the same with another k",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
-    notes += [
-        *others,
-        f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.",
-    ]
-    named = [path == _named(save) for path in saved]
-    figures = csv_bytes([*rows[0]], (row.values() for row in rows))
-    write_output(saved[1], figures, named=named[1])
-    draw_over_k(curves, saved[0], named=named[0])
+    notes += others
+    notes.append(f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.")
+
+    named = _named(save)
+    lines = csv_bytes([*rows[0]], (row.values() for row in rows))
+    write_output(figures, lines, named=figures == named)
+    draw_over_k(curves, picture, named=picture == named)
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
-    means = ("test", "seconds", "paper_test", "paper_seconds")
-    cells = (
-        [row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows
-    )
-    found = {"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved}
-    show(
-        found,
-        "\n".join([table(header, cells), *notes, "saved  {}  {}".format(*saved)]),
-        as_json=as_json,
-    )
+    cells = []
+    for row in rows:
+        means = [_mean(row, name) for name in ("test", "seconds", "paper_test", "paper_seconds")]
+        cells.append([row["curve"], row["k"], row["runs"], *means])
+    text = [table(header, cells), *notes, f"saved  {picture}  {figures}"]
+    result = {
+        "analysis": "influence-of-k",
+        "rows": rows,
+        "notes": notes,
+        "saved": [picture, figures],
+    }
+    show(result, "\n".join(text), as_json=as_json)
 
 
-def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
+def _mean(row: Mapping[str, Any], name: str) -> str | None:
+    """Return a mean of a row, with its deviation where there are several runs."""
     from kmip_data.models.training.run.folder import value_text
 
-    mean = row[of]
-    runs = row["paper_runs" if of.startswith("paper") else "runs"]
-    std = row[f"{of}_std"] if runs and runs > 1 else None
-    return (
-        None
-        if mean is None
-        else value_text(row["metric"] if of.endswith("test") else "", mean, std)
-    )
+    mean = row[name]
+    if mean is None:
+        return None
+    runs = row["paper_runs" if name.startswith("paper") else "runs"]
+    std = row[f"{name}_std"] if runs and runs > 1 else None
+    metric = row["metric"] if name.endswith("test") else ""
+    return value_text(metric, mean, std)
 
 
 @command.command(cls=shared.Command)
@@ -252,42 +276,50 @@ def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
     2 heads of size 1 and 4 hidden channels, of growing depth, are fitted to a larger one with full attention.
     The error by depth and k is relative to that of the identity.
     """
-    from kmip_data.models.analysis import expressivity as of
+    from kmip_data.models.analysis import expressivity as checks
     from kmip_data.models.config import ATTENTION
     from kmip_data.runtime.progress import Progress
 
-    pairs = of.known_pairs()
-    tests = {name: of.all_tests(pair) for name, pair in pairs.items()}
-    separated = {
-        name: {test: one.separated for test, one in each.items()} for name, each in tests.items()
-    }
-    depths, steps = ((1, 2, 4, 8, 16), 1000) if full else ((1, 2, 4), 150)
-    fits: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, of.NODES) if full else (1, of.NODES))}
-    checks = []
-    count = len(of.ENCODINGS) * len(ATTENTION) + len(fits) * len(depths)
+    depths: tuple[int, ...] = (1, 2, 4)
+    ks: tuple[int, ...] = (1, checks.NODES)
+    steps = 150
+    if full:
+        depths = (1, 2, 4, 8, 16)
+        ks = (1, 2, 4, checks.NODES)
+        steps = 1000
+
+    pairs = checks.known_pairs()
+    separated = {}
+    for name, pair in pairs.items():
+        tests = checks.all_tests(pair)
+        separated[name] = {test: colours.separated for test, colours in tests.items()}
+    networks = []
+    fits: dict[int, list[float]] = {k: [] for k in ks}
+    count = len(checks.ENCODINGS) * len(ATTENTION) + len(fits) * len(depths)
     with Progress("expressivity", count, unit="networks", quiet=quiet) as progress:
-        for check in of.check_networks(pairs):
-            checks.append(check)
+        for check in checks.check_networks(pairs):
+            networks.append(check)
             progress.update(1)
         for k, errors in fits.items():
-            for error in of.fit(k, depths, steps=steps):
+            for error in checks.fit(k, depths, steps=steps):
                 errors.append(error)
                 progress.update(1)
-    copies = {k: of.copied(k) for k in fits}
-    found = {
+    copies = {k: checks.copied(k) for k in fits}
+    result = {
         "separated": separated,
-        "networks": [{**check._asdict(), "verdict": check.verdict} for check in checks],
+        "networks": [{**check._asdict(), "verdict": check.verdict} for check in networks],
         "fits": {
             "depths": depths,
             "errors": fits,
             "copied": {k: error for k, (error, _) in copies.items()},
         },
     }
+
     header = ["separated in iteration", "nodes", *next(iter(separated.values()))]
-    rows = (
-        [name, len(pairs[name][0]), *("never" if x is None else x for x in each.values())]
-        for name, each in separated.items()
-    )
+    rows = []
+    for name, iterations in separated.items():
+        shown = ["never" if number is None else number for number in iterations.values()]
+        rows.append([name, len(pairs[name][0]), *shown])
     columns = [
         "attention",
         "encoding",
@@ -296,15 +328,17 @@ def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
         "separated by encoding",
         "verdict",
     ]
-    cells = (
-        [c.attention, c.positional, f"{c.gap:.0e}", f"{c.relabelled:.0e}",
-         f"{min(c.by_encoding.values()):.0e}" if c.by_encoding else "–", c.verdict]
-        for c in checks
-    )  # fmt: skip
-    fitted = zip(
-        [*depths, "copied"], *([*errors, copies[k][0]] for k, errors in fits.items()), strict=True
-    )
-    errors_shown = ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted)
+    cells = []
+    for check in networks:
+        least = "–"
+        if check.by_encoding:
+            least = f"{min(check.by_encoding.values()):.0e}"
+        gaps = [f"{check.gap:.0e}", f"{check.relabelled:.0e}", least]
+        cells.append([check.attention, check.positional, *gaps, check.verdict])
+    errors_shown = []
+    for number, depth in enumerate(depths):
+        errors_shown.append([depth, *(f"{errors[number]:.4f}" for errors in fits.values())])
+    errors_shown.append(["copied", *(f"{error:.4f}" for error, _ in copies.values())])
     text = f"""\
 {table(header, rows)}
 
@@ -313,5 +347,5 @@ Figures are differences of outputs. order of nodes: a graph differs from itself 
 order, so that a premise of the theorem is not met.
 
 {table(["blocks", *(f"k = {k}" for k in fits)], errors_shown)}
-copied weights, k = N = {of.NODES}: within {copies[of.NODES][1]:.0e} of full attention"""
-    show(found, text, as_json=as_json)
+copied weights, k = N = {checks.NODES}: within {copies[checks.NODES][1]:.0e} of full attention"""
+    show(result, text, as_json=as_json)

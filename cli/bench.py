@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
-import platform
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +11,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
+from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
@@ -23,11 +21,9 @@ if TYPE_CHECKING:
     from kmip_data.models.profiling.training import Pace
 
 SHARE = 0.8  #: of the free memory that a method may take
-ROUNDS, BATCHES, SECONDS = (
-    5,
-    20,
-    60.0,
-)  #: rounds, batches of one, seconds of all rounds of a network
+ROUNDS = 5
+BATCHES = 20  #: of a round, at most
+SECONDS = 60.0  #: of all rounds of a network
 
 
 @click.group(cls=shared.Group)
@@ -82,15 +78,9 @@ def attention(
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes
     from kmip_data.manifest import read_shipped
-    from kmip_data.models.profiling.breakdown import (
-        METHODS,
-        NODES,
-        PATIENCE,
-        draw_breakdown,
-        median_stages,
-    )
+    from kmip_data.models.profiling.breakdown import NODES, PATIENCE, draw_breakdown
     from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure
-    from kmip_data.models.profiling.methods import Shape, default_methods, method_names, sizes_up_to
+    from kmip_data.models.profiling.methods import Shape, sizes_up_to
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
 
@@ -98,13 +88,7 @@ def attention(
     if prefix is not None:
         check_prefix(prefix)
     kind = choose_device(device).kind
-    if methods is not None:
-        chosen = methods.replace(" ", "").split(",")
-    elif breakdown:
-        chosen = list(METHODS)
-    else:
-        chosen = default_methods(kind)
-    names = method_names() if chosen == ["all"] else list(dict.fromkeys(chosen))
+    names = _chosen(methods, kind, breakdown=breakdown)
     settings: Any = SETTINGS
     sizes = sizes_up_to(max_n)
     if breakdown:
@@ -117,44 +101,53 @@ def attention(
         protocol = replace(protocol, stages=True, time_limit=PATIENCE)
 
     def log(cell: Measurement) -> None:
-        seconds = _time(cell)
-        if (
-            cell.stages
-        ):  # the sum of its column: medians of stages, which are not that of their sums
-            seconds = quantity(sum(median_stages(cell).values()), "s")
-        say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {seconds}", quiet=quiet)
+        say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
     cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, log=log)
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
-    what = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
-    draw: Any = draw_sweep
-    title = what
+    conditions = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
     if breakdown:
         if cells[0].n != int(NODES):
             paper = None
+        draw: Any = draw_breakdown
+        title = f"Time of one {settings[0]} step of attention at {sizes[0]:,} nodes\n{conditions}"
         rows = [row for cell in cells for row in cell.stage_rows()]
         text = [f"{_stage_table(cells, paper)}\n"]
-        draw = draw_breakdown
-        title = f"Time of one {settings[0]} step of attention at {sizes[0]:,} nodes\n{what}"
     else:
+        draw = draw_sweep
+        title = conditions
         rows = [cell.as_dict() for cell in cells]
-        text = [
-            f"{_table(each, [c for c in cells if c.setting == each], paper)}\n" for each in settings
-        ]
+        text = []
+        for setting in settings:
+            measured = [cell for cell in cells if cell.setting == setting]
+            text.append(f"{_table(setting, measured, paper)}\n")
     if prefix is not None:
-        write_output(
-            with_ending(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows))
-        )
-        draw(cells, with_ending(prefix, ".png"), title=f"{title}\n{machine_line()}", paper=paper)
-    notes = [
-        cell for cell in cells if cell.status != "ok" and not cell.note.startswith("not tried")
-    ]
-    text += [f"{cell.method}, {cell.n:,} nodes: {cell.note}" for cell in notes]
-    text.append(f"{what}; median of at most {protocol.repeats} runs\n{machine_line()}")
+        figures = csv_bytes([*rows[0]], (row.values() for row in rows))
+        write_output(with_ending(prefix, ".csv"), figures)
+        picture = with_ending(prefix, ".png")
+        draw(cells, picture, title=f"{title}\n{machine_line()}", paper=paper)
+
+    for cell in cells:
+        if cell.status != "ok" and not cell.note.startswith("not tried"):
+            text.append(f"{cell.method}, {cell.n:,} nodes: {cell.note}")
+    text.append(f"{conditions}; median of at most {protocol.repeats} runs\n{machine_line()}")
     if paper is not None:
         text.append(f"A100: figures of the paper, not of this machine ({paper['source']})")
-    show({"machine": machine_line(), "what": what, "cells": rows}, "\n".join(text), as_json=as_json)
+    result = {"machine": machine_line(), "what": conditions, "cells": rows}
+    show(result, "\n".join(text), as_json=as_json)
+
+
+def _chosen(methods: str | None, device: str, *, breakdown: bool) -> list[str]:
+    """Return the methods of the line, or those that the experiment compares on this kind of device."""
+    from kmip_data.models.profiling.breakdown import METHODS
+    from kmip_data.models.profiling.methods import default_methods, method_names
+
+    if methods is None:
+        return list(METHODS) if breakdown else default_methods(device)
+    if methods.strip() == "all":
+        return method_names()
+    return list(dict.fromkeys(methods.replace(" ", "").split(",")))
 
 
 def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
@@ -164,26 +157,29 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     sizes = sorted({cell.n for cell in cells})
     rows: list[list[Any]] = []
     for method in dict.fromkeys(cell.method for cell in cells):
-        of_it = {cell.n: cell for cell in cells if cell.method == method}
-        growth = growth_exponent((cell.n, cell.seconds) for cell in of_it.values() if cell.seconds)
-        peaks = [cell.peak_bytes / cell.n for cell in of_it.values() if cell.peak_bytes]
-        rows.append(
-            [method, *(_time(of_it[n]) for n in sizes), growth, peaks[-1] if peaks else None]
-        )
+        by_size = {cell.n: cell for cell in cells if cell.method == method}
+        growth = growth_exponent((n, cell.seconds) for n, cell in by_size.items() if cell.seconds)
+        peaks = [cell.peak_bytes / n for n, cell in by_size.items() if cell.peak_bytes]
+        times = [_time(by_size[n]) for n in sizes]
+        rows.append([method, *times, *_costs(growth, peaks)])
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
-            seconds = {n: ms / 1e3 for n, ms in zip(curve["n"], curve["milliseconds"], strict=True)}
-            memory = (
-                curve["megabytes"][-1] * 2**20 / curve["n"][-1] if "megabytes" in curve else None
-            )
-            times = [quantity(seconds.get(n), "s") for n in sizes]
-            rows.append(
-                [f"A100: {curve['method']}", *times, growth_exponent(seconds.items()), memory]
-            )
-    for row in rows:
-        growth, memory = row[-2:]
-        row[-2:] = growth and f"n^{growth:.2f}", memory and f"{memory:,.0f}"
-    return table([setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"], rows)
+            milliseconds = dict(zip(curve["n"], curve["milliseconds"], strict=True))
+            growth = growth_exponent((n, value / 1e3) for n, value in milliseconds.items())
+            peaks = [value * 2**20 / curve["n"][-1] for value in curve.get("megabytes", ())]
+            times = []
+            for n in sizes:
+                seconds = milliseconds[n] / 1e3 if n in milliseconds else None
+                times.append(quantity(seconds, "s"))
+            rows.append([f"A100: {curve['method']}", *times, *_costs(growth, peaks)])
+    header = [setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"]
+    return table(header, rows)
+
+
+def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
+    """Return the growth with the nodes and the bytes per node of the largest size, where measured."""
+    shown_growth = None if growth is None else f"n^{growth:.2f}"
+    return [shown_growth, f"{peaks[-1]:,.0f}" if peaks else None]
 
 
 def _stage_table(cells: list[Measurement], paper: Any) -> str:
@@ -192,19 +188,18 @@ def _stage_table(cells: list[Measurement], paper: Any) -> str:
 
     columns = {cell.method: median_stages(cell) for cell in cells}
     for published in paper["split"] if paper is not None else ():
-        columns[f"A100: {published['method']}"] = {
-            stage: published[stage] / 1e3 for stage in (FORWARD, "backward")
-        }
-    rows: list[list[Any]] = []
+        passes = {stage: published[stage] / 1e3 for stage in (FORWARD, "backward")}
+        columns[f"A100: {published['method']}"] = passes
     for seconds in columns.values():
         if seconds:
             seconds["sum"] = sum(seconds.values())
             seconds[FORWARD] = seconds["sum"] - seconds.get("backward", 0.0)
+    labels = {**LABELS, FORWARD: "forward pass"}
+    rows: list[list[Any]] = []
     for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
-        row: list[Any] = [{FORWARD: "forward pass"}.get(stage) or LABELS.get(stage, stage)]
-        row += [_with_share(each.get(stage), each.get("sum")) for each in columns.values()]
-        if any(row[1:]):
-            rows.append(row)
+        shown = [_with_share(times.get(stage), times.get("sum")) for times in columns.values()]
+        if any(shown):
+            rows.append([labels.get(stage, stage), *shown])
     return table([f"{cells[0].setting}, {cells[0].n:,} nodes", *columns], rows)
 
 
@@ -218,7 +213,13 @@ def _with_share(seconds: float | None, total: float | None) -> str | None:
 
 
 def _time(cell: Measurement) -> str:
-    return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
+    """Return the seconds of a cell, or why there are none."""
+    from kmip_data.models.profiling.breakdown import median_stages
+
+    if cell.seconds is None:
+        return cell.status
+    # Of a breakdown the sum of its column: medians of stages do not add up to the median of their sums.
+    return quantity(sum(median_stages(cell).values()) or cell.seconds, "s")
 
 
 @command.command("reading", cls=shared.Command)
@@ -231,14 +232,20 @@ def reading(as_json: bool) -> None:
     """
     from kmip_data.models.profiling.reading import GRAPHS, compare_reading
 
-    found = compare_reading()
-    about = {"machine": machine_line(), "graphs": GRAPHS, "rows": [row._asdict() for row in found]}
+    comparisons = compare_reading()
     rows = []
-    for row in found:
-        times = (quantity(seconds, "s") for seconds in (row.ours, row.theirs))
-        rows.append([row.what, *times, f"{row.ratio:.2f}×", f"{row.least:.2f} to {row.most:.2f}"])
+    for row in comparisons:
+        ours = quantity(row.ours, "s")
+        theirs = quantity(row.theirs, "s")
+        spread = f"{row.least:.2f} to {row.most:.2f}"
+        rows.append([row.what, ours, theirs, f"{row.ratio:.2f}×", spread])
     shown = table(["", "kmip-data", "PyTorch Geometric", "ratio", "spread"], rows)
-    show(about, f"{shown}\n{GRAPHS:,} graphs; {machine_line()}", as_json=as_json)
+    result = {
+        "machine": machine_line(),
+        "graphs": GRAPHS,
+        "rows": [row._asdict() for row in comparisons],
+    }
+    show(result, f"{shown}\n{GRAPHS:,} graphs; {machine_line()}", as_json=as_json)
 
 
 @command.command("train", cls=shared.Command)
@@ -263,37 +270,44 @@ def train(
 
     # Names and keys are checked before torch is imported, which takes seconds.
     names = list(dict.fromkeys(models.split(",")))
-    given = {
-        "variant": None,
-        "epochs": None,
-        "overrides": [*overrides, "system.devices=1"],
-        **options,
-    }
-    configs = {
-        name: configuration(target, {}, {}, home=home, model=name, **given) for name in names
-    }
+    settings = [*overrides, "system.devices=1"]
+    configs = {}
+    for name in names:
+        configs[name] = configuration(
+            target, {}, {}, home=home, model=name, variant=None, epochs=None, overrides=settings,
+            **options,
+        )  # fmt: skip
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
 
-    config = configs[names[0]]
-    device = choose_device(configs[names[0]].system.device)
-    data = {name: open_data(each, home=home, quiet=quiet) for name, each in configs.items()}
-    made = partial(Contestant, device=device)
-    makers = {name: partial(made, config=each, data=data[name]) for name, each in configs.items()}
+    first = configs[names[0]]
+    device = choose_device(first.system.device)
+    data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}
+    makers = {}
+    for name, config in configs.items():
+        makers[name] = partial(Contestant, config=config, data=data[name], device=device)
     log = partial(say, quiet=quiet)
     paces = compare_training(makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=log)
-    about = {"machine": machine_line(), "device": device.name, "data": data[names[0]].description}
-    remark = data[names[0]].build.card.remark
-    epochs = f"{config.training.epochs:,} epochs of {config.preset or 'no preset'}"
-    extent = f" on these data{remark}, whose epochs are not the published set's" if remark else ""
-    text = [
-        pace_table(paces),
-        *(f"{pace.name}: {pace.note}" for pace in paces if pace.note),
-        f"hours: for the {epochs}{extent}, without evaluations; ratio: time over that of {names[0]}",
-        f"data: {about['data']}\n{about['machine']}; device {device.name}",
+
+    first_data = data[names[0]]
+    epochs = f"{first.training.epochs:,} epochs of {first.preset or 'no preset'}"
+    remark = first_data.build.card.remark
+    if remark:
+        epochs += f" on these data{remark}, whose epochs are not the published set's"
+    text = [pace_table(paces)]
+    text += [f"{pace.name}: {pace.note}" for pace in paces if pace.note]
+    text += [
+        f"hours: for the {epochs}, without evaluations; ratio: time over that of {names[0]}",
+        f"data: {first_data.description}\n{machine_line()}; device {device.name}",
     ]
-    show({**about, "models": [asdict(pace) for pace in paces]}, "\n".join(text), as_json=as_json)
+    result = {
+        "machine": machine_line(),
+        "device": device.name,
+        "data": first_data.description,
+        "models": [asdict(pace) for pace in paces],
+    }
+    show(result, "\n".join(text), as_json=as_json)
 
 
 def pace_table(paces: list[Pace]) -> str:
@@ -303,38 +317,13 @@ def pace_table(paces: list[Pace]) -> str:
         cells = ["–"] * 5
         if pace.seconds is not None and pace.spread is not None:
             memory = "–" if pace.peak is None else f"{pace.peak / 2**20:,.0f} MiB"
-            ratio = f"{pace.ratio:.2f}× ({pace.spread[0]:.2f} to {pace.spread[1]:.2f})"
-            speed = quantity(pace.seconds, "s"), f"{pace.graphs / pace.seconds:.3g}"
-            cells = [*speed, memory, f"{pace.hours:.3g}", ratio]
+            least, most = pace.spread
+            cells = [
+                quantity(pace.seconds, "s"),
+                f"{pace.graphs / pace.seconds:.3g}",
+                memory,
+                f"{pace.hours:.3g}",
+                f"{pace.ratio:.2f}× ({least:.2f} to {most:.2f})",
+            ]
         rows.append([pace.name, *cells])
     return table(["", "a batch", "graphs/s", "memory", "hours", "ratio"], rows)
-
-
-def quantity(value: float | None, unit: str) -> str:
-    """Write a figure with a unit that suits its size.
-
-    >>> quantity(0.00042, "s")
-    '420 µs'
-    """
-    if value is None:
-        return "–"
-    if unit == "s" and value < 1:
-        return f"{value * 1e6:.3g} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
-    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}".rstrip()
-
-
-@functools.cache
-def machine_line() -> str:
-    """Return processor, cores this process may use, memory, system and versions."""
-    import psutil
-
-    from kmip_data.models.training.machine import processor
-    from kmip_data.runtime.threads import available_cores
-
-    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
-    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    versions = ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "torch")
-    )
-    load = f"load {psutil.getloadavg()[0]:.1f}"
-    return f"{processor()}, {available_cores()} cores, {memory}, {system}, {versions}, {load}"

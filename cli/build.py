@@ -73,12 +73,12 @@ def command(
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
     parts = build.card.splits[split].in_order()
-    found = build_facts(build) | {
+    result = build_facts(build) | {
         "split": split,
         "splits": {part: dict(counts) for part, counts in parts},
+        "shards": {shard.file: shard.sha256 for shard in build.card.shards},
     }
-    found |= {"shards": {shard.file: shard.sha256 for shard in build.card.shards}}
-    show(found, lambda: _summary(build, split), as_json=as_json)
+    show(result, _summary(build, split), as_json=as_json)
 
 
 #: Sources of a recipe, as its error lists them.
@@ -97,18 +97,15 @@ def _build_recipe(
     sources = given(SOURCES)
     name = sources.pop("name", None)
     if name is None or sample or len(archives) > (recipe != "superpixels"):
-        what = f"{recipe!r} makes a dataset from your own files, under a name of your own."
-        found = (
-            "--sample"
-            if sample
-            else "no --name"
-            if name is None
-            else f"{len(archives)} × --archive"
-        )
+        given_instead = f"{len(archives)} × --archive"
+        if name is None:
+            given_instead = "no --name"
+        if sample:
+            given_instead = "--sample"
         raise UsageError(
-            what,
+            f"{recipe!r} makes a dataset from your own files, under a name of your own.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
-            found=found,
+            found=given_instead,
             next=f"kmip-data info {recipe}",
         )
     for path in archives:
@@ -126,11 +123,9 @@ def _city_source(path: Path) -> str:
     if b"<graphml" in head:
         return "graphml"
     xml = head.lstrip().startswith((b"<", b"\xef\xbb\xbf<"))
-    return (
-        "osm_file"
-        if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower()
-        else "archive"
-    )
+    if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower():
+        return "osm_file"
+    return "archive"
 
 
 def _summary(build: Build, split: str) -> str:
@@ -139,28 +134,27 @@ def _summary(build: Build, split: str) -> str:
     from kmip_data.pipelines.raw.obtain import SHOWN
 
     card = build.card
-    parts = build.card.splits[split].in_order()
-    rows = [[part, one.graphs, one.nodes, one.edges, one.digest[:12]] for part, one in parts]
-    left = card.counts["nodes"] - sum(one.nodes for _, one in parts)
-    if card.counts["graphs"] == 1 and left:  # a buffer between blocks of the map
-        rows.append(["in none", 1, left, None, ""])
+    rows: list[list[object]] = []
+    unassigned = card.counts["nodes"]
+    for part, counts in card.splits[split].in_order():
+        unassigned -= counts.nodes
+        rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
+    if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
+        rows.append(["in none", 1, unassigned, None, ""])
+    size = human_bytes(sum(shard.bytes for shard in card.shards))
     pairs = [
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
-        (
-            "shards",
-            f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})",
-        ),
+        ("shards", f"{len(card.shards)} ({size})"),
         ("split", split),
         ("", card.splits[split].note or None),
-        ("license", None if {card.manifest, card.dataset} & SHOWN else card.license.get("notice")),
     ]
-    chosen = (
-        ""
-        if split == card.default_split
-        else as_options(card.splits[split].parameters, "data.split.")
-    )
-    step = f"train --dataset {_target(build)} {chosen}"
+    if not {card.manifest, card.dataset} & SHOWN:  # those were shown before the download
+        pairs.append(("license", card.license.get("notice")))
+
+    step = f"train --dataset {_target(build)}"
+    if split != card.default_split:
+        step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
     try:
         learned_column(card, build.path)
     except UsageError:
@@ -184,10 +178,13 @@ def _target(build: Build) -> str:
     if build.path.parent != home.built:
         return shlex.quote(str(build.path))
     own = card.dataset != card.manifest
-    several = own and sum(each.card.dataset == card.dataset for each in list_builds(home)) > 1
+    same = [other for other in list_builds(home) if own and other.card.dataset == card.dataset]
     # A dataset of the user's own has one name for whatever it was built with.
-    if several or ("--set" in parameters and not own):
+    if len(same) > 1 or ("--set" in parameters and not own):
         return build.path.name
-    return " ".join(
-        filter(None, [card.dataset, "" if own else parameters, "--sample" * card.sample])
-    )
+    words = [card.dataset]
+    if not own:
+        words.append(parameters)
+    if card.sample:
+        words.append("--sample")
+    return " ".join(filter(None, words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import shlex
 import sys
 import time
@@ -54,11 +55,12 @@ def command(full: bool, folder: str, as_json: bool) -> None:
     # With --json stdout is for the one object at the end; the rest goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         click.echo(f"All files are written below {home.root}.")
-        found, text = _city(home, name) if full else _minute(home, name)
-    found |= {"home": home.root, "seconds": time.monotonic() - started}
-    click.echo(f"\nDone in {found['seconds']:.0f} s.\n\n{text}", err=as_json)
+        run_demo = _city if full else _minute
+        result, text = run_demo(home, name)
+    seconds = time.monotonic() - started
+    click.echo(f"\nDone in {seconds:.0f} s.\n\n{text}", err=as_json)
     if as_json:
-        print_json(found)
+        print_json({**result, "home": home.root, "seconds": seconds})
 
 
 def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
@@ -89,8 +91,8 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         bands = by_distance(run, home=home)
         assert bands is not None, "its data have distances"
         by_model[model] = bands
-        values = dict(zip(by_model[model].bands, by_model[model].values, strict=True))
-        shown = (f"{100 * values[band]:.0f}" if band in values else "–" for band in SHOWN)
+        values = dict(zip(bands.bands, bands.values, strict=True))
+        shown = [f"{100 * values[band]:.0f}" if band in values else "–" for band in SHOWN]
         lines.append([model, f"{100 * share:.1f}", *shown])
     picture = home.root / PICTURE
     draw_by_distance(
@@ -110,11 +112,12 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         last = f"The map of the city: {error.parts['next']}, then kmip-data demo again."
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
     times = _attention_times()
-    rows = [
-        [f"{n:,}", f"{ours:.3f}", f"{full:.3f}", f"{full / ours:.1f}"] for n, ours, full in times
-    ]
+    rows = []
+    for n, ours, theirs in times:
+        rows.append([f"{n:,}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"])
+    header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in SHOWN[1:])]
     text = f"""\
-{table(["network", "test [%]", *(f"{band} edge{'s' * (band != '1')}" for band in SHOWN)], lines)}
+{table(header, lines)}
 A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message
 passing reach two edges. By distance: {picture}
 
@@ -123,13 +126,13 @@ Full attention learns this task as well; use k-MIP where full attention takes to
 What does not help: attention on the streets of Helsinki (docs/results.md; kmip-data demo --full).
 
 {last}"""
-    found = {
-        "models": {model: vars(each) for model, each in by_model.items()},
+    result = {
+        "models": {model: vars(bands) for model, bands in by_model.items()},
         "attention": [dict(zip(("nodes", "kmip", "full"), row, strict=True)) for row in times],
         "picture": picture,
         "page": page,
     }
-    return found, text
+    return result, text
 
 
 def _attention_times() -> list[tuple[int, float, float]]:
@@ -153,11 +156,8 @@ def _run(home: shared.Home, line: str, *, quiet: bool = False, title: str = "") 
     if quiet and args[0] in {"build", "train"}:
         args.append("--quiet")
     silence = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
-    with (
-        silence,
-        root.make_context(PROGRAM, args) as context,
-    ):  # an error of a step is one of the demo
-        root.invoke(context)
+    with silence, root.make_context(PROGRAM, args) as context:
+        root.invoke(context)  # an error of a step is one of the demo
 
 
 def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
@@ -167,17 +167,19 @@ def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     click.echo(
         "Real data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0."
     )
-    runs = {model: [f"{model}/{name}-seed{seed}" for seed in range(SEEDS)] for model in CITY_MODELS}
+    runs = {}
+    for model in CITY_MODELS:
+        runs[model] = [f"{model}/{name}-seed{seed}" for seed in range(SEEDS)]
     training = f"{SETTINGS} --name {name} --seeds 0..{SEEDS - 1}"
-    each = f"from each of {SEEDS} seeds, with settings for a small city"
     first = runs[CITY_MODELS[0]][0]
-    every = " ".join(run for each in runs.values() for run in each)
+    every = " ".join(itertools.chain(*runs.values()))
+    settings = f"from each of {SEEDS} seeds, with settings for a small city"
     steps = {
         "Turn the extract into a graph whose nodes have a long-range label": f"build {CITY}",
         "Check every byte of the build": f"verify {CITY}",
         "Draw the map: by class, by eccentricity, by split": f"preview {CITY}",
         **{
-            f"Train {model} {each}": f"train --dataset {CITY} --model {model} {training}"
+            f"Train {model} {settings}": f"train --dataset {CITY} --model {model} {training}"
             for model in runs
         },
         "Evaluate the best weights, class by class": f"evaluate {first} --by-class",
@@ -189,10 +191,9 @@ def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     for number, (title, step) in enumerate(steps.items(), start=1):
         _run(home, step, title=f"\n[{number}/{len(steps)}] {title}\n")
     run: Path = find_run(first, home)
-    models = {
-        model: [read_result(find_run(one, home)).metrics for one in each]
-        for model, each in runs.items()
-    }
+    models = {}
+    for model, names in runs.items():
+        models[model] = [read_result(find_run(seed_run, home)).metrics for seed_run in names]
     text = f"""\
 Open {run / "explore.html"}
 The runs: kmip-data runs --home {shlex.quote(str(home.root))}

@@ -55,18 +55,18 @@ def command(home: Home, as_json: bool) -> None:
     keys = ("section", "name", "status", "detail")
     findings = list[dict[str, str]]()
     text = list[str]()
+    wrong = list[str]()
     for section, lines in sections.items():
         text.append(section)
         for name, status, detail in lines:
             findings.append(dict(zip(keys, (section, name, status, detail), strict=True)))
             text.append(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
-    wrong = [
-        f"{each['name']}: {each['detail']}" for each in findings if each["status"] == "problem"
-    ]
+            if status == "problem":
+                wrong.append(f"{name}: {detail}")
     show({"ok": not wrong, "findings": findings}, "\n".join(text), as_json=as_json)
     if wrong:
-        what = f"{counted(len(wrong), 'check')} failed."
-        raise CheckFailed(what, found="; ".join(wrong), next="repair these")
+        message = f"{counted(len(wrong), 'check')} failed."
+        raise CheckFailed(message, found="; ".join(wrong), next="repair these")
 
 
 def _program() -> Iterator[tuple[str, str, str]]:
@@ -75,28 +75,35 @@ def _program() -> Iterator[tuple[str, str, str]]:
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
     wrong = list[str]()
     extras = dict[str, bool]()
-    with contextlib.suppress(
-        importlib.metadata.PackageNotFoundError
-    ):  # a checkout that is not installed
-        for match in filter(
-            None, map(REQUIREMENT.fullmatch, importlib.metadata.requires("kmip-data") or [])
-        ):
-            name = match["name"]
-            least = match["least"]
-            extra = match["extra"]
-            version = _version(name)
-            sound = _numbers(version) >= _numbers(least)
-            if extra is not None:
-                extras[extra] = extras.get(extra, True) and sound
-            elif not sound:
-                wrong.append(f"{name} {version or 'is missing'}, at least {least} is needed")
-    versions = ", ".join(
-        f"{name} {_version(name)}" for name in ("torch", "torch-geometric", "numpy", "h5py")
-    )
-    yield "packages", "problem" if wrong else "ok", "; ".join(wrong) or versions
+    requirements = list[str]()
+    # A checkout that is not installed has no metadata.
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        requirements = importlib.metadata.requires("kmip-data") or []
+    for requirement in requirements:
+        match = REQUIREMENT.fullmatch(requirement)
+        if match is None:
+            continue
+        name = match["name"]
+        least = match["least"]
+        extra = match["extra"]
+        version = _version(name)
+        sound = _numbers(version) >= _numbers(least)
+        if extra is not None:
+            extras[extra] = extras.get(extra, True) and sound
+        elif not sound:
+            wrong.append(f"{name} {version or 'is missing'}, at least {least} is needed")
+    if wrong:
+        yield "packages", "problem", "; ".join(wrong)
+    else:
+        names = ("torch", "torch-geometric", "numpy", "h5py")
+        yield "packages", "ok", ", ".join(f"{name} {_version(name)}" for name in names)
     for extra, sound in extras.items():
-        if extra not in {"dev", "all"}:
-            yield f"[{extra}]", "ok" if sound else "no", "" if sound else install_command(extra)
+        if extra in {"dev", "all"}:
+            continue
+        if sound:
+            yield f"[{extra}]", "ok", ""
+        else:
+            yield f"[{extra}]", "no", install_command(extra)
 
 
 def _version(package: str) -> str:
@@ -124,12 +131,10 @@ def _devices() -> Iterator[tuple[str, str, str]]:
         code = f"compute capability {device.major}.{device.minor}"
         yield f"cuda:{index}", "ok", f"{device.name}, {human_bytes(device.total_memory)}, {code}"
     if not torch.cuda.is_available():
-        no_cuda = torch.version.cuda is None
-        yield (
-            "cuda",
-            "no",
-            "this torch has no CUDA" if no_cuda else "torch finds no CUDA device or driver",
-        )
+        reason = "torch finds no CUDA device or driver"
+        if torch.version.cuda is None:
+            reason = "this torch has no CUDA"
+        yield "cuda", "no", reason
 
 
 def _backends() -> Iterator[tuple[str, str, str]]:
@@ -140,17 +145,17 @@ def _backends() -> Iterator[tuple[str, str, str]]:
     failed = failures(rows)  # in processes of their own: one that ends by a signal is a line here
     for row in rows:
         status = "ok" if row.usable else "no"
-        why = row.reason
-        if failure := failed.get((row.name, row.device)):  # a slow machine is not a broken one
-            status = "problem" if failure.broken else "no"
-            why = failure.why
-        yield f"{row.name} ({row.device})", status, why
+        reason = row.reason
+        failure = failed.get((row.name, row.device))
+        if failure is not None:
+            status = "problem" if failure.broken else "no"  # a slow machine is not a broken one
+            reason = failure.why
+        yield f"{row.name} ({row.device})", status, reason
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
-    yield (
-        "C++ compiler",
-        "ok" if compilers else "no",
-        compilers or "none found; only keops needs one",
-    )
+    if compilers:
+        yield "C++ compiler", "ok", compilers
+    else:
+        yield "C++ compiler", "no", "none found; only keops needs one"
 
 
 def _self_check() -> Iterator[tuple[str, str, str]]:
@@ -163,7 +168,10 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.training.self_check import OK, found_on, sizes_of
 
     for part, reason in found_on(sizes_of(ModelConfig())).items():
-        yield part, "ok" if reason == OK else "problem", "" if reason == OK else reason
+        if reason == OK:
+            yield part, "ok", ""
+        else:
+            yield part, "problem", reason
 
 
 def _filters() -> Iterator[tuple[str, str, str]]:
@@ -181,11 +189,15 @@ def _home(home: Home) -> Iterator[tuple[str, str, str]]:
     from kmip_data.pipelines.raw.obtain import accepted_licenses
 
     existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
-    writable = os.access(existing, os.W_OK | os.X_OK)
-    free = f"{human_bytes(shutil.disk_usage(existing).free)} free" if writable else "not writable"
-    yield "folder", "ok" if writable else "problem", f"{home.root}: {free}"
-    agreed = accepted_licenses(home)
-    names = ", ".join(
-        f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in agreed.items()
-    )
-    yield "licenses", "ok" if names else "no", names or "none agreed to"
+    if os.access(existing, os.W_OK | os.X_OK):
+        free = human_bytes(shutil.disk_usage(existing).free)
+        yield "folder", "ok", f"{home.root}: {free} free"
+    else:
+        yield "folder", "problem", f"{home.root}: not writable"
+    agreed = []
+    for name, entry in accepted_licenses(home).items():
+        agreed.append(f"{name} ({entry.get('how')}, {entry.get('time')})")
+    if agreed:
+        yield "licenses", "ok", ", ".join(agreed)
+    else:
+        yield "licenses", "no", "none agreed to"

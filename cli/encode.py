@@ -59,14 +59,18 @@ def command(
             seek("encodings", name)
     parsed = [parse_encoding(name) for name in encodings]
     build = resolve(target, home, sample=sample)
-    added = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
+    columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
+
     text = []
-    for entry in added:
-        pairs = {name: entry[name] for name in ("path", "attributes", "definition")}
-        pairs |= {"attributes": ", ".join(entry["attributes"])}
-        pairs |= {"files": f"{len(entry['files'])} ({human_bytes(entry['bytes'])})"}
-        text += [f"{entry['name']} is a column of {build.path}.", facts(pairs.items(), indent=2)]
-    names = ", ".join(f'"{entry["name"]}"' for entry in added)
+    for column in columns:
+        pairs = [
+            ("path", column["path"]),
+            ("attributes", ", ".join(column["attributes"])),
+            ("definition", column["definition"]),
+            ("files", f"{len(column['files'])} ({human_bytes(column['bytes'])})"),
+        ]
+        text += [f"{column['name']} is a column of {build.path}.", facts(pairs, indent=2)]
+    names = ", ".join(f'"{column["name"]}"' for column in columns)
     text.append(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
-    found = {"path": build.path, "dataset": build.card.dataset, "columns": added}
-    show(found, "\n".join(text), as_json=as_json)
+    result = {"path": build.path, "dataset": build.card.dataset, "columns": columns}
+    show(result, "\n".join(text), as_json=as_json)

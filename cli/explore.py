@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,33 +53,33 @@ def command(
         raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
     answer = None
     curves = list[dict[str, Any]]()
-    what = build_or_run(targets[0], home, sample=sample)
-    if isinstance(what, Path):
+    first = build_or_run(targets[0], home, sample=sample)
+    if isinstance(first, Path):
         from kmip_data.models.analysis.answers import ask
         from kmip_data.models.training.run.evaluate import open_run
 
         where = part or "test"
-        opened, answer = ask(what, split=where, position=record or 0, home=home, device=device)
+        opened, answer = ask(first, split=where, position=record or 0, home=home, device=device)
         build = opened.data.build
         folder = opened.folder
         others = [open_run(run, home=home, device=device) for run in targets[1:]]
         curves = [_curves(run, where, record or 0, opened, home) for run in (opened, *others)]
     else:
-        build = what
-        folder = what.path
+        build = first
+        folder = build.path
         if len(targets) > 1:
             step = f"kmip-data explore {' '.join(targets[1:])}"
             raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
     graph = _graph(build, answer, record, part, home)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
-    found = {
+    result = {
         "path": build.path,
         "saved": page,
         "run": answer and answer.run,
         "sample": build.card.sample,
     }
-    show(found, f"Saved {page}", as_json=as_json)
+    show(result, f"Saved {page}", as_json=as_json)
     if not (no_open or as_json):
         webbrowser.open(page.absolute().as_uri())
 
@@ -98,17 +99,15 @@ def _curves(
     influence = influence_of(run, part, position)
     if influence is not None:
         columns["influence by hop"] = influence.by_hop
-        if (run.data.build.path, run.data.split_name) != (
-            first.data.build.path,
-            first.data.split_name,
-        ):
+        same_build = run.data.build.path == first.data.build.path
+        if not same_build or run.data.split_name != first.data.split_name:
             influence = None
-    if bands := by_distance(run.folder, split=part, home=home, device=run.device.kind):
-        starts = (int(band.rstrip("+").partition("–")[0]) for band in bands.bands)
-        columns[f"{bands.metric} by distance"] = [*zip(starts, bands.values, strict=True)]
-    name = "/".join(run.folder.parts[-3:])
+    bands = by_distance(run.folder, split=part, home=home, device=run.device.kind)
+    if bands is not None:
+        starts = [int(re.split("[–+]", band)[0]) for band in bands.bands]
+        columns[f"{bands.metric} by distance"] = list(zip(starts, bands.values, strict=True))
     return {
-        "name": name,
+        "name": "/".join(run.folder.parts[-3:]),
         "group": configuration_of(run),
         "columns": columns,
         "influence": influence,
@@ -118,24 +117,31 @@ def _curves(
 def _graph(
     build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home
 ) -> Graph:
+    """Return the graph to draw: a city, or a record with its picture, with the answer of a run."""
     from kmip_data.cli.preview import pictures_of
     from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
 
-    classes, run, split = (
-        (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
-    )
-    values = None if answer is None else answer.values
+    if is_city(build.card) and not (record is None and part is None):
+        option = "--split" if record is None else "--record"
+        raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
+    classes = None
+    values = None
+    split = None
+    run = ""
+    if answer is not None:
+        classes = answer.classes
+        values = answer.values
+        split = answer.split
+        run = answer.run
+        part = part or "test"
     if is_city(build.card):
-        if record is not None or part is not None:
-            option = "--split" if record is None else "--record"
-            raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
         return city_graph(build, classes, split, run)
-    dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
+
+    dataset = ShardedDataset(build, part, split_name=split)
     predicted = values if classes is None else classes
     position = record or 0
-    picture = next(
-        iter(pictures_of(build, home, dataset.keys[position : position + 1]).values()), None
-    )
+    pictures = pictures_of(build, home, dataset.keys[position : position + 1])
+    picture = next(iter(pictures.values()), None)
     return record_graph(dataset, position, predicted, run, picture)

@@ -31,15 +31,17 @@ def command(name: str, home: shared.Home, as_json: bool, **options: Any) -> None
         [entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin]
         for entry in receipts
     ]
-    notice = "" if name in SHOWN else f"\n{manifest.license.notice}"
+    notice = ""
+    if name not in SHOWN:
+        notice = f"\n{manifest.license.notice}"
     text = f"""\
 {name}: {len(receipts)} verified in {folder}
 {table(["file", "size", "sha256", "from"], rows, indent=2)}
 {notice}
 Next: kmip-data build {name} --offline"""
-    found = {
+    result = {
         "dataset": name,
         "path": folder,
         "receipts": [receipt.model_dump() for receipt in receipts],
     }
-    show(found, text, as_json=as_json)
+    show(result, text, as_json=as_json)

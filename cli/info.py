@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.format.card import Card
 
-ROWS = {
-    "graph": "1",
-    "node": "N",
-    "edge": "E",
-}  #: rows of a column on an item of N nodes and E edges
+#: Rows of a column on an item of N nodes and E edges.
+ROWS = {"graph": "1", "node": "N", "edge": "E"}
+CLASSES_SHOWN = 13  #: names of classes in one line
 
 
 @click.command(cls=DatasetCommand)
@@ -45,58 +43,63 @@ def command(target: str, model: str | None, sample: bool, home: Home, as_json: b
     from kmip_data.manifest import dataset_names
 
     if model is not None:
-        found, text = _preset(target, model, home)
+        result, text = _preset(target, model, home)
     elif target in dataset_names() and not sample and not given(RECORDS):
-        found, text = _dataset(target, home)
+        result, text = _dataset(target, home)
     else:
         build = resolve(target, home, sample=sample)
-        found = {"path": build.path, **build.card.model_dump(), "added_columns": added_facts(build)}
-        text = _tables(build, found["added_columns"])
-    show(found, text, as_json=as_json)
+        columns = added_facts(build)
+        result = {"path": build.path, **build.card.model_dump(), "added_columns": columns}
+        text = _tables(build, columns)
+    show(result, text, as_json=as_json)
 
 
 def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
+    """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import load_manifest
     from kmip_data.models.training.config.presets import presets_of
 
     manifest = load_manifest(name)
+    command = f"kmip-data build {name}"
     # A recipe's builds have names of their own; the card says which manifest made them.
-    made_by = "manifest" if manifest.recipe else "dataset"
+    made_by = "dataset"
+    if manifest.recipe:
+        command += " --name NAME"
+        made_by = "manifest"
     builds = [build for build in list_builds(home) if getattr(build.card, made_by) == name]
-    command = f"kmip-data build {name}{' --name NAME' if manifest.recipe else ''}"
     presets = presets_of(name)
-    found = {
+    result = {
         **manifest.model_dump(),
         "presets": presets,
         "builds": [build_facts(build) for build in builds],
     }
+
     expected = manifest.expected
-    license_ = manifest.license
-    averages = [(expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")]
-    built_in = manifest.dataset_class != "ShardedDataset"
-    pairs = [
+    averages = []
+    for value, unit in ((expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")):
+        if value is not None:
+            averages.append(f"{value:,.1f} {unit}")
+    pairs: list[tuple[str, object]] = [
         ("task", manifest.task),
         ("graphs", expected.graphs),
-        (
-            "average",
-            ", ".join(f"{value:,.1f} {what}" for value, what in averages if value is not None),
-        ),
-        *(
-            (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
-            for rule, parts in expected.splits.items()
-        ),
+        ("average", ", ".join(averages)),
+    ]
+    for rule, parts in expected.splits.items():
+        sizes = ", ".join(f"{part} {count:,}" for part, count in parts.items())
+        pairs.append((f"split {rule}", sizes))
+    opened = "kmip_data.open(NAME)"
+    if manifest.dataset_class != "ShardedDataset":
+        opened = f"from kmip_data import {manifest.dataset_class}"
+    license_ = manifest.license
+    pairs += [
         ("classes", _classes(manifest.class_names)),
         ("presets", ", ".join(presets)),
-        (
-            "class",
-            f"from kmip_data import {manifest.dataset_class}"
-            if built_in
-            else "kmip_data.open(NAME)",
-        ),
+        ("class", opened),
         ("homepage", manifest.homepage),
         ("license", f"{license_.name}\n{license_.url}\n{license_.notice}"),
     ]
+
     text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", facts(pairs), ""]
     if manifest.recipe:
         text += ["Built from your own source", f"  {command} …"]
@@ -104,17 +107,19 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
         text.append("Generated from its parameters: there is nothing to fetch.")
     else:
         text.append("Sources, tried in this order")
-        for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):
-            size = human_bytes(mirror.bytes) if mirror.bytes else ""
-            text.append("\n    ".join(filter(None, [f"  {mirror.address}", size, mirror.note])))
+        for source in manifest.sources:
+            for mirror in source.mirrors:
+                size = human_bytes(mirror.bytes) if mirror.bytes else ""
+                lines = [f"  {mirror.address}", size, mirror.note]
+                text.append("\n    ".join(filter(None, lines)))
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
-    text.append(
-        f"\nParameters\n{table(['of build', 'default', 'what'], _parameters(name), indent=2)}"
-    )
-    text += ["\n  ".join(["\nNotes", *manifest.notes])] if manifest.notes else []
+    parameters = table(["of build", "default", "what"], _parameters(name), indent=2)
+    text.append(f"\nParameters\n{parameters}")
+    if manifest.notes:
+        text.append("\n  ".join(["\nNotes", *manifest.notes]))
     shown = builds_table(builds) if builds else f"none yet: {command}"
     text.append(f"\nCitation\n{manifest.citation.strip()}\n\nBuilds in {home.built}\n{shown}")
-    return found, "\n".join(text)
+    return result, "\n".join(text)
 
 
 def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
@@ -126,33 +131,34 @@ def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
     seek_names(model=model)
     config = config_for(target, model, home=home)
     preset = read_preset(*config.preset.split("/")) if config.preset else None
-    about = preset and preset.model_dump(exclude={"code", "extends"})
-    found = {
+    result = {
         "preset": config.preset or None,
-        "about": about,
+        "about": preset and preset.model_dump(exclude={"code", "extends"}),
         "config": config.model_dump(mode="json"),
     }
+
     kinds = {"", config.model.attention.kind, config.model.local.kind}
     keys = [key for key in documented_keys() if key.kind in kinds]
     rows = [[key.name, str(key_value(config, key.name)), key.doc] for key in keys]
     text = [table(["key", "value", "what"], rows), ""]
     if preset is None:
-        return found, "\n".join(
-            [*text, f"There is no preset for {target}: these are the defaults."]
-        )
+        text.append(f"There is no preset for {target}: these are the defaults.")
+        return result, "\n".join(text)
+
     aim = aim_of(config)
-    result = aim and f"{aim.value} ({aim.figure.source})"
     pairs = [
         ("preset", preset.name),
         ("source", preset.source),
         ("variants", f"{', '.join(preset.variants)}  [default: {preset.default}]"),
+        ("the paper's result", aim and f"{aim.value} ({aim.figure.source})"),
     ]
-    text.append(facts([*pairs, ("the paper's result", result)]))
-    if rows := [[each.key, each.code, each.paper] for each in preset.text]:
-        cells = table(["key", "code", "text"], rows, indent=2)
+    text.append(facts(pairs))
+    differences = [[entry.key, entry.code, entry.paper] for entry in preset.text]
+    if differences:
+        cells = table(["key", "code", "text"], differences, indent=2)
         text.append(f"\nThe paper's text differs from its code in\n{cells}")
     text += [f"\n{note.topic}: {note.text}" for note in preset.note]
-    return found, "\n".join(text)
+    return result, "\n".join(text)
 
 
 def _parameters(name: str) -> list[list[str]]:
@@ -162,35 +168,46 @@ def _parameters(name: str) -> list[list[str]]:
 
     manifest = load_manifest(name)
     pipeline: Any = load_pipeline(manifest)
-    models = [
-        *([pipeline.Source] if manifest.recipe else []),
-        pipeline.Params,
-        pipeline.SplitParams,
-    ]
+    models = [pipeline.Params, pipeline.SplitParams]
+    if manifest.recipe:
+        models.insert(0, pipeline.Source)
+    fields: dict[str, Any] = {}
+    for model in models:
+        fields |= model.model_fields
+
     rows = []
-    for key, field in {
-        key: of for model in models for key, of in model.model_fields.items()
-    }.items():
+    for key, field in fields.items():
         default = "–" if field.default in (None, ()) else str(field.default)
-        kinds = (field.annotation, *get_args(field.annotation))  # of a union, its members
-        choices = [
-            str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)
-        ]
-        what = (field.description or "") + (f": {' | '.join(choices)}" if choices else "")
-        rows.append([OPTIONS.get(key, f"--set {key}="), default, what])
-    return [*rows, ["--set compression=", "–", "less disk, slower reading: gzip | zstd"]]
+        choices: list[str] = []
+        for kind in (field.annotation, *get_args(field.annotation)):  # of a union, its members
+            if get_origin(kind) is Literal:
+                choices += map(str, get_args(kind))
+        meaning = field.description or ""
+        if choices:
+            meaning += f": {' | '.join(choices)}"
+        rows.append([OPTIONS.get(key, f"--set {key}="), default, meaning])
+    rows.append(["--set compression=", "–", "less disk, slower reading: gzip | zstd"])
+    return rows
 
 
-def _classes(names: tuple[str, ...] | list[str]) -> str:
-    shown = ", ".join(names[:13])
-    return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""
+def _classes(names: Sequence[str]) -> str:
+    """Return the number of classes and the first names; empty without any."""
+    if not names:
+        return ""
+    more = ", …" if len(names) > CLASSES_SHOWN else ""
+    return f"{len(names)}: {', '.join(names[:CLASSES_SHOWN])}{more}"
 
 
 def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
+    """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
     from kmip_data.format.build_files import SPREADS
 
     card = build.card
     size = human_bytes(sum(shard.bytes for shard in card.shards))
+    receipts = [
+        f"{receipt.name} ({receipt.origin}, {human_bytes(receipt.bytes)})"
+        for receipt in card.receipts
+    ]
     pairs = [
         ("path", build.path),
         ("key", card.key),
@@ -199,51 +216,45 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
         ("shards", f"{len(card.shards)} ({size})"),
         ("classes", _classes(card.class_names)),
         ("license", card.license.get("notice")),
-        (
-            "made from",
-            "\n".join(f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts),
-        ),
+        ("made from", "\n".join(receipts)),
         ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
     ]
-    text = [
-        f"{card.heading}\n\n{facts(pairs)}",
-        f"\nColumns\n{columns_table(card.schema_, indent=2)}",
-    ]
+    text = [f"{card.heading}\n\n{facts(pairs)}"]
+    text.append(f"\nColumns\n{columns_table(card.schema_, indent=2)}")
     if added:
-        repair = f"kmip-data verify {build.path} --repair"
-        cells = [
-            [of["name"], None, None, f"damaged: {of['damaged']} {repair}"]
-            if "damaged" in of
-            else [
-                of["name"],
-                ", ".join(of["attributes"]),
-                human_bytes(of["bytes"]),
-                of["definition"],
-            ]
-            for of in added
-        ]
-        text += ["\nAdded columns", table(["name", "attributes", "bytes", "what"], cells, indent=2)]
-    rows = [
-        [
-            name + " (default)" * (name == card.default_split),
-            part,
-            of.graphs,
-            of.nodes,
-            of.digest[:12],
-        ]
-        for name, split in card.splits.items()
-        for part, of in split.in_order()
-    ]
-    text.append(
-        f"\nSplits\n{table(['split', 'part', 'graphs', 'nodes', 'digest of keys'], rows, indent=2)}"
-    )
-    spreads = [(title, card.statistics.get(name)) for name, title in SPREADS.items()]
-    if found := [
-        [title, of["min"], f"{of['mean']:,.2f}", of["max"]] for title, of in spreads if of
-    ]:
-        text.append(f"\n{table(['', 'least', 'mean', 'most'], found)}")
-    text += [_classes_by_part(card), *(f"\nnote: {note}" for note in card.notes)]
+        header = ["name", "attributes", "bytes", "what"]
+        rows = [_added_row(column, build) for column in added]
+        text += ["\nAdded columns", table(header, rows, indent=2)]
+
+    rows = []
+    for name, split in card.splits.items():
+        title = name
+        if name == card.default_split:
+            title += " (default)"
+        for part, counts in split.in_order():
+            rows.append([title, part, counts.graphs, counts.nodes, counts.digest[:12]])
+    header = ["split", "part", "graphs", "nodes", "digest of keys"]
+    text.append(f"\nSplits\n{table(header, rows, indent=2)}")
+
+    rows = []
+    for name, title in SPREADS.items():
+        spread = card.statistics.get(name)
+        if spread:
+            rows.append([title, spread["min"], f"{spread['mean']:,.2f}", spread["max"]])
+    if rows:
+        text.append(f"\n{table(['', 'least', 'mean', 'most'], rows)}")
+    text.append(_classes_by_part(card))
+    text += [f"\nnote: {note}" for note in card.notes]
     return "\n".join(filter(None, text))
+
+
+def _added_row(column: Mapping[str, Any], build: Build) -> list[object]:
+    """Return the row of an added column, or of one that is damaged and the command that repairs it."""
+    if "damaged" in column:
+        repair = f"kmip-data verify {build.path} --repair"
+        return [column["name"], None, None, f"damaged: {column['damaged']} {repair}"]
+    attributes = ", ".join(column["attributes"])
+    return [column["name"], attributes, human_bytes(column["bytes"]), column["definition"]]
 
 
 def _classes_by_part(card: Card) -> str:
@@ -256,36 +267,31 @@ def _classes_by_part(card: Card) -> str:
     columns = {"all": counts["total"]}
     for name, parts in counts.get("splits", {}).items():
         columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
+
     rows: list[list[object]] = []
     for number, count in enumerate(counts["total"]):
         name = card.class_names[number] if number < len(card.class_names) else number
-        rows.append(
-            [name, count, *(f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values())]
-        )
+        shares = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
+        rows.append([name, count, *shares])
     return "\n" + table(["class", "count", *columns], rows)
 
 
 def columns_table(schema: Any, *, indent: int = 0) -> str:
     """Return the columns: content, storage and presentation of each."""
-    rows = [
-        [
-            column.attribute,
-            column.key,
-            column.stored
-            if column.stored == column.presented
-            else f"{column.stored} → {column.presented}",
-            "×".join(str(n) for n in (ROWS[column.level], *column.shape)),
-            ", ".join(column.fields) or column.unit or column.doc,
-        ]
-        for column in schema.columns
-    ]
-    rows += [
-        [v.attribute, f"{v.source}[:, {v.start}:{v.stop}]", "view", "", ""] for v in schema.views
-    ]
-    if schema.edges != "none":
-        stored, shape, what = {
-            "neighbor": ("edge/neighbor", f"N×{schema.k}", "k-NN"),
-            "index": ("edge/index", "2×E", ""),
-        }[schema.edges]
-        rows.append(["edge_index", stored, f"{schema.index_dtype} → int64", shape, what])
+    rows = []
+    for column in schema.columns:
+        dtype = column.stored
+        if column.stored != column.presented:
+            dtype = f"{column.stored} → {column.presented}"
+        shape = "×".join(map(str, (ROWS[column.level], *column.shape)))
+        content = ", ".join(column.fields) or column.unit or column.doc
+        rows.append([column.attribute, column.key, dtype, shape, content])
+    for view in schema.views:
+        source = f"{view.source}[:, {view.start}:{view.stop}]"
+        rows.append([view.attribute, source, "view", "", ""])
+    if schema.edges == "neighbor":
+        dtype = f"{schema.index_dtype} → int64"
+        rows.append(["edge_index", "edge/neighbor", dtype, f"N×{schema.k}", "k-NN"])
+    if schema.edges == "index":
+        rows.append(["edge_index", "edge/index", f"{schema.index_dtype} → int64", "2×E", ""])
     return table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=indent)

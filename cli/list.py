@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
@@ -32,90 +33,120 @@ def command(home: Home, as_json: bool) -> None:
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
-    from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.pipelines.engine.journal import unfinished_builds
-    from kmip_data.plugins import offered
 
-    manifests = [load_manifest(name) for name in dataset_names()]
-    others = {name: of for name, of in offered("datasets").items() if name not in dataset_names()}
     builds = list_builds(home)
+    readable = {build.path for build in builds}
+    cards = sorted(home.built.glob(f"*/{CARD_NAME}"))
+    unreadable = [card.parent for card in cards if card.parent not in readable]
     unfinished = unfinished_builds(home)
-    cards = [card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}"))]
-    unreadable = [path for path in cards if path not in {build.path for build in builds}]
-    folders = _sizes(home)
-    total = sum(size for _, _, size in folders)
+
+    sizes = list(_sizes(home))
+    total = sum(size for _, _, size in sizes)
     disk = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     free = shutil.disk_usage(disk).free
-    found = {
+
+    datasets, lines = _datasets()
+    result = {
         "home": home.root,
-        "datasets": [
-            m.model_dump(include={"name", "title", "task"})
-            | {"graphs": m.expected.graphs, "license": m.license.name}
-            for m in manifests
-        ]
-        + [{"name": name, "title": f"of the plugin {of}"} for name, of in others.items()],
+        "datasets": datasets,
         "builds": [build_facts(build) for build in builds],
         "unreadable": unreadable,
         "unfinished": [asdict(entry) for entry in unfinished],
         "bytes": total,
         "free": free,
-        "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders],
+        "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in sizes],
     }
-    rows = [[m.name, m.title, m.expected.graphs] for m in manifests]
-    rows += [[name, f"of the plugin {of}", None] for name, of in others.items()]
-    text = [table(["dataset", "what", "graphs"], rows)]
-    text.append("Licenses and sources: kmip-data info NAME\n")
-    none = f"No builds in {home.built} yet: kmip-data build long-range (needs no download)"
-    text.append(f"Builds in {home.built}\n{builds_table(builds)}" if builds else none)
+
+    text = [lines, "Licenses and sources: kmip-data info NAME\n"]
+    if builds:
+        text.append(f"Builds in {home.built}\n{builds_table(builds)}")
+    else:
+        text.append(
+            f"No builds in {home.built} yet: kmip-data build long-range (needs no download)"
+        )
     text += [
         f"unreadable: {path} has a card that is damaged or of a newer version"
         for path in unreadable
     ]
     for entry in unfinished:
-        of = f" of {entry.shards}" if entry.shards is not None else ""
-        text.append(f"unfinished: {entry.path} has {entry.finished}{of} shards")
+        of_all = "" if entry.shards is None else f" of {entry.shards}"
+        text.append(f"unfinished: {entry.path} has {entry.finished}{of_all} shards")
     text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
-    if folders:
-        rows = [[name, kind, human_bytes(size)] for name, kind, size in folders]
+    if sizes:
+        rows = [[name, kind, human_bytes(size)] for name, kind, size in sizes]
         text.append(table(["folder", "what", "disk"], rows))
-    show(found, "\n".join(text), as_json=as_json)
+    show(result, "\n".join(text), as_json=as_json)
+
+
+def _datasets() -> tuple[list[dict[str, object]], str]:
+    """Return the shipped datasets and those of installed plugins, for JSON and as a table."""
+    from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.plugins import offered
+
+    entries: list[dict[str, object]] = []
+    rows: list[list[object]] = []
+    for name in dataset_names():
+        manifest = load_manifest(name)
+        entry = manifest.model_dump(include={"name", "title", "task"})
+        entry["graphs"] = manifest.expected.graphs
+        entry["license"] = manifest.license.name
+        entries.append(entry)
+        rows.append([name, manifest.title, manifest.expected.graphs])
+    for name, plugin in offered("datasets").items():
+        if name not in dataset_names():
+            title = f"of the plugin {plugin}"
+            entries.append({"name": name, "title": title})
+            rows.append([name, title, None])
+    return entries, table(["dataset", "what", "graphs"], rows)
 
 
 def builds_table(builds: list[Build]) -> str:
-    """One line per build, and one of its parameters."""
+    """Return one line per build, and one of its parameters."""
     rows = []
+    notes = []
     for build in builds:
-        counts = (build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges"))
-        rows.append([build.path.name, *counts, human_bytes(build_facts(build)["bytes"])])
-    notes = [[*wrap(build.card.variant, 76), build.card.extent] for build in builds]
+        counts = [build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")]
+        size = human_bytes(build_facts(build)["bytes"])
+        rows.append([build.path.name, *counts, size])
+        notes.append([*wrap(build.card.variant, 76), build.card.extent])
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
 
 
-def _sizes(home: Home) -> list[tuple[str, str, int]]:
-    """Return folder, content and bytes of everything on disk, largest first; runs by dataset and model.
+def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
+    """Yield folder, content and bytes of everything on disk, largest first; runs by dataset and model.
 
-    The last entries are other files of the home, and compiled kernels in the user's cache folder.
+    Other files of the home are `.`; compiled kernels lie in the user's cache folder.
     """
     import platformdirs
 
     from kmip_data.cli.shared.belongings import belongings, bytes_below
 
-    found = Counter[str]()
-    what = dict[str, str]()
+    sizes = Counter[str]()
+    kinds = dict[str, str]()
     runs = Counter[str]()
-    for each in belongings(home):
-        run = each.kind == "run"
-        name = each.name.rpartition("/")[0] if run else each.name
-        runs[name] += run
-        found[name] += bytes_below(each.path)
-        what[name] = counted(runs[name], "run") if run else each.kind
-    known = {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}
-    found |= {name: size for name in known if (size := bytes_below(home.root / name))}
-    linked = (
-        top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink()
-    )
-    rest = bytes_below(home.root) + sum(map(bytes_below, linked)) - found.total()
+    for item in belongings(home):
+        name = item.name
+        kind: str = item.kind
+        if kind == "run":
+            name = name.rpartition("/")[0]
+            runs[name] += 1
+            kind = counted(runs[name], "run")
+        sizes[name] += bytes_below(item.path)
+        kinds[name] = kind
+    for name, kind in {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}.items():
+        sizes[name] = bytes_below(home.root / name)
+        kinds[name] = kind
+
+    # A folder of the home may be a link to another disk: its files count, though no walk goes through it.
+    everything = bytes_below(home.root)
+    for folder in (home.built, home.raw, home.runs, home.root / "sweeps"):
+        if folder.is_symlink():
+            everything += bytes_below(folder)
     cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
-    found |= Counter({".": rest, cache: bytes_below(Path(cache))})
-    what |= {**known, ".": "other files", cache: "compiled kernels"}
-    return [(name, what[name], size) for name, size in found.most_common() if size]
+    kinds |= {".": "other files", cache: "compiled kernels"}
+    sizes["."] = everything - sizes.total()
+    sizes[cache] = bytes_below(Path(cache))
+    for name, size in sizes.most_common():
+        if size:
+            yield name, kinds[name], size

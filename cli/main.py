@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-import kmip_data.errors
+import kmip_data
+from kmip_data import errors
 from kmip_data.cli.shared.commands import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.runtime.signals import ENDING, end, repeating
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
-_NO_MEMORY = re.compile(
-    "can't allocate memory|out of memory"
-)  #: PyTorch's RuntimeError, CPU and CUDA
+#: PyTorch's RuntimeError, CPU and CUDA.
+_NO_MEMORY = re.compile("can't allocate memory|out of memory")
 
 COMMANDS = {
     "demo": "Show when k-MIP attention helps: offline, about a minute of work on two cores.",
@@ -99,25 +99,21 @@ def main() -> NoReturn:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, end)
     sys.unraisablehook = repeating(sys.unraisablehook)
-    warnings.simplefilter(
-        "ignore", kmip_data.errors.PartialBuildWarning
-    )  # what commands print says it
+    # What commands print says it.
+    warnings.simplefilter("ignore", errors.PartialBuildWarning)
     # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten times
     # the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # PyTorch asks for huge pages: fresh memory of a training step costs a tenth. Read at its first allocation.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "6"
-    )  # or PyTorch's profiler says when it starts and stops
-    os.environ.setdefault(
-        "PYDANTIC_DISABLE_PLUGINS", "__all__"
-    )  # it would search every installed package
+    # Or PyTorch's profiler says when it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    # Or pydantic searches every installed package for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal without © still gets the rest of the line
+            # A terminal without © still gets the rest of the line.
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -146,19 +142,21 @@ def _run(args: list[str]) -> int:
     except click.exceptions.Exit as request:
         return request.exit_code
     except SystemExit as request:
-        return request.code if isinstance(request.code, int) else kmip_data.errors.UNKNOWN_ERROR
+        return request.code if isinstance(request.code, int) else errors.UNKNOWN_ERROR
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
-        return kmip_data.errors.INTERRUPTED
+        return errors.INTERRUPTED
     except BrokenPipeError:
         # Nobody reads stdout any more: what is still buffered must not fail again at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return kmip_data.errors.PIPE_CLOSED
+        return errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
         explained = explain(error, args)
         known = explained or _unknown(error)
-        code = explained.exit_code if explained else kmip_data.errors.UNKNOWN_ERROR
+        code = errors.UNKNOWN_ERROR
+        if explained is not None:
+            code = explained.exit_code
         click.echo(f"Error: {known}", err=True)
         if "--json" in args and not meta.get(JSON_PRINTED):
             parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
@@ -168,40 +166,42 @@ def _run(args: list[str]) -> int:
     return 0
 
 
-def explain(error: Exception, args: Sequence[str] = ()) -> kmip_data.errors.KmipDataError | None:
+def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError | None:
     """Return ``error`` as one of the classes that users meet, or ``None`` where nobody foresaw it."""
-    if isinstance(error, kmip_data.errors.KmipDataError):
+    if isinstance(error, errors.KmipDataError):
         return error
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         command = args[0] if args and args[0] in root.list_commands(click.Context(root)) else ""
-        path = context.command_path if context is not None else f"{PROGRAM} {command}".rstrip()
+        asked = f"{PROGRAM} {command}".rstrip()
+        usage = None
+        if context is not None:
+            asked = context.command_path
+            usage = context.get_usage().removeprefix("Usage: ")
         # A wrong value has its range in the message; the form of the line would say nothing about it.
-        value = isinstance(error, click.BadParameter) and not isinstance(
-            error, click.MissingParameter
+        missing = isinstance(error, click.MissingParameter)
+        if isinstance(error, click.BadParameter) and not missing:
+            usage = None
+        return errors.UsageError(error.format_message(), expected=usage, next=f"{asked} --help")
+    of_torch = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
+    if of_torch or isinstance(error, MemoryError):
+        return errors.OutOfResources(
+            "The memory ran out.",
+            found=str(error).partition("\n")[0] or None,
+            next="--jobs 1, or smaller batches",
         )
-        usage = None if context is None or value else context.get_usage().removeprefix("Usage: ")
-        return kmip_data.errors.UsageError(
-            error.format_message(), expected=usage, next=f"{path} --help"
-        )
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
-    ):
-        found = str(error).partition("\n")[0] or None
-        what = "The memory ran out."
-        return kmip_data.errors.OutOfResources(
-            what, found=found, next="--jobs 1, or smaller batches"
-        )
-    if isinstance(error, OSError) and error.errno in kmip_data.errors.FULL:
+    if isinstance(error, OSError) and error.errno in errors.FULL:
         path = Path(error.filename or ".")
-        return kmip_data.errors.disk_error(error, path, left="what was finished before")
+        return errors.disk_error(error, path, left="what was finished before")
     if isinstance(error, OSError) and error.filename is not None:
-        what = f"{error.filename} cannot be used: {error.strerror}"
-        return kmip_data.errors.UsageError(what, next="another path, --home or --output")
+        return errors.UsageError(
+            f"{error.filename} cannot be used: {error.strerror}",
+            next="another path, --home or --output",
+        )
     return None
 
 
-def _unknown(error: Exception) -> kmip_data.errors.KmipDataError:
+def _unknown(error: Exception) -> errors.KmipDataError:
     """Keep the traceback in a file: the command may have run for hours before."""
     import tempfile
     import traceback
@@ -211,8 +211,8 @@ def _unknown(error: Exception) -> kmip_data.errors.KmipDataError:
         "w", prefix="kmip-data-error-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
-    what = f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}"
-    found = f"the traceback is {file.name}"
-    return kmip_data.errors.KmipDataError(
-        what, found=found, next="a bug report with that traceback"
+    return errors.KmipDataError(
+        f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}",
+        found=f"the traceback is {file.name}",
+        next="a bug report with that traceback",
     )

@@ -34,10 +34,10 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     # The path was checked above, before PyTorch is imported, which takes seconds.
     from kmip_data.models.training.run.predictions import predict, write_predictions
 
-    found = predict(run, split=part, **data)
-    write_predictions(output, found)
-    about = found.about
-    rows = len(next(iter(found.arrays.values())))
+    predictions = predict(run, split=part, **data)
+    write_predictions(output, predictions)
+    about = predictions.about
+    rows = len(next(iter(predictions.arrays.values())))
     assert about is not None, "a run's predictions say where they come from"
     show(
         {"path": output, **about.model_dump(), "rows": rows},

@@ -99,19 +99,20 @@ def view_of(
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.runtime.memory import require_memory
 
-    if is_city(build.card):
+    card = build.card
+    if is_city(card):
         if records is not None or part is not None:
             raise UsageError(
                 "A city is one graph, drawn whole.", next="leave out --records and --split"
             )
-        nodes = build.card.counts["nodes"]
+        nodes = card.counts["nodes"]
         need = nodes * NODE_BYTES + min(nodes, MOST_POINTS) * DRAWN_BYTES
         require_memory(need, f"A map of {nodes:,} intersections", "a build of a part: --set bbox=")
         city = read_city_map(build)
         layers = city_layers(city)
         about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
         return partial(draw_map, city, layers), about
-    card = build.card
+
     dataset = ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
@@ -120,12 +121,13 @@ def view_of(
 
     def draw(path: Path) -> None:
         drawings = [drawing_of(dataset, position) for position in chosen]
-        below = {} if pictures is None else pictures([drawing.key for drawing in drawings])
+        if pictures is not None:
+            below = pictures([drawing.key for drawing in drawings])
+            for number, drawing in enumerate(drawings):
+                if drawing.key in below:
+                    drawings[number] = replace(drawing, picture=below[drawing.key])
         draw_png(
-            [
-                replace(drawing, picture=below.get(drawing.key, drawing.picture))
-                for drawing in drawings
-            ],
+            drawings,
             path,
             title=card.heading,
             footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
@@ -133,9 +135,10 @@ def view_of(
             up=up_axis(card),
         )
 
-    found = dataset.records.tolist()
+    numbers = dataset.records.tolist()
     keys = dataset.keys
-    return draw, {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
+    shown = [{"position": numbers[i], "key": keys[i]} for i in chosen]
+    return draw, {"records": shown}
 
 
 def positions(text: str | None, count: int, where: str) -> list[int]:
@@ -146,21 +149,24 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
     if text is None:
         shown = min(SHOWN, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
-    found: dict[int, None] = {}
+    chosen: dict[int, None] = {}
     for item in text.split(","):
-        ends = re.fullmatch(r" *([0-9]{1,18})(?:\.\.([0-9]{1,18}))? *", item)
-        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
-        named = first <= last < count
-        # One more than may be drawn is enough to refuse a long range.
-        found |= dict.fromkeys(range(first, min(last, first + MOST) + 1))
-        if not named or len(found) > MOST:
+        match = re.fullmatch(r" *([0-9]{1,18})(?:\.\.([0-9]{1,18}))? *", item)
+        named = False
+        if match is not None:
+            first = int(match[1])
+            last = int(match[2] or match[1])
+            named = first <= last < count
+            # One more than may be drawn is enough to refuse a long range.
+            chosen |= dict.fromkeys(range(first, min(last, first + MOST) + 1))
+        if not named or len(chosen) > MOST:
             raise UsageError(
                 f"--records {text} does not name records of {where}.",
                 expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
                 found=f"more than {MOST} positions" if named else repr(item),
                 next="kmip-data preview --help",
             )
-    return list(found)
+    return list(chosen)
 
 
 def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
@@ -169,10 +175,19 @@ def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, N
     from kmip_data.pipelines.base import pipeline_of
 
     card = build.card
-    pipeline = pipeline_of(card) if card.manifest in dataset_names() else None
-    found = {} if pipeline is None else pipeline.pictures(card, home.raw / card.dataset, keys)
-    if missing := [key for key, picture in found.items() if picture is None]:
-        click.echo(
-            f"The pictures of {', '.join(missing)} are not here: drawn without them.", err=True
-        )
-    return {key: picture for key, picture in found.items() if picture is not None}
+    if card.manifest not in dataset_names():
+        return {}
+    pictures = {}
+    missing = []
+    pipeline = pipeline_of(card)
+    assert pipeline is not None, "a shipped dataset has one"
+    recorded = pipeline.pictures(card, home.raw / card.dataset, keys)
+    for key, picture in recorded.items():
+        if picture is None:
+            missing.append(key)
+        else:
+            pictures[key] = picture
+    if missing:
+        names = ", ".join(missing)
+        click.echo(f"The pictures of {names} are not here: drawn without them.", err=True)
+    return pictures

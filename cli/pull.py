@@ -34,26 +34,35 @@ def command(
     from kmip_data.sharing.pull import pull
     from kmip_data.sharing.push import PARQUET
 
-    names = (
-        None if columns is None else [name for name in columns.replace(" ", "").split(",") if name]
-    )
-    found = pull(address, home, columns=names, **options)
-    share = found.share
+    names = None
+    if columns is not None:
+        names = [name for name in columns.replace(" ", "").split(",") if name]
+    pulled = pull(address, home, columns=names, **options)
+    share = pulled.share
     # Card, page and Croissant are files of the push, too; columns that were not wanted have not come.
-    left = f"{COLUMNS}/", f"{PARQUET}/"
-    files = [e for e in share.files if e.file in found.files or not e.file.startswith(left)]
+    optional = (f"{COLUMNS}/", f"{PARQUET}/")
+    files = [
+        entry
+        for entry in share.files
+        if entry.file in pulled.files or not entry.file.startswith(optional)
+    ]
     size = sum(entry.bytes for entry in files)
-    state = "there already" if found.there else "verified"
-    what = f"{share.kind}: {counted(len(files), 'file')}, {human_bytes(size)}, {state}"
-    text = [f"{found.path}  {what}", f"digest  {share.sealed}"]
-    if found.card is not None:
-        text.append(str(found.card.license.get("notice") or "The license is not stated."))
-    step = f"evaluate {found.path} --dataset TARGET" if found.card is None else f"info {found.path}"
+
+    state = "there already" if pulled.there else "verified"
+    content = f"{share.kind}: {counted(len(files), 'file')}, {human_bytes(size)}, {state}"
+    text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
+    step = f"evaluate {pulled.path} --dataset TARGET"
+    if pulled.card is not None:
+        text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
+        step = f"info {pulled.path}"
     text.append(f"Next: kmip-data {step}")
-    about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
-    digests = {entry.file: entry.sha256 for entry in files}
-    show(
-        {**about, "bytes": size, "files": digests, "there": found.there},
-        "\n".join(text),
-        as_json=as_json,
-    )
+    result = {
+        "path": pulled.path,
+        "kind": share.kind,
+        "name": share.name,
+        "digest": share.sealed,
+        "bytes": size,
+        "files": {entry.file: entry.sha256 for entry in files},
+        "there": pulled.there,
+    }
+    show(result, "\n".join(text), as_json=as_json)

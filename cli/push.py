@@ -30,31 +30,27 @@ def command(
     gets Parquet files next to its shards if pyarrow is installed. Data that may not be redistributed are
     refused.
     """
-    what = build_or_run(target, home, sample=sample)
-    if isinstance(what, Path):
+    source = build_or_run(target, home, sample=sample)
+    if isinstance(source, Path):
         from kmip_data.models.training.sharing import push_run
 
-        share = push_run(what, address, quiet=quiet)
+        share = push_run(source, address, quiet=quiet)
     else:
         from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build
 
-        share = push_build(
-            what, address, view=functools.partial(parquet_view, quiet=quiet), quiet=quiet
-        )
+        view = functools.partial(parquet_view, quiet=quiet)
+        share = push_build(source, address, view=view, quiet=quiet)
     size = sum(entry.bytes for entry in share.files)
     where = shown_address(address)
-    found = {
+    result = {
         "address": where,
         "kind": share.kind,
         "name": share.name,
         "digest": share.sealed,
         "bytes": size,
+        "files": {entry.file: entry.sha256 for entry in share.files},
     }
     text = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
     text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {where}"
-    show(
-        {**found, "files": {entry.file: entry.sha256 for entry in share.files}},
-        text,
-        as_json=as_json,
-    )
+    show(result, text, as_json=as_json)

@@ -25,26 +25,33 @@ def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: boo
     """
     from kmip_data.cli.shared.belongings import bytes_below, find, remove, some
 
-    those = list(dict.fromkeys(find(target, home) for target in targets))
-    sizes = [bytes_below(each.path) for each in those]
-    rows = [
-        [each.name, each.kind, human_bytes(size)] for each, size in zip(those, sizes, strict=True)
-    ]
+    folders = list(dict.fromkeys(find(target, home) for target in targets))
+    sizes = [bytes_below(folder.path) for folder in folders]
+    total = sum(sizes)
+    rows = []
+    for folder, size in zip(folders, sizes, strict=True):
+        rows.append([folder.name, folder.kind, human_bytes(size)])
     click.echo(table(["folder", "what", "disk"], rows), err=as_json)
+
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError("There is no terminal to confirm the removal.", next="add --yes")
-        if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):
+        if not click.confirm(f"Remove {human_bytes(total)}?", err=True):
             click.echo("Nothing was removed.", err=True)
             raise click.exceptions.Exit(1)
-    remove(those)
-    left = [bytes_below(each.path) for each in those]
-    found = [
-        {"kind": each.kind, "path": each.path, "name": each.name, "bytes": size, "bytes_left": rest}
-        for each, size, rest in zip(those, sizes, left, strict=True)
-    ]
-    text = [f"Removed {human_bytes(sum(sizes) - sum(left))}."]
-    for each in those:
-        if each.path.is_dir() and (names := sorted(path.name for path in each.path.iterdir())):
-            text += [f"left in {each.path}, not of kmip-data or pinned: {some(names)}"]
-    show({"home": home.root, "removed": found}, "\n".join(text), as_json=as_json)
+    remove(folders)
+
+    removed = []
+    notes = []
+    for folder, size in zip(folders, sizes, strict=True):
+        rest = bytes_below(folder.path)
+        total -= rest
+        entry = {"kind": folder.kind, "path": folder.path, "name": folder.name}
+        removed.append({**entry, "bytes": size, "bytes_left": rest})
+        names = []
+        if folder.path.is_dir():
+            names = sorted(path.name for path in folder.path.iterdir())
+        if names:
+            notes.append(f"left in {folder.path}, not of kmip-data or pinned: {some(names)}")
+    text = "\n".join([f"Removed {human_bytes(total)}.", *notes])
+    show({"home": home.root, "removed": removed}, text, as_json=as_json)

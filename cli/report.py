@@ -54,17 +54,22 @@ def command(
 
     runs, notices = read_runs(folders)
     if not runs:
-        begun = f"--resume {folders[0]}" if folders else "--dataset helsinki --epochs 20"
-        found = "; ".join(notices) or f"none below {home.runs}"
+        options = "--dataset helsinki --epochs 20"
+        if folders:
+            options = f"--resume {folders[0]}"
         raise UsageError(
-            "There is no finished run to report.", found=found, next=f"kmip-data train {begun}"
+            "There is no finished run to report.",
+            found="; ".join(notices) or f"none below {home.runs}",
+            next=f"kmip-data train {options}",
         )
-    tables, others = tables_of(runs, against)
-    rows = [row for each in tables for row in each.rows]
-    for notice in (notices := notices + others):
+    tables, left_out = tables_of(runs, against)
+    rows = [row for results in tables for row in results.rows]
+    notices += left_out
+    for notice in notices:
         say(notice)
+
     if form == "html":
-        text = page_of("kmip-data report", [sheet_of(each) for each in tables], tables, notices)
+        text = page_of("kmip-data report", list(map(sheet_of, tables)), tables, notices)
     elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":
@@ -85,8 +90,8 @@ def report_text(tables: Iterable[Table]) -> str:
     """Return tables of results as text, each with its title and notes."""
     from kmip_data.models.reports.sheets import sheet_of
 
-    parts = [
-        [sheet.title, table(sheet.header, sheet.cells), sheet.notes]
-        for sheet in map(sheet_of, tables)
-    ]
-    return "\n\n".join("\n".join(filter(None, lines)) for lines in parts) + "\n"
+    parts = []
+    for sheet in map(sheet_of, tables):
+        lines = [sheet.title, table(sheet.header, sheet.cells), sheet.notes]
+        parts.append("\n".join(filter(None, lines)))
+    return "\n\n".join(parts) + "\n"

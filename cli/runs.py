@@ -27,18 +27,15 @@ def command(dataset: str | None, model: str | None, home: Home, as_json: bool) -
     """
     from kmip_data.models.sweeps.running import list_runs
 
-    found = [
-        run
-        for run in list_runs(home)
-        if dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
-        and model in {None, run["model"]}
-    ]
-    none = f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20"
-    show(
-        {"home": home.root, "runs": found},
-        lambda: runs_table(found) if found else none,
-        as_json=as_json,
-    )
+    runs = []
+    for run in list_runs(home):
+        of_dataset = dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
+        if of_dataset and model in {None, run["model"]}:
+            runs.append(run)
+    text = f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20"
+    if runs:
+        text = runs_table(runs)
+    show({"home": home.root, "runs": runs}, text, as_json=as_json)
 
 
 def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -48,19 +45,17 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     notes = []
     for run in runs:
-        test = (
-            ""
-            if run["test"] is None
-            else f"{run['metric']} {with_unit(run['metric'], run['test'])}"
-        )
-        epochs = (
-            f"{run['epoch']}" if run["epochs"] is None else f"{run['epoch']} of {run['epochs']}"
-        )
-        rows.append([f"{run['dataset']}/{run['model']}/{run['name']}", run["state"], epochs, test])
-        left = (
-            run["state"] == "running"
-            and run["left"]
-            and f"{run['left']} left, by the epochs so far"
-        )
-        notes.append([left or None, run["reason"], run["resume"] and f"resume: {run['resume']}"])
+        test = ""
+        if run["test"] is not None:
+            test = f"{run['metric']} {with_unit(run['metric'], run['test'])}"
+        epochs = str(run["epoch"])
+        if run["epochs"] is not None:
+            epochs += f" of {run['epochs']}"
+        name = f"{run['dataset']}/{run['model']}/{run['name']}"
+        rows.append([name, run["state"], epochs, test])
+
+        left = None
+        if run["state"] == "running" and run["left"]:
+            left = f"{run['left']} left, by the epochs so far"
+        notes.append([left, run["reason"], run["resume"] and f"resume: {run['resume']}"])
     return annotated(table(["run", "state", "epochs", "test"], rows), notes)

@@ -17,6 +17,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell, Plan
@@ -75,33 +76,37 @@ def command(
     from kmip_data.models.sweeps.cells import read_plan
 
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
-    ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))
+    gpus = (ways["gpus"] or "").split(",")
+    ways["gpus"] = list(filter(None, dict.fromkeys(gpus)))
     if ways["gpus"] and ways["submit"]:
-        what = "--gpus is for runs on this machine, and --submit is for a cluster."
-        raise UsageError(what, next="leave out --gpus: each submitted run has a GPU")
+        message = "--gpus is for runs on this machine, and --submit is for a cluster."
+        raise UsageError(message, next="leave out --gpus: each submitted run has a GPU")
+
     sweep = _with_choices(read_plan(plan), chosen)
-    work = (
-        None if dry_run or status else {"home": home, "folder": home.root / "sweeps" / sweep.name}
-    )
+    work = None
+    if not (dry_run or status):
+        folder = home.root / "sweeps" / sweep.name
+        work = {"home": home, "folder": folder, "options": {"quiet": quiet}}
     cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
-        cells = _run(sweep, home, work and work | {"options": {"quiet": quiet}}, ways)
-    _print(
-        sweep, cells, home, dry_run=dry_run, status=status or bool(ways["submit"]), as_json=as_json
-    )
+        cells = _run(sweep, home, work, ways)
+    status = status or bool(ways["submit"])
+    _print(sweep, cells, home, dry_run=dry_run, status=status, as_json=as_json)
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    given: dict[str, Any] = {
-        name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]
+    """Return a plan with the datasets, models, seeds, epochs and keys of the line."""
+    update: dict[str, Any] = {
+        "epochs": chosen["epochs"] or plan.epochs,
+        "set": (*plan.set, *chosen["overrides"]),
     }
+    for name in ("datasets", "models"):
+        if chosen[name]:
+            update[name] = tuple(chosen[name].split(","))
     if chosen["seeds"] is not None:
-        given["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))
-        given["seeds_of"] = {}
-    epochs = chosen["epochs"] or plan.epochs
-    return plan.model_copy(
-        update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])}
-    )
+        update["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))
+        update["seeds_of"] = {}
+    return plan.model_copy(update=update)
 
 
 def _run(
@@ -111,9 +116,8 @@ def _run(
     from kmip_data.models.sweeps.cells import MOST_RUNS, best_of_each, cells_of
     from kmip_data.models.sweeps.running import run_cells
 
-    if (
-        plan.most_runs <= MOST_RUNS
-    ):  # a search among plugins takes 5 ms a name; cells_of refuses more runs
+    # A search among plugins takes 5 ms a name; `cells_of` refuses more runs.
+    if plan.most_runs <= MOST_RUNS:
         for dataset, model in zip_longest(plan.datasets, plan.models):
             shared.seek_names(dataset, model)
     begin: Callable[..., None] = partial(
@@ -124,10 +128,12 @@ def _run(
         from kmip_data.models.sweeps.running import submit_cells
 
         require_extra("slurm", "--submit slurm")
-        pairs = [item.partition("=") for item in ways["slurm"]]
-        if wrong := [key for key, equals, _ in pairs if not equals]:
-            raise click.BadParameter(f"{wrong[0]!r} is not KEY=VALUE", param_hint="--slurm")
-        settings = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+        settings: dict[str, int | str] = {}
+        for item in ways["slurm"]:
+            key, equals, value = item.partition("=")
+            if not equals:
+                raise click.BadParameter(f"{key!r} is not KEY=VALUE", param_hint="--slurm")
+            settings[key] = int(value) if value.isdecimal() else value
         begin = partial(submit_cells, settings=settings)
     cells = cells_of(plan, home)
     if work is not None:
@@ -151,8 +157,12 @@ def _rows(cells: list[Cell]) -> list[dict[str, Any]]:
             rows[key]["seeds"].append(cell.seed)
             continue
         model = cell.config.model
+        published = None
+        source = None
         aim = aim_of(cell.config)
-        exact = aim is not None and not (aim.other_keys or aim.sample)
+        if aim is not None and not (aim.other_keys or aim.sample):
+            published = aim.value
+            source = aim.figure.source
         rows[key] = {
             "dataset": cell.dataset,
             "model": cell.model,
@@ -162,8 +172,8 @@ def _rows(cells: list[Cell]) -> list[dict[str, Any]]:
             "layers": model.layers,
             "hidden_dim": None if model.parameter_budget else model.hidden_dim,
             "parameter_budget": model.parameter_budget,
-            "paper": aim.value if aim and exact else None,
-            "paper_source": aim.figure.source if aim and exact else None,
+            "paper": published,
+            "paper_source": source,
         }
     return list(rows.values())
 
@@ -173,58 +183,88 @@ def _cells_text(rows: list[dict[str, Any]]) -> str:
     from kmip_data.cli.shared.output import table
 
     lines = []
+    sources: dict[str, None] = {}
     for row in rows:
         name = "/".join(filter(None, [row["dataset"], row["model"], row["change"]]))
         width = row["hidden_dim"] or f"for {row['parameter_budget']:,} parameters"
         size = [row["variant"], len(row["seeds"]), row["layers"], width]
         lines.append([name, *size, row["paper"] or "–"])
+        if row["paper"]:
+            source, _, _ = row["paper_source"].partition(", row k")
+            sources[f"published: {source}"] = None
     header = ["cell", "variant", "seeds", "layers", "hidden_dim", "published"]
-    sources = dict.fromkeys(
-        row["paper_source"].partition(", row k")[0] for row in rows if row["paper"]
-    )
-    return "\n".join([table(header, lines), *(f"published: {source}" for source in sources), ""])
+    return "\n".join([table(header, lines), *sources, ""])
 
 
 def _print(
     plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool
 ) -> None:
     """Print the runs, or those that failed, and the results; raise CheckFailed if runs failed just now."""
-    from kmip_data.cli.report import report_text
     from kmip_data.cli.runs import runs_table
-    from kmip_data.models.reports.tables import read_runs, tables_of
-    from kmip_data.models.sweeps.cells import best_on_val
     from kmip_data.models.sweeps.running import described, runs_of
 
-    known = {cell.folder: {"epochs": cell.config.training.epochs} for cell in cells}
-    others = runs_of(plan, home) if status and not dry_run else []  # with other options
-    runs = [
-        described(folder, home) | known.get(folder, {})
-        for folder in dict.fromkeys([*known, *others])
-    ]
+    epochs = {cell.folder: cell.config.training.epochs for cell in cells}
+    folders = dict.fromkeys(epochs)
+    if status and not dry_run:
+        folders |= dict.fromkeys(runs_of(plan, home))  # with other options, too
+    runs = []
+    for folder in folders:
+        run = described(folder, home)
+        run["epochs"] = epochs.get(folder, run["epochs"])
+        runs.append(run)
     states = Counter(run["state"] for run in runs)
-    found: dict[str, Any] = {"sweep": plan.name, "runs": runs, "results": [], "chosen": []}
-    text = [] if runs else [f"The sweep {plan.name} has no run yet."]
+    result: dict[str, Any] = {"sweep": plan.name, "runs": runs, "results": [], "chosen": []}
+
+    text = []
+    if not runs:
+        text.append(f"The sweep {plan.name} has no run yet.")
     if dry_run:
-        found["cells"] = _rows(cells)
-        text += [_cells_text(found["cells"])] if any(row["paper"] for row in found["cells"]) else []
-    if shown := runs if dry_run or status else [run for run in runs if run["state"] == "failed"]:
+        result["cells"] = _rows(cells)
+        if any(row["paper"] for row in result["cells"]):
+            text.append(_cells_text(result["cells"]))
+    shown = runs
+    if not (dry_run or status):
+        shown = [run for run in runs if run["state"] == "failed"]
+    if shown:
         count = ", ".join(f"{number:,} {state}" for state, number in states.items())
-        text.append(
-            f"{runs_table(shown)}\n\n{count}{'; then best-of-each' * bool(dry_run and plan.then)}\n"
-        )
+        if dry_run and plan.then:
+            count += "; then best-of-each"
+        text.append(f"{runs_table(shown)}\n\n{count}\n")
+
     if not dry_run:
-        finished, notices = read_runs([run["path"] for run in runs if run["state"] == "done"])
-        tables, more = tables_of(finished)
-        for notice in notices + more:
-            say(notice)
-        found["results"] = [row for each in tables for row in each.rows]
-        text += [report_text(tables)] if tables else []
-        best = best_on_val(cells) if plan.choose else {}
-        found["chosen"] = [{"dataset": d, "model": m, "change": c} for (d, m), c in best.items()]
-        text += [f"Best on val: {c} of {m} on {d}" for (d, m), c in best.items()]
-    show(found, "\n".join(text), as_json=as_json)
+        done = [run["path"] for run in runs if run["state"] == "done"]
+        result["results"], report = _results(done)
+        result["chosen"], best = _chosen(cells) if plan.choose else ([], [])
+        text += [*report, *best]
+    show(result, "\n".join(text), as_json=as_json)
+
     if states["failed"] and not (dry_run or status):
         reason = next(run["reason"] for run in runs if run["state"] == "failed")
-        what = f"{states['failed']} of {counted(len(cells), 'run')} failed: {reason}"
+        message = f"{states['failed']} of {counted(len(cells), 'run')} failed: {reason}"
         left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
-        raise CheckFailed(what, left=left, next="the same command tries them again")
+        raise CheckFailed(message, left=left, next="the same command tries them again")
+
+
+def _results(folders: list[Path]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows of finished runs and their report; notices of runs that are left out are printed."""
+    from kmip_data.cli.report import report_text
+    from kmip_data.models.reports.tables import read_runs, tables_of
+
+    runs, notices = read_runs(folders)
+    tables, left_out = tables_of(runs)
+    for notice in notices + left_out:
+        say(notice)
+    rows = [row for results in tables for row in results.rows]
+    return rows, [report_text(tables)] if tables else []
+
+
+def _chosen(cells: list[Cell]) -> tuple[list[dict[str, str]], list[str]]:
+    """Return the best change on val of each dataset and model, for JSON and as lines."""
+    from kmip_data.models.sweeps.cells import best_on_val
+
+    chosen = []
+    lines = []
+    for (dataset, model), change in best_on_val(cells).items():
+        chosen.append({"dataset": dataset, "model": model, "change": change})
+        lines.append(f"Best on val: {change} of {model} on {dataset}")
+    return chosen, lines

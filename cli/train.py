@@ -93,8 +93,10 @@ def command(
     weights and result. Dataset and split take the same parameters as `kmip-data build`.
     """
     if target is not None and dataset is not None:
-        what = f"Two datasets are named: {target} and {dataset}."
-        raise UsageError(what, next=f"kmip-data train {target}, or --dataset {dataset} alone")
+        raise UsageError(
+            f"Two datasets are named: {target} and {dataset}.",
+            next=f"kmip-data train {target}, or --dataset {dataset} alone",
+        )
     dataset = dataset or target
     given_as = [bool(dataset or file), resume is not None, reproduce is not None]
     if sum(given_as) != 1:
@@ -130,16 +132,16 @@ def command(
             last = min(chosen["stop_after"] or row.epochs, row.epochs)
             chosen["stop_after"] = last if last < row.schedule_epochs else None
         if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
-            what = f"A configuration names its model itself, so {ignored[-1]} has no effect."
             raise UsageError(
-                what, next=f"leave out {ignored[-1]}, or --set model.name=… to change the model"
+                f"A configuration names its model itself, so {ignored[-1]} has no effect.",
+                next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
             )
         chosen |= {"home": home, "file": file, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
-        numbers = (
-            None if seeds is None else list(dict.fromkeys(shared.number_list("--seeds", seeds)))
-        )
+        numbers = None
+        if seeds is not None:
+            numbers = list(dict.fromkeys(shared.number_list("--seeds", seeds)))
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
@@ -178,18 +180,21 @@ def _check_targets(config: RunConfig, home: Home) -> None:
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
     if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
-        what = f"{value} is trained with its own settings, without {', '.join(sorted(others))}."
-        raise UsageError(what, next=f"{option} {value} alone, or another run with --dataset")
+        raise UsageError(
+            f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
+            next=f"{option} {value} alone, or another run with --dataset",
+        )
 
 
 def _on_line() -> set[str]:
     """Return the options of this command that are on the line."""
     context = click.get_current_context()
-    params = [param for param in context.command.params if isinstance(param, click.Option)]
-    here = ParameterSource.COMMANDLINE
-    return {
-        param.opts[0] for param in params if context.get_parameter_source(str(param.name)) is here
-    }
+    options = set()
+    for param in context.command.params:
+        source = context.get_parameter_source(str(param.name))
+        if isinstance(param, click.Option) and source is ParameterSource.COMMANDLINE:
+            options.add(param.opts[0])
+    return options
 
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
@@ -226,8 +231,10 @@ def configuration(
         shared.seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
-        is_yaml = file.suffix.lower() in YAML
-        config = _from_yaml(file, **options) if is_yaml else read_config(file, import_plugins=True)
+        if file.suffix.lower() in YAML:
+            config = _from_yaml(file, **options)
+        else:
+            config = read_config(file, import_plugins=True)
         if target is not None:
             config = config.updated("data", dataset=target)
     config = config.updated(
@@ -239,12 +246,11 @@ def configuration(
     )
     if (text := options.get("neighbors")) is not None:
         options["neighbors"] = shared.number_list("--neighbor-sampling", text)
-    chosen = {key: options.get(name) for name, key in KEYS.items()}
-    settings = [
-        f"{key}={value}"
-        for key, value in chosen.items()
-        if value is not None and value is not False
-    ]
+    settings = []
+    for name, key in KEYS.items():
+        value = options.get(name)
+        if value is not None and value is not False:
+            settings.append(f"{key}={value}")
     config = apply_overrides(config, settings)
     if options.get("epochs") is not None:
         config = with_epochs(config, options["epochs"])

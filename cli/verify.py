@@ -48,49 +48,60 @@ def command(
 
     path = resolve(target, home, sample=sample).path
     report = verify_build(path)
-    repaired: list[str] = []
+    rebuilt: list[str] = []
     tried = repair and not report.ok
     if tried:
         from kmip_data.pipelines.engine.encode import repair_build
 
-        repaired = repair_build(path, home=home, **options)
+        rebuilt = repair_build(path, home=home, **options)
         report = verify_build(path)
     compared = published and report.ok
     if compared:
         from kmip_data.builds.verify import unlike_published
         from kmip_data.format.card import read_card
 
-        if unlike := unlike_published(read_card(path)):
-            what = f"{path} is sound, but not the published build: {', '.join(unlike)}."
-            again = (
-                "compare the versions of numpy, h5py and scipy with those of the constraints file"
+        unlike = unlike_published(read_card(path))
+        if unlike:
+            raise CheckFailed(
+                f"{path} is sound, but not the published build: {', '.join(unlike)}.",
+                next="compare the versions of numpy, h5py and scipy with those of the constraints file",
             )
-            raise CheckFailed(what, next=again)
+
     if as_json:
-        facts = {"path": path, "ok": report.ok, "checked": report.checked}
-        facts |= {
+        result = {
+            "path": path,
+            "ok": report.ok,
+            "checked": report.checked,
             "broken_shards": report.broken_shards,
-            "problems": [vars(each) for each in report.problems],
+            "problems": [vars(problem) for problem in report.problems],
+            "repaired": rebuilt,
+            "remarks": report.remarks,
         }
-        print_json({**facts, "repaired": repaired, "remarks": report.remarks})
+        print_json(result)
     else:
-        checked = ", ".join(
-            counted(count, what.removesuffix("s")) for what, count in report.checked.items()
-        )
-        lines = [f"Rebuilt: {', '.join(repaired)}"] if repaired else []
-        lines += [f"{path} is sound: {checked}."] if report.ok else []
-        lines += ["All digests are the published ones."] if compared else []
+        lines = []
+        if rebuilt:
+            lines.append(f"Rebuilt: {', '.join(rebuilt)}")
+        if report.ok:
+            counts = [
+                counted(count, kind.removesuffix("s")) for kind, count in report.checked.items()
+            ]
+            lines.append(f"{path} is sound: {', '.join(counts)}.")
+        if compared:
+            lines.append("All digests are the published ones.")
         for line in [*lines, *report.remarks]:
             click.echo(line)
-    if not report.ok:
-        broken = ": " * bool(report.broken_shards) + ", ".join(report.broken_shards)
-        raise CheckFailed(
-            f"{path} is {'still broken after the repair' if tried else 'broken'}{broken}.",
-            found="".join(f"\n    {problem}" for problem in report.problems),
-            left=f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was"
-            if tried
-            else None,
-            next=f"check the disk, then remove {path} and build it again"
-            if tried
-            else f"kmip-data verify {path} --repair",
-        )
+    if report.ok:
+        return
+
+    state = "broken"
+    left = None
+    step = f"kmip-data verify {path} --repair"
+    if tried:
+        state = "still broken after the repair"
+        left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
+        step = f"check the disk, then remove {path} and build it again"
+    if report.broken_shards:
+        state += f": {', '.join(report.broken_shards)}"
+    problems = "".join(f"\n    {problem}" for problem in report.problems)
+    raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)

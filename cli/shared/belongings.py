@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 from kmip_data.builds.columns import files_of_build
 from kmip_data.builds.home import COLUMNS, Build, Home
@@ -23,6 +23,9 @@ from kmip_data.pipelines.engine.journal import files_of_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 
+Kind = Literal["build", "unfinished build", "raw files", "run"]
+#: Kinds that a folder outside of the home is looked through for.
+OUTSIDE: tuple[Kind, ...] = ("build", "unfinished build", "run")
 SHOWN = 5  #: names that a message lists
 _WRONG = (OSError, ValueError, zipfile.BadZipFile)  #: reading a file that is not what its name says
 
@@ -31,7 +34,7 @@ _WRONG = (OSError, ValueError, zipfile.BadZipFile)  #: reading a file that is no
 class Belonging:
     """A folder that can be removed as a whole."""
 
-    kind: Literal["build", "unfinished build", "raw files", "run"]
+    kind: Kind
     path: Path
     name: str  #: below the home
     top: Path  #: ``built/``, ``raw/`` or ``runs/`` of the home
@@ -39,17 +42,22 @@ class Belonging:
 
 def belongings(home: Home) -> list[Belonging]:
     """Return all builds, raw files and runs of a home, without links and hidden folders."""
-    found = []
+    items = []
     for top, pattern in {home.built: "*", home.raw: "*", home.runs: "*/*/*"}.items():
         for path in sorted(top.glob(pattern)):
-            hidden = path.name.startswith(
-                "."
-            ) or path.resolve() != top.resolve() / path.relative_to(top)
-            if path.is_dir() and not hidden:
-                built = "build" if (path / CARD_NAME).is_file() else "unfinished build"
-                kind: Any = {home.raw: "raw files", home.runs: "run"}.get(top, built)
-                found.append(Belonging(kind, path, path.relative_to(home.root).as_posix(), top))
-    return found
+            name = path.relative_to(top)
+            linked = path.resolve() != top.resolve() / name
+            if linked or path.name.startswith(".") or not path.is_dir():
+                continue
+            kind: Kind = "unfinished build"
+            if top == home.raw:
+                kind = "raw files"
+            elif top == home.runs:
+                kind = "run"
+            elif (path / CARD_NAME).is_file():
+                kind = "build"
+            items.append(Belonging(kind, path, path.relative_to(home.root).as_posix(), top))
+    return items
 
 
 def find(target: str, home: Home) -> Belonging:
@@ -60,60 +68,77 @@ def find(target: str, home: Home) -> Belonging:
     known = belongings(home)
     full = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
     path = Path(target)
-    parts = Path(target).parts
-    matches = [
-        each
-        for each in known
-        if each.path == full
-        or (parts and each.path.parts[-len(parts) :] == parts and each.kind != "raw files")
-        or each.name == path.as_posix()
-    ]
+    matches = []
+    for item in known:
+        ends_so = path.parts and item.path.parts[-len(path.parts) :] == path.parts
+        if (
+            item.path == full
+            or item.name == path.as_posix()
+            or (ends_so and item.kind != "raw files")
+        ):
+            matches.append(item)
     if len(matches) == 1:
         return matches[0]
     if matches:
-        names = "\n    ".join(["", *(each.name for each in matches)])
+        names = "\n    ".join(["", *(item.name for item in matches)])
         raise UsageError(
             f"{len(matches)} folders are called {target!r}.", found=names, next="one of them"
         )
     if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
-        found: list[str] = []
-        for kind in ("build", "unfinished build", "run"):
-            with contextlib.suppress(KmipDataError, OSError):
-                names_there = _own_files(Belonging(kind, full, "", full))
-                found += [name for name in names_there if (full / name).is_file()]
-        raise UsageError(
-            f"{full} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
-            found=f"files of kmip-data: {some(found)}" if found else "no file of kmip-data",
-            next="delete these yourself" if found else "kmip-data list lists the folders",
-        )
+        raise _outside(full, home)
+
     # Raw files may have taken hours to download: they are suggested only where raw/ is written.
-    rest = [each for each in known if each.kind != "raw files" or target.startswith("raw")]
-    of_dataset = [each.name for each in rest if each.path.name.startswith(f"{target}-")]
-    close = of_dataset[0] if len(of_dataset) == 1 else nearest(target, [each.name for each in rest])
+    suggested = [
+        item.name for item in known if item.kind != "raw files" or target.startswith("raw")
+    ]
+    of_dataset = [name for name in suggested if Path(name).name.startswith(f"{target}-")]
+    close = nearest(target, suggested)
+    if len(of_dataset) == 1:
+        close = of_dataset[0]
     step = f"kmip-data remove {close}" if close else "kmip-data list lists the folders"
     raise UsageError(
         f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step
     )
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first few names for a message."""
-    return ", ".join(names[:SHOWN]) + (
-        f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+def _outside(folder: Path, home: Home) -> UsageError:
+    """Return the error for a folder outside of the home's: it names the files that kmip-data wrote there."""
+    names: list[str] = []
+    for kind in OUTSIDE:
+        with contextlib.suppress(KmipDataError, OSError):
+            written = _files_of(Belonging(kind, folder, "", folder))
+            names += [name for name in written if (folder / name).is_file()]
+    listed = "no file of kmip-data"
+    step = "kmip-data list lists the folders"
+    if names:
+        listed = f"files of kmip-data: {some(names)}"
+        step = "delete these yourself"
+    return UsageError(
+        f"{folder} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
+        found=listed,
+        next=step,
     )
 
 
+def some(names: Sequence[str]) -> str:
+    """Return the first few names for a message."""
+    text = ", ".join(names[:SHOWN])
+    if len(names) > SHOWN:
+        text += f" and {len(names) - SHOWN:,} more"
+    return text
+
+
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files below a folder; links are not followed."""
-    found = 0
+    """Return the bytes of all files below a folder; links are not followed."""
+    total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):  # removed meanwhile
-                found += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118
-    return found
+                total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118
+    return total
 
 
-def remove(those: Sequence[Belonging]) -> None:
+def remove(items: Sequence[Belonging]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
     Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in it is
@@ -121,33 +146,39 @@ def remove(those: Sequence[Belonging]) -> None:
     ``OutOfResources`` where a file cannot be removed: the proof of the rest stays.
     """
     with contextlib.ExitStack() as locks:
-        for each in those:
-            files.refuse_links_below(each.top, each.path)
-            locks.enter_context(build_lock(each.path, quiet=True, wait=False))
-        names = [_own_files(each) for each in those]
-        for each, own in zip(those, names, strict=True):
-            if not own and any(not path.is_dir() for path in each.path.rglob("*")):
-                what = f"Nothing in {each.path} proves that kmip-data wrote it, so nothing in it is removed."
-                raise UsageError(what, next="delete what you do not need yourself")
-        # Every folder below built/, raw/ or runs/ is opened anew, and none through a link: one that was put
-        # in since the question leads nowhere.
-        for each, own in zip(those, names, strict=True):
-            below = each.path.relative_to(each.top).as_posix()
-            files.refuse_links_below(each.top, each.path)
-            for folder in {"", *(str(PurePosixPath(name).parent) for name in own)}:
+        # 1. Lock every folder, and list what may go, before anything does.
+        for item in items:
+            files.refuse_links_below(item.top, item.path)
+            locks.enter_context(build_lock(item.path, quiet=True, wait=False))
+        files_of = [(item, _files_of(item)) for item in items]
+        for item, names in files_of:
+            if not names and any(not path.is_dir() for path in item.path.rglob("*")):
+                raise UsageError(
+                    f"Nothing in {item.path} proves that kmip-data wrote it, so nothing in it is removed.",
+                    next="delete what you do not need yourself",
+                )
+
+        # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that was put in
+        # since the question leads nowhere.
+        for item, names in files_of:
+            below = item.path.relative_to(item.top).as_posix()
+            files.refuse_links_below(item.top, item.path)
+            for folder in {"", *(str(PurePosixPath(name).parent) for name in names)}:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
-                    files.remove_partials(each.path / folder, root=each.top)
-            folders = [f"{below}/{name}" for name in _own_folders(each)]
+                    files.remove_partials(item.path / folder, root=item.top)
             # The proof goes last, after the folders, so that a removal that was stopped can be resumed.
-            paths = [f"{below}/{name}" for name in own]
-            files.remove_files(each.top, paths[:-1], folders=folders, strict=True)
-            files.remove_files(each.top, paths[-1:], strict=True)
-    for each in those:
-        path = PurePosixPath(each.path.relative_to(each.top).as_posix())
-        files.remove_files(each.top, [], folders=[str(path), *map(str, path.parents[:-1])])
+            folders = [f"{below}/{name}" for name in _folders_of(item)]
+            paths = [f"{below}/{name}" for name in names]
+            files.remove_files(item.top, paths[:-1], folders=folders, strict=True)
+            files.remove_files(item.top, paths[-1:], strict=True)
+
+    # 3. Without the locks, which lie in the folders: the folders themselves, where they are empty.
+    for item in items:
+        path = PurePosixPath(item.path.relative_to(item.top).as_posix())
+        files.remove_files(item.top, [], folders=[str(path), *map(str, path.parents[:-1])])
 
 
-def _own_files(item: Belonging) -> list[str]:
+def _files_of(item: Belonging) -> list[str]:
     """Names of the files below it that kmip-data wrote; the proof comes last, so that it can be resumed."""
     if item.kind == "raw files":
         return files_of_raw(item.path)
@@ -159,15 +190,14 @@ def _own_files(item: Belonging) -> list[str]:
     return files_of_build(build)
 
 
-def _own_folders(item: Belonging) -> list[str]:
-    """Names of folders that kmip-data makes there, which go where they are empty."""
+def _folders_of(item: Belonging) -> list[str]:
+    """Names of the folders that kmip-data makes in it, which go where they are empty."""
     if item.kind == "run":
         return ["checkpoints"]
-    begun = [
-        f"work/{path.name}" for path in (item.path / "work").glob("prepared*") if path.is_dir()
-    ]
-    columns = [f"{COLUMNS}/{path.name}" for path in (item.path / COLUMNS).glob("*")]
-    return [*begun, "work", "shards", "splits", *columns, COLUMNS]
+    prepared = [path for path in (item.path / "work").glob("prepared*") if path.is_dir()]
+    columns = (item.path / COLUMNS).glob("*")
+    inner = [path.relative_to(item.path).as_posix() for path in (*prepared, *columns)]
+    return [*inner, "work", "shards", "splits", COLUMNS]
 
 
 def _is_run(folder: Path) -> bool:
@@ -188,6 +218,7 @@ def _is_run(folder: Path) -> bool:
             zipfile.ZipFile(folder / "checkpoints/last.ckpt") as checkpoint,
         ):
             return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
-        there = [each.name for each in folder.rglob("*") if not each.is_dir()]
-        return sum(not name.startswith(".lock") for name in there) == len(files_of_run(folder))
+        names = [path.name for path in folder.rglob("*") if not path.is_dir()]
+        count = sum(not name.startswith(".lock") for name in names)
+        return count == len(files_of_run(folder))
     return False

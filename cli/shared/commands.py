@@ -42,8 +42,10 @@ def _refuse_torch_of_cpu() -> None:
     except metadata.PackageNotFoundError:
         return
     if version.endswith("+cpu"):
-        what = f"A GPU cannot be had: PyTorch {version} is built for the CPU."
-        raise UsageError(what, next="kmip-data doctor, or --device cpu")
+        raise UsageError(
+            f"A GPU cannot be had: PyTorch {version} is built for the CPU.",
+            next="kmip-data doctor, or --device cpu",
+        )
 
 
 class Command(click.Command):
@@ -60,7 +62,9 @@ class Command(click.Command):
 
     def sections(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
         """Return the options by section of the help; those in no group are the last one, ``Options``."""
-        title_of = {flag: title for title, flags in self.groups.items() for flag in flags}
+        title_of: dict[str, str] = {}
+        for title, flags in self.groups.items():
+            title_of |= dict.fromkeys(flags, title)
         sections: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option):
@@ -160,16 +164,21 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         from kmip_data.files.reading import read_json
         from kmip_data.manifest import dataset_names, shipped_names
 
-        names = set(shipped_names("sweeps") if "sweep" in self.kinds else ())
-        if {"sweep", "run"} <= {*self.kinds}:
-            names.add("sweep")  # the runs of sweeps without a plan
-        if {"dataset", "build"} & {*self.kinds}:
-            names |= {*dataset_names()}
-        for card in home.built.glob("*/card.json") if "build" in self.kinds else ():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `list` names it
-                names.add(str(read_json(card)["dataset"]))
-        for path in home.runs.glob("*/*/*/config.toml") if "run" in self.kinds else ():
-            names.add(path.parent.relative_to(home.runs).as_posix())
+        names = set[str]()
+        if "dataset" in self.kinds or "build" in self.kinds:
+            names.update(dataset_names())
+        if "build" in self.kinds:
+            for card in home.built.glob("*/card.json"):
+                # `list` names a card that cannot be read.
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    names.add(str(read_json(card)["dataset"]))
+        if "sweep" in self.kinds:
+            names.update(shipped_names("sweeps"))
+        if "run" in self.kinds:
+            for path in home.runs.glob("*/*/*/config.toml"):
+                names.add(path.parent.relative_to(home.runs).as_posix())
+            if "sweep" in self.kinds:
+                names.add("sweep")  # the runs of sweeps without a plan
         return sorted(names)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -185,9 +194,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
 
             try:
                 meant = build_in(text, home) is not None
-            except (
-                UsageError
-            ):  # a path to no build: only an error of its own if nothing else could be meant
+            except UsageError:
+                # A path to no build: an error of its own only if nothing else could be meant.
                 if len(self.kinds) == 1:
                     raise
         if not meant and "run" in self.kinds:  # `find_run` refuses the end of several paths
@@ -198,9 +206,11 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         from kmip_data.builds.home import list_builds, own_command
         from kmip_data.manifest import unknown_name
 
-        builds = list_builds(home) if self.kinds == ("dataset",) else []
-        if text in {build.card.dataset for build in builds}:
-            raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
+        if self.kinds == ("dataset",):
+            builds = list_builds(home)
+            if text in {build.card.dataset for build in builds}:
+                step = own_command(builds, text)
+                raise UsageError(f"{text!r} is a dataset of your own.", next=step)
         title = _TITLES.get(self.name, self.name)
         raise unknown_name(title, text, known, command=f"kmip-data {_LISTS[self.kinds[-1]]}")
 
@@ -256,12 +266,13 @@ def seek_names(dataset: str | None = None, model: str | None = None) -> None:
     """Import the installed plugins that have these names, which were typed and are none of ours."""
     from kmip_data.manifest import dataset_names, shipped_names
 
-    names = [
-        ("datasets", dataset, dataset_names),
-        ("models", model, lambda: shipped_names("models")),
-    ]
-    for group, name, ours in names:
-        if name is not None and os.sep not in name and name not in ours():
+    wanted = []
+    if dataset is not None and dataset not in dataset_names():
+        wanted.append(("datasets", dataset))
+    if model is not None and model not in shipped_names("models"):
+        wanted.append(("models", model))
+    for group, name in wanted:
+        if os.sep not in name:
             from kmip_data.plugins import seek
 
             seek(group, name)
@@ -363,7 +374,8 @@ jobs_option = click.option(
 
 
 def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    ctx.params |= {"engine": "processes" if value is None else "dask", "scheduler": value or None}
+    ctx.params["engine"] = "processes" if value is None else "dask"
+    ctx.params["scheduler"] = value or None
 
 
 dask_option = click.option(
@@ -381,11 +393,13 @@ def number_list(option: str, text: str) -> list[int]:
     numbers: list[int] = []
     for item in text.replace(" ", "").split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if not first <= last < first + MOST_NUMBERS - len(numbers):
-            what = f"{option} is not a list of numbers: {text:.80}"
+        new = range(0)
+        if match is not None:
+            new = range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not 0 < len(new) <= MOST_NUMBERS - len(numbers):
             raise UsageError(
-                what, next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers"
+                f"{option} is not a list of numbers: {text:.80}",
+                next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers",
             )
-        numbers.extend(range(first, last + 1))
+        numbers.extend(new)
     return numbers

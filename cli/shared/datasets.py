@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 # Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, the sources of a
 # recipe, and how shards are stored.
-RECORDS, SPLITS, SOURCES, SHARDS = (
-    f"kmip_data.{name}" for name in ("records", "splits", "sources", "shards")
-)
+RECORDS = "kmip_data.records"
+SPLITS = "kmip_data.splits"
+SOURCES = "kmip_data.sources"
+SHARDS = "kmip_data.shards"
 #: Parameters that are options: name -> type and help. Of which datasets they are, the dataset itself checks.
 TYPED: Final[dict[str, dict[str, tuple[click.ParamType[Any], str]]]] = {
     RECORDS: {
@@ -54,16 +55,19 @@ class DatasetCommand(Command):
         self, *args: Any, splits: bool = False, sources: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        stores = [RECORDS, *[SPLITS] * splits, *[SOURCES] * sources]
-        self.params += [_kept(store, name) for store in stores for name in TYPED[store]]
+        for store, wanted in ((RECORDS, True), (SPLITS, splits), (SOURCES, sources)):
+            if wanted:
+                self.params += [_kept(store, name) for name in TYPED[store]]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what is wrong for a shipped dataset is refused before PyTorch is imported."""
         from kmip_data.manifest import dataset_names, load_manifest
         from kmip_data.pipelines.base import check_params, load_pipeline
 
-        records, splits = (ctx.meta.get(store, {}) for store in (RECORDS, SPLITS))
-        name = next(filter(None, map(ctx.params.get, ("dataset", "target", "name"))), None)
+        records = ctx.meta.get(RECORDS, {})
+        splits = ctx.meta.get(SPLITS, {})
+        names = map(ctx.params.get, ("dataset", "target", "name"))
+        name = next(filter(None, names), None)
         if (records or splits) and name in dataset_names():
             pipeline = load_pipeline(load_manifest(str(name)))
             check_params(pipeline.Params, records, str(name))
@@ -72,17 +76,22 @@ class DatasetCommand(Command):
 
 
 def _kept(store: str, name: str) -> click.Option:
-    """Make an option whose given value is kept in ``ctx.meta[store][name]``."""
-    (kind, text), own = TYPED[store][name], name.removeprefix("recipe_")
+    """Make an option whose given value is kept in ``ctx.meta[store][parameter]``."""
+    kind, text = TYPED[store][name]
+    parameter = name.removeprefix("recipe_")
 
     def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value is not None:
-            ctx.meta.setdefault(store, {})[own] = value
+            ctx.meta.setdefault(store, {})[parameter] = value
 
-    words = [OPTIONS.get(name, f"--{own}"), name]
-    metavar = "N" if kind is click.INT else own.upper()
+    metavar = "N" if kind is click.INT else parameter.upper()
     return click.Option(
-        words, type=kind, metavar=metavar, expose_value=False, callback=keep, help=text
+        [OPTIONS.get(name, f"--{parameter}"), name],
+        type=kind,
+        metavar=metavar,
+        expose_value=False,
+        callback=keep,
+        help=text,
     )
 
 
@@ -102,7 +111,8 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     manifest = load_manifest(dataset)
     pipeline: Any = load_pipeline(manifest)
     models = {RECORDS: pipeline.Params, SPLITS: pipeline.SplitParams}
-    models |= {SOURCES: pipeline.Source} if manifest.recipe else {}
+    if manifest.recipe:
+        models[SOURCES] = pipeline.Source
     known: dict[str, tuple[str, Any]] = {"compression": (SHARDS, str)}
     for store, model in models.items():
         known |= {name: (store, field.annotation) for name, field in model.model_fields.items()}
@@ -117,8 +127,11 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
             raise unknown_name("parameter of this dataset", key, sorted(known), command=command)
         store, kind = known[name]
         values = meta.setdefault(store, {})
-        several = any(get_origin(each) is tuple for each in (kind, *get_args(kind)))
-        values[name] = [*values.get(name, []), value] if several else value
+        # An option of a tuple, also of one that may be none, takes each of its values.
+        if any(get_origin(member) is tuple for member in (kind, *get_args(kind))):
+            values.setdefault(name, []).append(value)
+        else:
+            values[name] = value
 
 
 def resolve(target: str, home: Home, *, sample: bool) -> Build:

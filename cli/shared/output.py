@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +46,9 @@ class _Filtered:
 @contextlib.contextmanager
 def filtered() -> Iterator[None]:
     """Strip control characters from stdout and stderr, including warnings; progress bars bypass it."""
-    out, err = (
-        None if stream is None else _Filtered(stream) for stream in (sys.stdout, sys.stderr)
-    )
+    # A stream is None where it was closed before the start.
+    out = sys.stdout and _Filtered(sys.stdout)
+    err = sys.stderr and _Filtered(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 
@@ -60,12 +60,12 @@ def print_json(value: Mapping[str, Any]) -> None:
         context.meta[JSON_PRINTED] = True
 
 
-def show(found: Mapping[str, Any], text: str | Callable[[], str], *, as_json: bool) -> None:
-    """Print the result of a command: as one JSON object, or as text, which may have to be made."""
+def show(result: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print the result of a command: as one JSON object, or as text."""
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
-        click.echo(text if isinstance(text, str) else text())
+        click.echo(text)
 
 
 def _plain(value: object) -> object:
@@ -88,20 +88,21 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     train      39
     test       10
     """
-    padded = []
+    # A cell stays in its line: `annotated` counts lines as rows.
     shown = ([_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
+    columns = []
     for head, *cells in zip(header, *shown, strict=True):
         width = max(map(len, (head, *cells)))
-        # Numbers, also with a unit or as a range; a sentence that begins with one is none.
-        right = bool(cells) and all(
-            cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3) for cell in cells
-        )
-        padded.append(
-            [cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)]
-        )
-    return "\n".join(
-        (" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True)
-    )
+        justify = str.rjust if cells and all(map(_is_number, cells)) else str.ljust
+        columns.append([justify(cell, width) for cell in (head, *cells)])
+    lines = ("  ".join(cells) for cells in zip(*columns, strict=True))
+    margin = " " * indent
+    return "\n".join(f"{margin}{line}".rstrip() for line in lines)
+
+
+def _is_number(cell: str) -> bool:
+    """True for a number, also with a unit or as a range; a sentence that begins with one is none."""
+    return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 
 def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
@@ -111,10 +112,10 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     'part\ntrain\n    shuffled\ntest'
     """
     head, *rows = lines.splitlines()
-    found = [head]
+    result = [head]
     for row, texts in zip(rows, notes, strict=True):
-        found += [row, *(f"    {text}" for text in texts if text)]
-    return "\n".join(found)
+        result += [row, *(f"    {text}" for text in texts if text)]
+    return "\n".join(result)
 
 
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
@@ -122,10 +123,10 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
     width = indent + max((len(name) for name, _ in shown), default=0)
     gap = "\n" + " " * (width + 2)
-    lines = (
-        f"{' ' * indent}{name}".ljust(width) + "  " + value.replace("\n", gap)
-        for name, value in shown
-    )
+    lines = []
+    for name, value in shown:
+        title = f"{' ' * indent}{name}".ljust(width)
+        lines.append(f"{title}  " + value.replace("\n", gap))
     return "\n".join(lines)
 
 
@@ -161,9 +162,9 @@ def with_ending(prefix: Path, suffix: str) -> Path:
 def check_prefix(prefix: Path, option: str = "--save") -> None:
     """Raise UsageError before the work if files that begin with ``prefix`` cannot be written."""
     if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
-        what = f"Results cannot be saved there: {prefix}"
         raise UsageError(
-            what, next=f"{option} FOLDER/NAME in a folder that exists and may be written to"
+            f"Results cannot be saved there: {prefix}",
+            next=f"{option} FOLDER/NAME in a folder that exists and may be written to",
         )
 
 

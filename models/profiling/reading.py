@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,6 +15,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset, OnDiskDataset
 from torch_geometric.loader import DataLoader
 
+from kmip_data.models.profiling.turns import compare
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.saving.save import save
 
@@ -130,28 +129,8 @@ def compared(
     items: int,
     repeats: int,
 ) -> Compared:
-    """Time both in turn (A B A B …), after two runs each that do not count."""
-
-    def seconds(run: Callable[[], object]) -> float:
-        begun = time.perf_counter()
-        run()
-        return (time.perf_counter() - begun) / items
-
-    our_seconds = []
-    their_seconds = []
-    for number in range(repeats + 2):
-        our_time = seconds(ours)
-        their_time = seconds(theirs)
-        if number >= 2:
-            our_seconds.append(our_time)
-            their_seconds.append(their_time)
-
-    ratios = [other / our for our, other in zip(our_seconds, their_seconds, strict=True)]
-    return Compared(
-        what,
-        statistics.median(our_seconds),
-        statistics.median(their_seconds),
-        statistics.median(ratios),
-        min(ratios),
-        max(ratios),
+    """Time both in turn, after two runs each that do not count; seconds are of one of ``items``."""
+    our_seconds, their_seconds, ratio, (least, most) = compare(
+        ours, theirs, repeats=repeats, warmup=2
     )
+    return Compared(what, our_seconds / items, their_seconds / items, ratio, least, most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -37,19 +38,10 @@ POINTS = 9.0  #: between a point and its label
 #: Directions in which a label may lie from its point; the first that is free is taken.
 SIDES = ((0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 UNITS = {"s": 1 / 3600, "min": 1 / 60, "h": 1.0}  #: in hours
-#: Durations at an axis, in hours; names of the decades of a unit, and of the steps between them.
-TIMES = {
-    f"{count} {unit}": count * hours
-    for unit, hours in UNITS.items()
-    for count in ((1, 10, 100, 1000) if unit == "h" else (1, 10))
-}
-TIMES_IN_DETAIL = {
-    f"{count} {unit}": count * hours
-    for unit, hours in UNITS.items()
-    for count in (
-        (1, 2, 5, 10, 20, 50, 100, 200, 500) if unit == "h" else (1, 2, 5, 10, 20, 30, 45)
-    )
-}
+#: Durations at an axis: the decades of a unit, or also steps between them.
+TIMES = ("1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h", "1000 h")
+STEPS = {"s": (1, 2, 5, 10, 20, 30, 45), "h": (1, 2, 5, 10, 20, 50, 100, 200, 500)}
+TIMES_IN_DETAIL = [f"{count} {unit}" for unit in UNITS for count in STEPS.get(unit, STEPS["s"])]
 BAR_STEPS = 9  #: points that stand for an error bar
 ENOUGH = 0.8  #: distance of a text from what is drawn, against that from its own point
 Draw = Callable[[Any, Table], None]  #: draws a table into an empty figure
@@ -66,13 +58,14 @@ def pictures_of(table: Table) -> list[str]:
 
 def names_of(table: Table) -> list[str]:
     """Return a name for each row in a legend, without the changes that all rows share."""
-    changes = [set(row["changes"].split("; ")) for row in table.rows]
-    shared = set.intersection(*changes) if len(changes) > 1 else set()
+    changes = [row["changes"].split("; ") for row in table.rows]
+    shared = set()
+    if len(changes) > 1:
+        shared = set(changes[0]).intersection(*changes[1:])
     names = []
-    for row in table.rows:
-        changes_of_row = row["changes"].split("; ")
-        own = sorted(set(changes_of_row) - shared, key=changes_of_row.index)
-        names.append(short_name({**row, "changes": "; ".join(own)}))
+    for row, of_row in zip(table.rows, changes, strict=True):
+        distinct = [change for change in of_row if change not in shared]
+        names.append(short_name({**row, "changes": "; ".join(distinct)}))
     return names
 
 
@@ -96,7 +89,8 @@ def draw_curves(figure: Any, table: Table) -> None:
         epochs, mean, spread = over_seeds(runs, f"val_{metric}", _scale(metric))
         marker = "o" if len(epochs) == 1 else None
         axes.plot(epochs, mean, color=color, label=name, marker=marker)
-        low, high = ([m + side * s for m, s in zip(mean, spread, strict=True)] for side in (-1, 1))
+        low = np.subtract(mean, spread)
+        high = np.add(mean, spread)
         axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
     axes.locator_params("x", integer=True)
@@ -265,8 +259,8 @@ def _draw_over_seconds(
     axes.errorbar(seconds, test, spread, **style, **bars)
 
     labels = []
-    for at, ((x, y), std, row) in enumerate(zip(points, spread.tolist(), rows, strict=True)):
-        labels.append(Label(x, y, (y - std, y + std), str(row["k"]), at in best))
+    for number, ((x, y), std, row) in enumerate(zip(points, spread.tolist(), rows, strict=True)):
+        labels.append(Label(x, y, (y - std, y + std), str(row["k"]), number in best))
     return labels
 
 
@@ -277,12 +271,14 @@ def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]
     [0, 1]
     """
     sign = 1 if better == "higher" else -1
-    order = sorted(range(len(points)), key=lambda at: (points[at][0], -sign * points[at][1]))
-    chosen_points = list[int]()
-    for at in order:
-        if not chosen_points or sign * points[at][1] > sign * points[chosen_points[-1]][1]:
-            chosen_points.append(at)
-    return chosen_points
+    ranked = [(seconds, -sign * metric, i) for i, (seconds, metric) in enumerate(points)]
+    best = math.inf
+    chosen = []
+    for _, loss, number in sorted(ranked):
+        if loss < best:
+            best = loss
+            chosen.append(number)
+    return chosen
 
 
 def _time_ticks(axis: Any) -> None:
@@ -290,8 +286,13 @@ def _time_ticks(axis: Any) -> None:
     from matplotlib.ticker import NullLocator
 
     low, high = axis.get_view_interval()
-    for steps in (TIMES, TIMES_IN_DETAIL):
-        seen = {text: hours for text, hours in steps.items() if low <= hours <= high}
+    for times in (TIMES, TIMES_IN_DETAIL):
+        seen = {}
+        for text in times:
+            count, unit = text.split()
+            hours = int(count) * UNITS[unit]
+            if low <= hours <= high:
+                seen[text] = hours
         if len(seen) > 2:
             break
     axis.set_ticks(list(seen.values()), labels=list(seen))
@@ -350,9 +351,11 @@ def _svg(draw: Draw, table: Table) -> str:
     _write_svg(draw, table, picture)
     svg = picture.getvalue()
     colors = _colors_of_page()
-    return re.sub(
-        r"#[0-9a-f]{6}\b", lambda color: colors.get(color[0], color[0]), svg[svg.index("<svg") :]
-    )
+
+    def of_page(color: re.Match[str]) -> str:
+        return colors.get(color[0], color[0])
+
+    return re.sub(r"#[0-9a-f]{6}\b", of_page, svg[svg.index("<svg") :])
 
 
 @styled
@@ -373,5 +376,5 @@ def _colors_of_page() -> dict[str, str]:
     shades = len(light.palette) * len(SHADES)
     pairs = dict(zip(*on_grounds(partial(class_colors, shades)), strict=True))
     pairs |= {light.quiet: dark.quiet, light.ground: dark.ground}
-    colors = {one: f"light-dark({one}, {other})" for one, other in pairs.items()}
+    colors = {color: f"light-dark({color}, {other})" for color, other in pairs.items()}
     return colors | {light.ink: "currentColor"}

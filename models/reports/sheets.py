@@ -38,43 +38,55 @@ class Sheet:
     def written(self, form: str) -> str:
         """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` are marked in ``test``."""
         quoted, marks, write = _FORMS[form]
-        rows = [[quoted(cell) for cell in row] for row in (self.header, *self.cells)]
-        at = self.header.index("test")
+        rows = [list(map(quoted, row)) for row in (self.header, *self.cells)]
+        test = self.header.index("test")
         for row, place in zip(rows[1:], self.places, strict=True):
             if place:
-                row[at] = marks[place - 1].format(row[at])
+                row[test] = marks[place - 1].format(row[test])
         # A column of numbers is aligned to the right.
-        numbers = [
-            any(map(_NUMBER.match, cells))
-            and all(cell == "–" or _NUMBER.match(cell) for cell in cells)
-            for cells in zip(*self.cells, strict=True)
-        ]
+        numbers = []
+        for cells in zip(*self.cells, strict=True):
+            filled = [cell for cell in cells if cell != "–"]
+            numbers.append(bool(filled) and all(map(_NUMBER.match, filled)))
         return write(quoted(self.title), rows, numbers, quoted(self.notes))
 
 
 def _markdown(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
     head, *lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|" + "".join("---:|" if number else "---|" for number in numbers)
-    return "\n\n".join(filter(None, [f"**{title}**", "\n".join([head, rule, *lines]), notes]))
+    table = "\n".join([head, rule, *lines])
+    return "\n\n".join(filter(None, [f"**{title}**", table, notes]))
 
 
 def _latex(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
     head, *lines = [rf"    {' & '.join(row)} \\" for row in rows]
     marks = "".join("r" if number else "l" for number in numbers)
-    begin = [r"\begin{table}", r"  \centering\small", rf"  \caption{{{title}. {notes}}}"]
-    rules = [rf"  \begin{{tabular}}{{{marks}}}", r"    \toprule", head, r"    \midrule", *lines]
-    return "\n".join([*begin, *rules, r"    \bottomrule", r"  \end{tabular}", r"\end{table}"])
+    written = [
+        r"\begin{table}",
+        r"  \centering\small",
+        rf"  \caption{{{title}. {notes}}}",
+        rf"  \begin{{tabular}}{{{marks}}}",
+        r"    \toprule",
+        head,
+        r"    \midrule",
+        *lines,
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(written)
 
 
 def _html(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
     tags = ['<td class="number">' if number else "<td>" for number in numbers]
-    cells = [
-        "".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True)) for row in rows
-    ]
-    lines = "\n".join(f"<tr>{row}</tr>" for row in cells)
+    lines = []
+    for row in rows:
+        cells = "".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True))
+        lines.append(f"<tr>{cells}</tr>")
+    table = "\n".join(lines)
     headline, _, data = title.partition("; ")
     head = f'<h2>{headline}</h2><p class="about">{data}</p>'
-    return f'{head}<div class="wide"><table>\n{lines}\n</table></div><p>{notes}</p>'
+    return f'{head}<div class="wide"><table>\n{table}\n</table></div><p>{notes}</p>'
 
 
 #: Form -> how it quotes a text, the marks of the best and the second, and how it writes a table.
@@ -92,54 +104,70 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     """
     first = table.rows[0]
     rows = [_shown(row, table.reference) for row in table.rows]
-    share = "" if first["share"] in {"", "all"} else f" ({first['share']})"
-    split = (
-        first["split"] if "," in first["split"] else f"{first['split']} ({first['split_digest']})"
+    title = first["dataset"]
+    if first["share"] not in {"", "all"}:
+        title += f" ({first['share']})"
+    title += (
+        f": {title_of(first['metric'])} on test; build {first['build']}, split {first['split']}"
     )
-    title = f"{first['dataset']}{share}: {title_of(first['metric'])} on test; build {first['build']}, split"
+    if "," not in first["split"]:
+        title += f" ({first['split_digest']})"
+
     if narrow:
-        named = table.reference not in {"", "the best"}
-        against = (
-            "Δ paper"
-            if any(row["Δ paper"] for row in rows) and not named
-            else f"Δ {table.reference}"
-        )
-        both = zip(map(short_name, table.rows), rows, strict=True)
+        against = f"Δ {table.reference}"
+        if table.reference in {"", "the best"} and any(row["Δ paper"] for row in rows):
+            against = "Δ paper"
+        names = map(short_name, table.rows)
+        both = zip(names, rows, strict=True)
         rows = [{"model": name, "test": row["test"], against: row[against]} for name, row in both]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
-    notes = (
-        [f"{FEW} of fewer runs than the paper's."]
-        if any(FEW in row["test"] for row in rows)
-        else []
-    )
+
+    notes = []
+    if any(FEW in row["test"] for row in rows):
+        notes.append(f"{FEW} of fewer runs than the paper's.")
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard is of the complete published data, and these rows are not.")
-    if pairs := sorted({row["pairs"] for row in table.rows if row["pairs"]}):
+    pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
+    if pairs:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
     places = [row["place"] for row in table.rows]
-    return Sheet(f"{title} {split}", header, cells, places, " ".join(notes))
+    return Sheet(title, header, cells, places, " ".join(notes))
 
 
 def _shown(row: Row, reference: str) -> dict[str, str]:
+    """Return the columns of a row as texts; those without a value are empty."""
+    model = row["model"]
+    if row["variant"] != "code":
+        model += f" ({row['variant']})"
     changes = row["changes"].split("; ")
-    of = row["paper_runs"] or 0
-    more = [f"and {len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
-    few = row["runs"] < of
-    spent = row["paper_hours"]
+    hidden = len(changes) - MOST_CHANGES
+    if hidden > 0:
+        changes[MOST_CHANGES:] = [f"and {hidden} more"]
+
+    published_runs = row["paper_runs"] or 0
+    test = _mean(row, "test", row["runs"])
+    runs = str(row["runs"])
+    if row["runs"] < published_runs:
+        test += f" {FEW}"
+        runs += f" of {published_runs}"
+    published_time = ""
+    if row["paper_hours"]:
+        published_time = f"{rough_time(3600 * row['paper_hours'])}, {row['paper_hardware']}"
+    entry = f"{_mean(row, 'leaderboard', 2)} {row['leaderboard_entry'] or ''}"
     return {
-        "model": row["model"] + (f" ({row['variant']})" if row["variant"] != "code" else ""),
-        "changes": "; ".join(changes[:MOST_CHANGES] + more),
-        "test": _mean(row, "test", row["runs"]) + (f" {FEW}" if few else ""),
-        "n": f"{row['runs']} of {of}" if few else str(row["runs"]),
-        "paper": _mean(row, "paper", of),
-        "leaderboard": f"{_mean(row, 'leaderboard', 2)} {row['leaderboard_entry'] or ''}".strip(),
+        "model": model,
+        "changes": "; ".join(changes),
+        "test": test,
+        "n": runs,
+        "paper": _mean(row, "paper", published_runs),
+        "leaderboard": entry.strip(),
         "ours": _mean(row, "ours", row["ours_runs"] or 0),
         "Δ paper": _difference(row, "to_paper"),
         f"Δ {reference}": _difference(row, "to_reference"),
         "time": rough_time(3600 * row["hours"]),
-        "paper's": f"{rough_time(3600 * spent)}, {row['paper_hardware']}" if spent else "",
+        "paper's": published_time,
         "device": row["device"],
         "memory": f"{row['memory'] / 1e9:.2f} GB",
         "parameters": f"{row['parameters']:,}",
@@ -148,14 +176,21 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
 
 
 def _mean(row: Row, name: str, runs: int) -> str:
+    """Return a mean with its deviation over several runs."""
+    if row[name] is None:
+        return ""
     std = row[f"{name}_std"] if runs > 1 else None
-    return "" if row[name] is None else value_text(row["metric"], row[name], std)
+    return value_text(row["metric"], row[name], std)
 
 
 def _difference(row: Row, name: str) -> str:
-    """In percentage points where the metric is in percent."""
-    scale, digits = (100, 2) if is_share(row["metric"]) else (1, 4)
-    return "" if row[name] is None else f"{scale * row[name]:+.{digits}f}".replace("-", "−")
+    """Return a difference, in percentage points where the metric is in percent."""
+    if row[name] is None:
+        return ""
+    text = f"{row[name]:+.4f}"
+    if is_share(row["metric"]):
+        text = f"{100 * row[name]:+.2f}"
+    return text.replace("-", "−")
 
 
 def page_of(
@@ -166,11 +201,10 @@ def page_of(
     for sheet, table in zip(sheets, tables, strict=True):
         parts += [sheet.written("html"), *pictures_of(table)]
     parts += [f"<p>{escape(notice)}</p>" for notice in notices]
-    colors = {
-        f"{name}_{of}": getattr(STYLES[name], of)
-        for name in ("light", "dark")
-        for of in ("ink", "ground", "quiet")
-    }
+    colors = {}
+    for name in ("light", "dark"):
+        for role in ("ink", "ground", "quiet"):
+            colors[f"{name}_{role}"] = getattr(STYLES[name], role)
     fields = {
         "title": escape(title),
         "body": "\n".join(parts),

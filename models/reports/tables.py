@@ -12,7 +12,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,57 +81,65 @@ def _read(folder: Path) -> Run:
     paper = None
     own = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
     base = config_from_mapping(own, "the defaults")
+    exact = False
     with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
         dataset, _, model = config.preset.partition("/")
         base = load_preset(dataset, model, config.variant)
         preset = read_preset(dataset, model)
-        same = (dataset, model) == (
-            result.dataset,
-            result.model,
-        ) and config.variant not in preset.ours
-        if same and result.complete and not result.sample and preset.paper:
+        exact = config.variant in {preset.default, "text"}
+        same = config.preset == f"{result.dataset}/{result.model}"
+        whole = result.complete and not result.sample
+        if same and whole and preset.paper and config.variant not in preset.ours:
             paper = preset.paper if preset.paper.metric == result.metric else None
     changes = tuple(_changes(config, base, result))
-    exact = paper is not None and not changes and config.variant in {preset.default, "text"}
+    exact = exact and paper is not None and not changes
     return Run(folder, result, config, changes, paper, exact)
 
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield the differences from ``base``, except for keys that were filled in from the data."""
     usual = dict(_flat(base.model_dump()))
-    found = dict(_flat(config.model_dump()))
+    chosen = dict(_flat(config.model_dump()))
     if config.plugins:
-        found["plugins"] = ", ".join(
-            f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins
-        )
-    if free := base.model.parameter_budget:
-        width = found.pop("model.hidden_dim")
+        plugins = (f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins)
+        chosen["plugins"] = ", ".join(plugins)
+
+    budget = base.model.parameter_budget
+    if budget:
+        chosen["model.parameter_budget"] = budget
+        width = chosen["model.hidden_dim"]
         count = result.num_parameters
-        found["model.parameter_budget"] = free
         # Parameters grow at most with the square of the width: one more step exceeds the budget.
         step = math.lcm(config.model.attention.multiple, config.model.local.multiple)
-        if count <= free < count * ((width + step) / width) ** 2:
-            usual.pop("model.hidden_dim")
-        else:
-            found["model.hidden_dim"] = width
+        if count <= budget < count * ((width + step) / width) ** 2:
+            del usual["model.hidden_dim"], chosen["model.hidden_dim"]
     for key in ("model.head", "training.loss", "training.metric"):
-        found[key] = found[key] if usual[key] else None
+        if not usual[key]:  # the task has filled it in
+            chosen[key] = None
+
     if result.dataset in dataset_names():
         with contextlib.suppress(UsageError):
             usual |= record_parameters(result.dataset, base.data.parameters)
-            found |= result.build_parameters
+            chosen |= result.build_parameters
         # Where the split follows the run, each seed has the published one of that seed.
         ending = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"
-        found["split"], published = result.split.name, load_manifest(result.dataset).expected.splits
-        names = [re.sub(ending, "", name) for name in published]
-        alike = not names or re.sub(ending, "", result.split.name) in names
-        usual["split"] = result.split.name if alike else ", ".join(published)
-    for key in dict.fromkeys([*usual, *found]):
-        values = found.get(key), usual.get(key)
-        if values[0] != values[1] and not _APART.fullmatch(key):
-            yield "{}={} ({})".format(
-                key, *("none" if value is None else value for value in values)
-            )
+        name = result.split.name
+        published = load_manifest(result.dataset).expected.splits
+        alike = {re.sub(ending, "", other) for other in published}
+        chosen["split"] = name
+        usual["split"] = name
+        if published and re.sub(ending, "", name) not in alike:
+            usual["split"] = ", ".join(published)
+
+    for key in {**usual, **chosen}:
+        value = chosen.get(key)
+        before = usual.get(key)
+        if value != before and not _APART.fullmatch(key):
+            yield f"{key}={_text(value)} ({_text(before)})"
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -165,19 +173,23 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     if against is not None and against not in models:
         command = "kmip-data report --against MODEL"
         raise unknown_name("model among the runs", against, models, command=command)
+    # Table -> row -> seed -> run.
     groups: dict[str, dict[str, dict[int, Run]]] = {}
     notices = []
     for run in sorted(runs, key=_order):
-        same = groups.setdefault(_data(run), {}).setdefault(configuration_of(run), {})
-        if other := same.get(run.result.seed):
+        by_seed = groups.setdefault(_data(run), {}).setdefault(configuration_of(run), {})
+        other = by_seed.get(run.result.seed)
+        if other is not None:
             notices.append(
                 f"{other.folder} is left out: {run.folder} has its configuration and seed, too."
             )
-        same[run.result.seed] = run
-    tables = [
-        [[of[seed] for seed in sorted(of)] for of in rows.values()] for rows in groups.values()
-    ]
-    return [_table(rows, against) for rows in tables], notices
+        by_seed[run.result.seed] = run
+
+    tables = []
+    for rows in groups.values():
+        in_order = [[by_seed[seed] for seed in sorted(by_seed)] for by_seed in rows.values()]
+        tables.append(_table(in_order, against))
+    return tables, notices
 
 
 def _order(run: Run) -> tuple[Any, ...]:
@@ -188,12 +200,11 @@ def _order(run: Run) -> tuple[Any, ...]:
 def _data(run: Run) -> str:
     """Return the digest of what the runs of a table have in common."""
     result = run.result
-    split = run.result.split
-    # If each seed draws its own split: how it is drawn.
-    drawn = [split.rule, {**split.parameters, "split_seed": None}]
-    own = drawn if run.config.data.split_seed_follows_run else split.digests
+    split: Any = result.split.digests
+    if run.config.data.split_seed_follows_run:  # how each seed draws a split of its own
+        split = [result.split.rule, {**result.split.parameters, "split_seed": None}]
     return json_digest(
-        [result.dataset, result.sample, result.complete, result.build_key, result.metric, own]
+        [result.dataset, result.sample, result.complete, result.build_key, result.metric, split]
     )
 
 
@@ -210,62 +221,64 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     if len(rows) == 1:
         return Table(rows, groups, "")
     higher = all_metrics()[rows[0]["metric"]].better == "higher"
-    ranked = sorted(zip(rows, groups, strict=True), key=lambda one: one[0]["test"], reverse=higher)
-    for place, (row, _) in enumerate(ranked[:2], start=1):
-        row["place"] = place
-    named = [one for one in ranked if against in {None, one[0]["model"]}]
+    ranked = sorted(zip(rows, groups, strict=True), key=_test_of, reverse=higher)
+    for number, (row, _) in enumerate(ranked[:2], start=1):
+        row["place"] = number
+    named = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
+    if not named:
+        return Table(rows, groups, "")
+
+    reference, reference_runs = named[0]
+    theirs = {(run.result.seed, _digest(run)): run.test for run in reference_runs}
     for row, runs in zip(rows, groups, strict=True):
-        if named and row is not named[0][0]:
-            theirs = {(run.result.seed, _digest(run)): run.test for run in named[0][1]}
-            both = [(run.test, theirs.get((run.result.seed, _digest(run)))) for run in runs]
-            if pairs := [ours - their for ours, their in both if their is not None]:
-                row |= {"pairs": len(pairs), "to_reference": statistics.fmean(pairs)}
-    return Table(rows, groups, (against or "the best") if named else "")
+        # A pair is a seed that both rows have, on the same split.
+        differences = []
+        for run in runs:
+            their = theirs.get((run.result.seed, _digest(run)))
+            if their is not None:
+                differences.append(run.test - their)
+        if differences and row is not reference:
+            row |= {"pairs": len(differences), "to_reference": statistics.fmean(differences)}
+    return Table(rows, groups, against or "the best")
+
+
+def _test_of(ranked: tuple[Row, Sequence[Run]]) -> float:
+    return float(ranked[0]["test"])
 
 
 def _row(runs: Sequence[Run]) -> Row:
     run = runs[0]
-    first = runs[0].result
+    first = run.result
     tests = [run.test for run in runs]
-    scale = 0.01 if is_share(first.metric) else 1
-    paper = run.paper
-    board = entry_for(first.dataset, first.model, first.metric)
-    std = None if paper is None or paper.std is None else scale * paper.std
+    mean = statistics.fmean(tests)
+    hours = statistics.fmean(run.result.seconds.total for run in runs) / 3600
+    share = remark(first.sample, first.complete).strip(" ()")
+    if first.complete and not share:
+        share = "all"
 
-    def each(of: Callable[[Run], str]) -> str:
-        return ", ".join(dict.fromkeys(map(of, runs)))
+    def each(value: Callable[[Run], str]) -> str:
+        return ", ".join(dict.fromkeys(map(value, runs)))
 
-    same = all(change.startswith("training.epochs=") for change in run.changes)
-    ours = row_of_result(first) if same else None
-    return {
+    row: Row = {
         "dataset": first.dataset,
-        "share": remark(first.sample, first.complete).strip(" ()")
-        or ("all" if first.complete else ""),
-        **{name: getattr(first, name) for name in ("model", "preset", "variant")},
+        "share": share,
+        "model": first.model,
+        "preset": first.preset,
+        "variant": first.variant,
         "changes": "; ".join(run.changes),
         "metric": first.metric,
         "runs": len(runs),
         "seeds": " ".join(str(run.result.seed) for run in runs),
-        "test": statistics.fmean(tests),
+        "test": mean,
         "test_std": statistics.pstdev(tests),
         "place": None,
-        "paper": paper and scale * paper.mean,
-        "paper_std": std,
-        "paper_runs": paper and paper.runs,
-        "leaderboard": board and board.mean,
-        "leaderboard_std": board and board.std,
-        "leaderboard_entry": board and board.name,
-        "leaderboard_source": board and board.source,
-        "ours": ours and ours.mean,
-        "ours_std": ours and ours.std,
-        "ours_runs": ours and len(ours.seeds),
-        "to_paper": statistics.fmean(tests) - scale * paper.mean if paper and run.exact else None,
+        **_published(run, mean),
         "to_reference": None,
         "pairs": None,
-        "hours": statistics.fmean(run.result.seconds.total for run in runs) / 3600,
-        "paper_source": paper and paper.source,
-        "paper_hours": paper and paper.hours,
-        "paper_hardware": paper and paper.hardware,
+        "hours": hours,
+        "paper_source": None,
+        "paper_hours": None,
+        "paper_hardware": None,
         "device": each(lambda run: run.result.device),
         "memory": max(run.result.memory.device or run.result.memory.host for run in runs),
         "parameters": first.num_parameters,
@@ -275,6 +288,42 @@ def _row(runs: Sequence[Run]) -> Row:
         "split_digest": each(_digest),
         "folders": " ".join(str(run.folder) for run in runs),
     }
+    if run.paper is not None:
+        row["paper_source"] = run.paper.source
+        row["paper_hours"] = run.paper.hours
+        row["paper_hardware"] = run.paper.hardware
+    return row
+
+
+def _published(run: Run, mean: float) -> Row:
+    """Return the columns of a row with the figures of the paper, of a leaderboard and of our results."""
+    result = run.result
+    paper = run.paper
+    board = entry_for(result.dataset, result.model, result.metric)
+    ours = None
+    if all(change.startswith("training.epochs=") for change in run.changes):
+        ours = row_of_result(result)
+    columns: Row = {
+        "paper": None,
+        "paper_std": None,
+        "paper_runs": paper and paper.runs,
+        "leaderboard": board and board.mean,
+        "leaderboard_std": board and board.std,
+        "leaderboard_entry": board and board.name,
+        "leaderboard_source": board and board.source,
+        "ours": ours and ours.mean,
+        "ours_std": ours and ours.std,
+        "ours_runs": ours and len(ours.seeds),
+        "to_paper": None,
+    }
+    if paper is not None:
+        scale = 0.01 if is_share(result.metric) else 1  # the paper states percent
+        columns["paper"] = scale * paper.mean
+        if paper.std is not None:
+            columns["paper_std"] = scale * paper.std
+        if run.exact:
+            columns["to_paper"] = mean - scale * paper.mean
+    return columns
 
 
 def _digest(run: Run) -> str:
@@ -284,17 +333,21 @@ def _digest(run: Run) -> str:
 def published_over_k(dataset: str, metric: str) -> list[Row]:
     """Return the paper's rows: ``k``, :data:`OVER_K` and ``runs``; none for other datasets."""
     paper = read_shipped("results", "influence-of-k")
+    rows = []
     for curve in paper["dataset"]:
-        if (curve["name"], curve["metric"]) == (dataset, metric):
-            tests = (
-                [value / 100 for value in curve[name]] for name in ("mean", "std")
-            )  # all are shares
-            columns = zip(paper["k"], *tests, curve["seconds"], curve["seconds_std"], strict=True)
-            names = ("k", *OVER_K)
-            return [
-                dict(zip(names, each, strict=True)) | {"runs": paper["runs"]} for each in columns
-            ]
-    return []
+        if (curve["name"], curve["metric"]) != (dataset, metric):
+            continue
+        for number, k in enumerate(paper["k"]):
+            row = {
+                "k": k,
+                "test": curve["mean"][number] / 100,  # all are shares
+                "test_std": curve["std"][number] / 100,
+                "seconds": curve["seconds"][number],
+                "seconds_std": curve["seconds_std"][number],
+                "runs": paper["runs"],
+            }
+            rows.append(row)
+    return rows
 
 
 def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
@@ -304,30 +357,41 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
     training epoch. The paper's figures, ``paper_…``, are only given for complete published data.
     """
     first = table.rows[0]
-    share = f" ({first['share']})" if first["share"] not in {"", "all"} else ""
-    paper = [] if share else published_over_k(first["dataset"], first["metric"])
+    share = ""
+    paper = []
+    if first["share"] in {"", "all"}:
+        paper = published_over_k(first["dataset"], first["metric"])
+    else:
+        share = f" ({first['share']})"
     published = {row["k"]: row for row in paper}
     curves: dict[str, list[Row]] = {}
     for row, runs in zip(table.rows, table.runs, strict=True):
         k = getattr(runs[0].config.model.attention, "k", None)
         if not isinstance(k, int):  # no k, or one a layer
             continue
-        variant = [] if row["variant"] == "code" else [f"({row['variant']})"]
-        others = [
+        words = [f"{row['dataset']}{share},", row["model"]]
+        if row["variant"] != "code":
+            words.append(f"({row['variant']})")
+        words += [
             change for change in runs[0].changes if not change.startswith("model.attention.k=")
         ]
-        name = " ".join([f"{row['dataset']}{share},", row["model"], *variant, *others])
+        name = " ".join(words)
         columns = ("dataset", "metric", "runs", "seeds", "device", "test", "test_std")
-        of_k = {"curve": name, "k": k, **{column: row[column] for column in columns}}
         seconds = [run.result.seconds.train_epoch for run in runs]
-        of_k |= {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
-        of_k |= {
-            f"paper_{column}": published.get(k, {}).get(column) for column in ("runs", *OVER_K)
+        row_of_k = {
+            "curve": name,
+            "k": k,
+            **{column: row[column] for column in columns},
+            "seconds": statistics.fmean(seconds),
+            "seconds_std": statistics.pstdev(seconds),
         }
-        curves.setdefault(name, []).append(of_k)
-    of_several = (
-        sorted(rows, key=lambda row: row["k"]) for rows in curves.values() if len(rows) > 1
-    )
-    return [*chain(*of_several)], [
-        {"curve": f"{first['dataset']}, the paper's", **row} for row in paper
-    ]
+        their = published.get(k, {})
+        for column in ("runs", *OVER_K):
+            row_of_k[f"paper_{column}"] = their.get(column)
+        curves.setdefault(name, []).append(row_of_k)
+
+    ours = []
+    for rows in curves.values():
+        if len(rows) > 1:
+            ours += sorted(rows, key=itemgetter("k"))
+    return ours, [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kmip_data.cli.bench import machine_line
+from kmip_data.models.profiling.turns import machine_line
 
 TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"__main__", "table"})
 

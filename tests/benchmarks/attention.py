@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from benchmarks.table import Row, compare, thread_count
+from benchmarks.table import Row, thread_count
 from torch import Tensor
 
 from kmip_data.models.profiling.measuring import CHUNK
 from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method, pad
+from kmip_data.models.profiling.turns import compare
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
 

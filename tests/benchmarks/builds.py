@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.table import Row, bytes_below, compare
+from benchmarks.table import Row, bytes_below
 
 from kmip_data.builds.home import Home
 from kmip_data.files.changes import remove_made
 from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.profiling.turns import compare
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.pool import BuildTask, build_unit

@@ -24,8 +24,8 @@ import psutil
 from benchmarks.table import Row
 from support.shared import ROOT
 
-from kmip_data.cli.bench import machine_line, quantity
 from kmip_data.manifest import load_manifest
+from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.memory import peak_host_memory
 
 #: Directed edges -> seconds of the target, and those published of other tools, without labels and features.

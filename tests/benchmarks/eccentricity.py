@@ -7,9 +7,11 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import torch
-from benchmarks.table import Row, compare, thread_count
+from benchmarks.table import Row, thread_count
 from numpy.typing import NDArray
 from torch_geometric.utils import k_hop_subgraph
+
+from kmip_data.models.profiling.turns import compare
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
 STREETS = 756_502  #: London's

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from benchmarks.table import Row, compare, thread_count
+from benchmarks.table import Row, thread_count
+
+from kmip_data.models.profiling.turns import compare
 
 GRAPHS, QUICK_GRAPHS = 5_000, 500
 STEPS = 20

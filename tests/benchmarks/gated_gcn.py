@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from benchmarks.table import Row, compare
+from benchmarks.table import Row
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn.conv import MessagePassing
@@ -14,6 +14,7 @@ from torch_geometric.utils import scatter
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.profiling.turns import compare
 
 DIM, K = 56, 32
 AGAINST = "PyTorch Geometric's MessagePassing with scatter, edge features updated"

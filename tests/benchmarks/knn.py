@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.table import Row, compare
+from benchmarks.table import Row
 from numpy.typing import NDArray
+
+from kmip_data.models.profiling.turns import compare
 
 Clouds = list[NDArray[np.float32]]
 SHAPE = 2_616  #: points of an average shape of ShapeNet-Part

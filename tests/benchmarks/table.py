@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kmip_data.cli.bench import quantity
-
-Times = tuple[
-    float, float, float, tuple[float, float]
-]  #: ours, theirs, ratio, its smallest and largest
+from kmip_data.models.profiling.turns import Times, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,23 +63,6 @@ class Row:
 def bytes_below(folder: Path) -> int:
     """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def compare(
-    ours: Callable[[], object], theirs: Callable[[], object], *, repeats: int = 7, warmup: int = 1
-) -> Times:
-    """Time both in turn (A B A B …) and return median seconds of each, median ratio, its spread."""
-    times = [[seconds(side) for side in (ours, theirs)] for _ in range(warmup + repeats)][warmup:]
-    ratios = [other / own for own, other in times]
-    own, other = map(statistics.median, zip(*times, strict=True))
-    return own, other, statistics.median(ratios), (min(ratios), max(ratios))
-
-
-def seconds(function: Callable[[], object]) -> float:
-    """Return how long a call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def test_sizes_by_folder(make_build, raw, home) -> None:
     assert folders["raw/s3dis"] == ("raw files", size_of(raw))
     assert folders["runs/s3dis/gcn"] == ("2 runs", 2000)
     assert folders["sweeps"] == ("logs of sweeps", 10)
-    assert folders["others"][1] >= 7
+    assert folders["."][1] >= 7
     assert found["bytes"] == sum(size for _, size in folders.values())
     sizes = [entry["bytes"] for entry in found["folders"]]
     assert sizes == sorted(sizes, reverse=True)

@@ -1,0 +1,80 @@
+"""Timing of two things in turn, and figures as `make bench` and `kmip-data bench` print them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+#: Median seconds of ours and of theirs, median ratio theirs / ours, and the least and the largest ratio.
+Times = tuple[float, float, float, tuple[float, float]]
+
+
+def compare(
+    ours: Callable[[], object], theirs: Callable[[], object], *, repeats: int = 7, warmup: int = 1
+) -> Times:
+    """Time both in turn (A B A B …), so that a busy machine slows both; ``warmup`` turns do not count."""
+    our_seconds = []
+    their_seconds = []
+    ratios = []
+    for number in range(warmup + repeats):
+        our_time = seconds(ours)
+        their_time = seconds(theirs)
+        if number >= warmup:
+            our_seconds.append(our_time)
+            their_seconds.append(their_time)
+            ratios.append(their_time / our_time)
+    return (
+        statistics.median(our_seconds),
+        statistics.median(their_seconds),
+        statistics.median(ratios),
+        (min(ratios), max(ratios)),
+    )
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """Return the seconds of one call."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Write a figure with a unit that suits its size.
+
+    >>> quantity(0.00042, "s")
+    '420 µs'
+    """
+    if value is None:
+        return "–"
+    if unit == "s" and value < 1e-3:
+        return f"{value * 1e6:.3g} µs"
+    if unit == "s" and value < 1:
+        return f"{value * 1e3:.3g} ms"
+    if value >= 1000:
+        return f"{value:,.0f} {unit}"
+    return f"{value:.3g} {unit}".rstrip()
+
+
+@functools.cache
+def machine_line() -> str:
+    """Return processor, cores this process may use, memory, system, versions and load."""
+    import psutil
+
+    from kmip_data.models.training.machine import processor
+    from kmip_data.runtime.threads import available_cores
+
+    facts = [
+        processor(),
+        f"{available_cores()} cores",
+        f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        f"{platform.system()} {platform.machine()}",
+        f"Python {platform.python_version()}",
+        f"numpy {importlib.metadata.version('numpy')}",
+        f"torch {importlib.metadata.version('torch')}",
+        f"load {psutil.getloadavg()[0]:.1f}",
+    ]
+    return ", ".join(facts)
