@@ -70,7 +70,7 @@ class Measurement:
     @property
     def seconds(self) -> float | None:
         """Median of the totals."""
-        return statistics.median(self.totals) if self.forward else None
+        return _median(self.totals)
 
     def as_dict(self) -> dict[str, Any]:
         """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
@@ -79,11 +79,9 @@ class Measurement:
             "setting": self.setting,
             "n": self.n,
             "status": self.status,
-            "seconds": self.seconds,
-            "least": min(self.totals, default=None),
-            "most": max(self.totals, default=None),
-            "forward": statistics.median(self.forward) if self.forward else None,
-            "backward": statistics.median(self.backward) if self.backward else None,
+            **_extent(self.totals),
+            "forward": _median(self.forward),
+            "backward": _median(self.backward),
             "runs": len(self.forward),
             "peak_bytes": self.peak_bytes,
             "note": self.note,
@@ -99,14 +97,22 @@ class Measurement:
                 "n": self.n,
                 "status": self.status,
                 "stage": stage,
-                "seconds": statistics.median(seconds) if seconds else None,
-                "least": min(seconds, default=None),
-                "most": max(seconds, default=None),
+                **_extent(seconds),
                 "runs": len(seconds),
                 "note": self.note,
             }
             rows.append(row)
         return rows
+
+
+def _median(seconds: Sequence[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None
+
+
+def _extent(seconds: Sequence[float]) -> dict[str, float | None]:
+    """Return median, least and most of the counted runs; None of each without any."""
+    least = min(seconds, default=None)
+    return {"seconds": _median(seconds), "least": least, "most": max(seconds, default=None)}
 
 
 def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:

@@ -40,7 +40,7 @@ COMMON = {
 }  #: options of every command, not counted
 #: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled lines.
 LIMITS = {
-    "tokens": 401_600,
+    "tokens": 402_000,
     "tokens a code line": 9.8,
     **{f"tokens a code line in {folder}": 10.6 for folder in FOLDERS},
     "parallel assignments": 2,
