@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import networkx as nx
@@ -26,30 +26,26 @@ from kmip_data.runtime import threads
 Edges = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def slow_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
-    """Diagonals of powers of the dense matrix."""
+def powers(edges: Edges, nodes: int, steps: int) -> Iterator[np.ndarray[Any, Any]]:
+    """Powers 1 to ``steps`` of the dense matrix of a random walk."""
     adjacency = np.zeros((nodes, nodes))
     np.add.at(adjacency, (edges[0], edges[1]), 1)
     degree = adjacency.sum(1, keepdims=True)
     walk = np.divide(adjacency, degree, where=degree > 0, out=np.zeros_like(adjacency))
-    power, found = np.eye(nodes), []
+    power = np.eye(nodes)
     for _ in range(steps):
         power = power @ walk
-        found.append(np.diag(power).copy())
-    return np.stack(found, 1)
+        yield power
+
+
+def slow_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
+    """Diagonals of those powers."""
+    return np.stack([np.diag(power) for power in powers(edges, nodes, steps)], 1)
 
 
 def slow_edge_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
-    """Entries of powers of the dense matrix at the edges."""
-    adjacency = np.zeros((nodes, nodes))
-    np.add.at(adjacency, (edges[0], edges[1]), 1)
-    degree = adjacency.sum(1, keepdims=True)
-    walk = np.divide(adjacency, degree, where=degree > 0, out=np.zeros_like(adjacency))
-    power, found = np.eye(nodes), []
-    for _ in range(steps):
-        power = power @ walk
-        found.append(power[edges[0], edges[1]])
-    return np.stack(found, 1)
+    """Entries of those powers at the edges."""
+    return np.stack([power[edges[0], edges[1]] for power in powers(edges, nodes, steps)], 1)
 
 
 def both_ways(edges: Edges) -> Edges:

@@ -14,7 +14,7 @@ from support.builds.learnable import learnable_build, streets_build, tiny_config
 from support.cli import kmip
 from support.kernels.allocations import count_numpy_too, peak_of
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import OutOfResources
 from kmip_data.models.config import models
 from kmip_data.models.layers.batch import BatchSize
@@ -214,23 +214,19 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
     assert not list((tmp_path / "home").glob("runs/*/*/*"))
 
 
+def _train(build: Build, home: Path) -> list[str]:
+    """Command that trains on a build on the CPU."""
+    command = [sys.executable, "-m", "kmip_data", "train", "--device", "cpu"]
+    return [*command, "--dataset", str(build.path), "--home", str(home)]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
 @pytest.mark.parametrize("more", [2**28, pytest.param(3 * 2**27, marks=pytest.mark.torture)])
 def test_a_city_under_a_limit_ends_with_the_exit_code_of_memory(tmp_path: Path, more: int) -> None:
     """Whichever limit: refused before, or an allocation that fails, and never a signal."""
     build = streets_build(tmp_path / "build", nodes=30_000)
-    command = [
-        sys.executable,
-        "-m",
-        "kmip_data",
-        "train",
-        "--dataset",
-        str(build.path),
-        "--device",
-        "cpu",
-    ]
-    command += ["--home", str(tmp_path / "home"), "--epochs", "1"]
+    command = [*_train(build, tmp_path / "home"), "--epochs", "1"]
     held = 700 * 2**20  # what the process has before it measures anything, generously
     done = subprocess.run(
         command,
@@ -249,16 +245,7 @@ def test_london_starts_on_24_gib(tmp_path: Path) -> None:
     if host.free_host_memory() < 15 * GIB:
         pytest.skip("needs 15 GiB of free memory, which a machine of 24 GiB has")
     build = streets_build(tmp_path / "build", nodes=570_000)
-    command = [
-        sys.executable,
-        "-m",
-        "kmip_data",
-        "train",
-        "--dataset",
-        str(build.path),
-        "--device",
-        "cpu",
-    ]
+    command = _train(build, tmp_path / "home")
     for key in (
         "layers=7",
         "hidden_dim=76",
@@ -267,7 +254,6 @@ def test_london_starts_on_24_gib(tmp_path: Path) -> None:
         "attention.key_dim=10",
     ):
         command += ["--set", f"model.{key}"]
-    command += ["--home", str(tmp_path / "home")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
         lines = []
