@@ -67,11 +67,10 @@ def draw_over_k(
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")
     names = list(dict.fromkeys(row["curve"] for both in curves for rows in both for row in rows))
-    shown: dict[str, Any] = {}
+    legend: dict[str, Any] = {}
     epoch = "seconds of a training epoch"
-    for across, (ours, paper) in zip(
-        figure.subplots(len(curves), 3, squeeze=False), curves, strict=True
-    ):
+    grid = figure.subplots(len(curves), 3, squeeze=False)
+    for across, (ours, paper) in zip(grid, curves, strict=True):
         metric = all_metrics()[ours[0]["metric"]]
         test = f"{ours[0]['dataset']}: {metric.title} on test"
         panels = (
@@ -81,18 +80,22 @@ def draw_over_k(
         )
         for axes, (x, y, xlabel, ylabel) in zip(across, panels, strict=True):
             for number, name in enumerate(names):
-                if rows := [row for row in (*ours, *paper) if row["curve"] == name]:
-                    columns = [[row.get(of) for row in rows] for of in (x, y, f"{y}_std")]
-                    spread = columns[2] if None not in columns[2] and any(columns[2]) else None
-                    style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
-                    shown[name] = axes.errorbar(*columns[:2], spread, **style)
+                rows = [row for row in (*ours, *paper) if row["curve"] == name]
+                if not rows:
+                    continue
+                stds = [row.get(f"{y}_std") for row in rows]
+                spread = stds if None not in stds and any(stds) else None  # one seed has none
+                style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
+                columns = [[row.get(column) for row in rows] for column in (x, y)]
+                legend[name] = axes.errorbar(*columns, spread, **style)
             axes.set(xlabel=xlabel, ylabel=ylabel)
             if y == "test" and is_share(ours[0]["metric"]):
                 axes.yaxis.set_major_formatter(percent)
-            scales = [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)]
-            for axis, set_scale in scales[: 1 + (y == "seconds")]:
-                set_scale("log", nonpositive="mask")
-                plain_ticks(axis)
+            axes.set_xscale("log", nonpositive="mask")
+            plain_ticks(axes.xaxis)
+            if y == "seconds":
+                axes.set_yscale("log", nonpositive="mask")
+                plain_ticks(axes.yaxis)
             axes.grid()
-    figure.legend([*shown.values()], [*shown], loc="outside lower center")
+    figure.legend([*legend.values()], [*legend], loc="outside lower center")
     save(figure, path, named=named)

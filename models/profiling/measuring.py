@@ -152,30 +152,40 @@ def draw_sweep(
     plots = product(("seconds", "bytes"), SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
         timed = quantity == "seconds"
-        key, scale, what, unit = (
-            ("milliseconds", 1e-3, "time", "s")
-            if timed
-            else ("megabytes", 2**20, "peak memory", "B")
-        )
-        of_paper = [
-            curve for curve in (paper or {"curve": ()})["curve"] if curve["setting"] == setting
-        ]
+        key = "milliseconds"
+        scale = 1e-3
+        ylabel = "time"
+        unit = "s"
+        if not timed:
+            key = "megabytes"
+            scale = 2**20
+            ylabel = "peak memory"
+            unit = "B"
+        published = paper["curve"] if paper is not None else ()
+        of_paper = [curve for curve in published if curve["setting"] == setting]
         for number, curve in enumerate(of_paper):
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
                 style = {"color": look().quiet, "linestyle": DASHES[number % 4], "linewidth": 1}
                 axes.plot(curve["n"], [value * scale for value in curve[key]], label=label, **style)
         for number, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
-            of_it = [cell for cell in cells if (cell.method, cell.setting) == (name, setting)]
-            found = [(cell.n, cell.seconds if timed else cell.peak_bytes) for cell in of_it]
-            if points := [(n, value) for n, value in found if value]:
+            points = []
+            ended = None
+            for cell in cells:
+                if (cell.method, cell.setting) != (name, setting):
+                    continue
+                value = cell.seconds if timed else cell.peak_bytes
+                if value:
+                    points.append((cell.n, value))
+                if ended is None and cell.status in {"oom", "time"}:
+                    ended = cell.n
+            if points:
                 style = {"color": f"C{number % 10}", "markersize": 3}
                 axes.plot(*zip(*points, strict=True), "o-", label=f"{name}, here", **style)
-                for cell in [cell for cell in of_it if cell.status in {"oom", "time"}][:1]:
-                    axes.plot(cell.n, points[-1][1], "x", color=style["color"])
-        axes.set(
-            xscale="log", yscale="log", xlabel="nodes", ylabel=what, title=f"{setting}: {what}"
-        )
+                if ended is not None:  # a cross at its size, as high as the last point
+                    axes.plot(ended, points[-1][1], "x", color=style["color"])
+        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=ylabel)
+        axes.set_title(f"{setting}: {ylabel}")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.yaxis.set_major_formatter(EngFormatter(unit))
         axes.grid()

@@ -100,15 +100,15 @@ class Contestant:
         # A step takes the gradients of several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)
         steps = -(-(batches + 1) // of_one)
-        found = list[tuple[float, int]]()
+        times = list[tuple[float, int]]()
         with float32_products(self.config.training.precision):
             while loop.step < steps:
-                found += timed_epoch(loop, of_one * (steps - loop.step))
+                times += timed_epoch(loop, of_one * (steps - loop.step))
                 loop.epoch = loop.epoch + 1
                 loop.batch = 0
                 self.module.metrics.reset()
         self.epoch = loop.count
-        return found[1:]
+        return times[1:]
 
     def measure(self, batches: int) -> None:
         """Add a round, and its peak memory."""
@@ -125,10 +125,11 @@ class Contestant:
 
     def summarise(self, first: list[float]) -> None:
         """Fill in the pace; ``first``: :meth:`medians` of the first network."""
-        pace, (seconds, graphs) = self.pace, zip(*itertools.chain(*self.rounds), strict=True)
+        pace = self.pace
+        seconds, graphs = zip(*itertools.chain(*self.rounds), strict=True)
         pace.seconds = statistics.median(seconds)
         pace.graphs = statistics.mean(graphs)
-        ratios = [own / other for own, other in zip(self.medians(), first, strict=True)]
+        ratios = [median / other for median, other in zip(self.medians(), first, strict=True)]
         pace.ratio = statistics.median(ratios)
         pace.spread = (min(ratios), max(ratios))
         pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600

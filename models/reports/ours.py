@@ -133,43 +133,48 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
         return _check_first_epochs(row, summary)
     lines = []
     seeds = []
-    alike = True
+    reproduced = True
     far = 3 * (row.std or 0)
-    before = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
+    of_seed = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
-        now = result.metrics["test"][row.metric]
-        machine = (result.hardware, result.versions["torch"])
-        found = now, sha256_file(folder / WEIGHTS)[0], json_digest(result.split.digests)[:12]
-        then = before.get(result.seed)
-        exact = then is not None and machine == (row.hardware, row.torch)
-        same_data = result.build_key == row.build and (then is None or found[2] == then[2])
-        alike &= same_data and (found == then if exact else abs(now - row.mean) <= far)
-        same = "other data" if not same_data else "equal, weights too" if found == then else ""
-        seeds.append(
-            {
-                "seed": result.seed,
-                "test": now,
-                "row": then and then[0],
-                "equal": same_data and found == then,
-            }
-        )
-        shown = (
-            f"{with_unit(row.metric, now)}, row {with_unit(row.metric, then[0]) if then else '–'}"
-        )
-        lines.append(f"seed {result.seed}: {shown}{same and f': {same}'}")
+        test = result.metrics["test"][row.metric]
+        split = json_digest(result.split.digests)[:12]
+        measured = (test, sha256_file(folder / WEIGHTS)[0], split)
+        published = of_seed.get(result.seed)
+        same_data = result.build_key == row.build
+        before = None
+        if published is not None:
+            before = published[0]
+            same_data = same_data and split == published[2]
+        equal = same_data and measured == published
+
+        same_machine = (result.hardware, result.versions["torch"]) == (row.hardware, row.torch)
+        if published is not None and same_machine:
+            reproduced &= equal
+        else:
+            reproduced &= same_data and abs(test - row.mean) <= far
+        seeds.append({"seed": result.seed, "test": test, "row": before, "equal": equal})
+        line = f"seed {result.seed}: {with_unit(row.metric, test)}, row "
+        line += "–" if before is None else with_unit(row.metric, before)
+        if not same_data:
+            line += ": other data"
+        elif equal:
+            line += ": equal, weights too"
+        lines.append(line)
     lines.append(f"row: {row.text()}, {row.hardware}, torch {row.torch}")
     lines.append(
         f"here: {summary.results[0].hardware}, torch {summary.results[0].versions['torch']}"
     )
     text = "\n".join(lines)
-    if not alike:
-        what = f"{row.dataset}/{row.name} is not reproduced."
+    if not reproduced:
         advice = "compare build, split, machine and version of torch"
         if row.std is None:
             advice += (
                 "; a row of one seed has no deviation, so that only equal figures reproduce it"
             )
-        raise NotReproduced(what, found=f"\n{text}", next=advice)
+        raise NotReproduced(
+            f"{row.dataset}/{row.name} is not reproduced.", found=f"\n{text}", next=advice
+        )
     shared = {"mean": row.mean, "std": row.std, "hardware": row.hardware, "torch": row.torch}
     return {"row": f"{row.dataset}/{row.name}", **shared, "seeds": seeds}, text
 

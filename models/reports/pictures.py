@@ -59,6 +59,7 @@ def pictures_of(table: Table) -> list[str]:
 def names_of(table: Table) -> list[str]:
     """Return a name for each row in a legend, without the changes that all rows share."""
     changes = [row["changes"].split("; ") for row in table.rows]
+    # A change of all rows tells none from another; a single row keeps its own.
     shared = set()
     if len(changes) > 1:
         shared = set(changes[0]).intersection(*changes[1:])

@@ -91,6 +91,7 @@ def _read(folder: Path) -> Run:
         whole = result.complete and not result.sample
         if same and whole and preset.paper and config.variant not in preset.ours:
             paper = preset.paper if preset.paper.metric == result.metric else None
+    # A figure is of this configuration if nothing differs from the variant that it was published for.
     changes = tuple(_changes(config, base, result))
     exact = exact and paper is not None and not changes
     return Run(folder, result, config, changes, paper, exact)
@@ -131,6 +132,7 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         if published and re.sub(ending, "", name) not in alike:
             usual["split"] = ", ".join(published)
 
+    # Both ways: a key may be of the preset's kind of attention alone, or of the run's.
     for key in {**usual, **chosen}:
         value = chosen.get(key)
         before = usual.get(key)
@@ -220,6 +222,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     rows = [_row(runs) for runs in groups]
     if len(rows) == 1:
         return Table(rows, groups, "")
+    # Marks of the best and the second, whatever differences refer to.
     higher = all_metrics()[rows[0]["metric"]].better == "higher"
     ranked = sorted(zip(rows, groups, strict=True), key=_test_of, reverse=higher)
     for number, (row, _) in enumerate(ranked[:2], start=1):

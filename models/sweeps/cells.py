@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import statistics
 import tomllib
@@ -139,18 +141,16 @@ class Plan(Strict):
                 raise ValueError(
                     f"{change.name} is for {', '.join(sorted(other))}, which the plan has not"
                 )
-            own = {
-                *product(
-                    [change.name], change.models or self.models, change.datasets or self.datasets
-                )
-            }
-            if runs & own:
+            models = change.models or self.models
+            datasets = change.datasets or self.datasets
+            changed = set(product([change.name], models, datasets))
+            if runs & changed:
                 raise ValueError("two changes have one name")
             if self.then and (change.variant or change.name == self.then):
                 raise ValueError(
                     f"then takes changes of keys alone, none of them called {self.then}"
                 )
-            runs |= own
+            runs |= changed
         return self
 
     def run_names(self) -> re.Pattern[str]:
@@ -223,11 +223,10 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
         raise UsageError(
             f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MOST_RUNS:,}"
         )
-    axes = product(
-        dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,)
-    )
+    datasets = dict.fromkeys(plan.datasets)
+    models = dict.fromkeys(plan.models)
     cells = list[Cell]()
-    for dataset, model, change in axes:
+    for dataset, model, change in product(datasets, models, plan.changes or (UNCHANGED,)):
         if change.applies(dataset, model) and plan.has(dataset, model):
             cells += _cells(plan, dataset, model, change, home)
     if not cells:
@@ -242,20 +241,20 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
     target = str(folder_of(dataset) or dataset)
     variant = change.variant or plan.variant or None
-    of = plan.set_of
-    settings = plan.set + of.get(dataset, ()) + of.get(model, ()) + change.set
+    of_dataset = plan.set_of.get(dataset, ())
+    of_model = plan.set_of.get(model, ())
+    settings = (*plan.set, *of_dataset, *of_model, *change.set)
     config = config_for(target, model, variant, home=home)
     if plan.epochs is not None:
         config = with_epochs(config, plan.epochs)
     config = apply_overrides(config, settings).with_plugins()
     parent = home.runs / _label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
-    options = [
-        "--as",
-        config.variant,
-        *(["--epochs", str(plan.epochs)] if plan.epochs is not None else []),
-    ]
-    options += [word for item in settings for word in ("--set", item)]
+    options = ["--as", config.variant]
+    if plan.epochs is not None:
+        options += ["--epochs", str(plan.epochs)]
+    for item in settings:
+        options += ["--set", item]
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
         own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
@@ -270,16 +269,13 @@ def digest(config: RunConfig) -> str:
 
     Defaults are left out so that a later version with more keys finds the runs of this one.
     """
-    if (
-        getattr(config.model.attention, "warm_start", None) is False
-    ):  # speed of the search, not its result
+    # The speed of the search, not its result.
+    if getattr(config.model.attention, "warm_start", None) is False:
         config = apply_overrides(config, ["model.attention.warm_start=none"])
     out = {"preset", "variant", "version", "plugins"}
     values = config.model_dump(mode="json", exclude_defaults=True, exclude=out)
-    kinds = [
-        config.model.attention.kind,
-        config.model.local.kind,
-    ]  # kinds have defaults of their own
+    # Kinds have defaults of their own.
+    kinds = [config.model.attention.kind, config.model.local.kind]
     code = [plugin.sha256 for plugin in config.plugins or ()]  # wherever its file lies
     return json_digest([values, kinds, *code])[:8]
 
@@ -309,28 +305,29 @@ def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
     run without any; of equal ones the first in the plan. Only results on disk decide, so that a sweep that
     was killed makes the same choice. If at most one axis gains, the combination exists already: no cells.
     """
-    found = list[Cell]()
+    combined = list[Cell]()
     means = _means_on_val(cells)
     for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
         changes = {change.name: change for change in plan.changes if change.applies(dataset, model)}
         if any((dataset, model, name) not in means for name in changes):
             continue
+        # 1. The winner of each axis, among its changes and the run without any.
         winners = set()
         for axis in {change.keys for change in changes.values()}:
-            rivals = [
-                name for name, change in changes.items() if change.keys in {axis, frozenset()}
-            ]
-            winners.add(_winner({name: means[dataset, model, name] for name in rivals}))
+            rivals = {}
+            for name, change in changes.items():
+                if change.keys in {axis, frozenset()}:
+                    rivals[name] = means[dataset, model, name]
+            winners.add(_winner(rivals))
+
+        # 2. Their keys together, in the order of the plan.
         gained = [change for name, change in changes.items() if change.set and name in winners]
         if len(gained) > 1:
-            both = Change(
-                name=str(plan.then), set=tuple(item for change in gained for item in change.set)
-            )
-            one = plan.model_copy(
-                update={"datasets": (dataset,), "models": (model,), "changes": (both,)}
-            )
-            found += cells_of(one, home)
-    return found
+            keys = itertools.chain(*(change.set for change in gained))
+            change = Change(name=str(plan.then), set=tuple(keys))
+            update = {"datasets": (dataset,), "models": (model,), "changes": (change,)}
+            combined += cells_of(plan.model_copy(update=update), home)
+    return combined
 
 
 Mean = tuple[str, float]  #: a metric, and its mean over seeds
@@ -341,14 +338,14 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
-    found = {}
+    means = {}
     for key, group in groups.items():
         if all(cell.done for cell in group):
             results = [read_result(cell.folder) for cell in group]
             metric = results[0].metric
-            values = [result.metrics.get("val", {}).get(metric, float("nan")) for result in results]
-            found[key] = metric, statistics.fmean(values)
-    return found
+            values = [result.metrics.get("val", {}).get(metric, math.nan) for result in results]
+            means[key] = metric, statistics.fmean(values)
+    return means
 
 
 def _winner(means: dict[str, Mean]) -> str:

@@ -69,17 +69,18 @@ def state_of(run: Path, home: Home) -> State:
     done = len(seconds)
     if (run / RESULT_NAME).is_file():
         return State("done", done, epochs)
-    with contextlib.suppress(
-        ArithmeticError, ValueError
-    ):  # no epoch yet, or absurd figures in the file
+    # No epoch yet, or absurd figures in the file.
+    with contextlib.suppress(ArithmeticError, ValueError):
         left = rough_time(sum(seconds) / done * max(0, (epochs or 0) - done))
     log = next(home.root.glob(f"sweeps/*/{glob.escape('.'.join(run.parts[-3:]))}.log"), None)
     # In this order: a sweep that starts a run holds the first lock and must find the second one free.
     if not ((log is None or is_free(log)) and is_free(run)):
         return State("running", done, epochs, left)
-    if log is not None and (reason := failure(log)):
+    reason = "" if log is None else failure(log)
+    if reason:
         return State("failed", done, epochs, left, reason)
-    return State("stopped" if (run / CONFIG_NAME).is_file() else "waiting", done, epochs, left)
+    begun = (run / CONFIG_NAME).is_file()
+    return State("stopped" if begun else "waiting", done, epochs, left)
 
 
 def log_of(cell: Cell, folder: Path) -> Path:
@@ -106,9 +107,10 @@ def failure(log: Path) -> str:
             lines = file.read(MAX_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return next(
-        (line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), ""
-    )
+    for line in reversed(lines):
+        if line.startswith(ERROR):
+            return line.removeprefix(ERROR)
+    return ""
 
 
 def folders_of(names: Sequence[str], home: Home) -> list[Path]:
@@ -118,13 +120,15 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
     """
     if not names:
         return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
-    found = list[Path]()
+    folders = list[Path]()
     for name in names:
-        if name in {*sweep_names(), UNNAMED} or name.endswith(".toml"):
-            found += runs_of(read_plan(None if name == UNNAMED else name), home)
+        if name == UNNAMED:
+            folders += runs_of(read_plan(None), home)
+        elif name in sweep_names() or name.endswith(".toml"):
+            folders += runs_of(read_plan(name), home)
         else:
-            found.append(find_run(name, home))
-    return [*dict.fromkeys(found)]
+            folders.append(find_run(name, home))
+    return list(dict.fromkeys(folders))
 
 
 def runs_of(plan: Plan, home: Home) -> list[Path]:
@@ -136,8 +140,11 @@ def runs_of(plan: Plan, home: Home) -> list[Path]:
 def list_runs(home: Home) -> list[dict[str, Any]]:
     """Return the runs below ``home.runs``, the latest first, as :func:`described`."""
     configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
-    found = sorted(((path.stat().st_mtime, path.parent) for path in configs), reverse=True)
-    return [described(folder, home) | {"begun": timestamp(begun)} for begun, folder in found]
+    begun = [(path.stat().st_mtime, path.parent) for path in configs]
+    runs = []
+    for seconds, folder in sorted(begun, reverse=True):
+        runs.append({**described(folder, home), "begun": timestamp(seconds)})
+    return runs
 
 
 def described(folder: Path, home: Home) -> dict[str, Any]:
@@ -154,25 +161,28 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
     resume = None
     if state.kind == "done":
         try:
-            found: Any = read_json(folder / RESULT_NAME)
-            test = float(found["metrics"]["test"][found["metric"]])
-            metric = str(found["metric"])
+            result: Any = read_json(folder / RESULT_NAME)
+            test = float(result["metrics"]["test"][result["metric"]])
+            metric = str(result["metric"])
         except _WRONG:
-            why = f"{RESULT_NAME} cannot be read; resuming writes it again"
-            state = state._replace(kind="stopped", reason=why)
+            reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
+            state = state._replace(kind="stopped", reason=reason)
     if state.kind in {"stopped", "failed"} and (folder / CONFIG_NAME).is_file():
-        elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"
-        resume = f"kmip-data train --resume {shlex.quote('/'.join(run.values()))}{elsewhere}"
-    kind, epoch, epochs, left, reason = state
-    found = {
+        resume = f"kmip-data train --resume {shlex.quote('/'.join(run.values()))}"
+        if home != Home.locate():
+            resume += f" --home {shlex.quote(str(home.root))}"
+    return {
         "path": folder,
         **run,
-        "state": kind,
-        "epoch": epoch,
-        "epochs": epochs,
+        "state": state.kind,
+        "epoch": state.epoch,
+        "epochs": state.epochs,
         "metric": metric,
+        "test": test,
+        "left": state.left,
+        "reason": state.reason,
+        "resume": resume,
     }
-    return {**found, "test": test, "left": left, "reason": reason, "resume": resume}
 
 
 LOOK = 0.2  #: seconds between two looks at the processes
@@ -198,9 +208,8 @@ def run_cells(
     """
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
-    with build_lock(
-        folder / "data", quiet=quiet
-    ):  # a second sweep at the same time finds them built
+    # A second sweep at the same time finds them built.
+    with build_lock(folder / "data", quiet=quiet):
         waiting = with_data([cell for cell in cells if not cell.done], home, folder, options)
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     share = 1 if gpus else jobs
@@ -211,16 +220,18 @@ def run_cells(
     ):
         while waiting or running:
             for path, (cell, process, held) in list(running.items()):
-                if (code := process.poll()) is not None:
-                    log = log_of(cell, folder)
-                    if not cell.done and not failure(log):  # it could not say why itself
-                        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-                        with log.open("ab") as file:
-                            file.write(f"\n{ERROR}it ended {how}\n".encode())
-                    held.close()
-                    del running[path]
-                    bar.update(1)
-                    bar.message(_progress(cell, home))
+                code = process.poll()
+                if code is None:
+                    continue
+                log = log_of(cell, folder)
+                if not cell.done and not failure(log):  # it could not say why itself
+                    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+                    with log.open("ab") as file:
+                        file.write(f"\n{ERROR}it ended {how}\n".encode())
+                held.close()
+                del running[path]
+                bar.update(1)
+                bar.message(_progress(cell, home))
             for cell in list(waiting):
                 if cell.done:  # by another process
                     waiting.remove(cell)
@@ -259,10 +270,13 @@ def with_data(
         if key not in faults:
             faults[key] = ""
             try:
-                target = data.dataset
-                sample = data.sample
                 build = obtain(
-                    target, data.parameters, data.split, home=home, sample=sample, **options
+                    data.dataset,
+                    data.parameters,
+                    data.split,
+                    home=home,
+                    sample=data.sample,
+                    **options,
                 )
                 obtain_columns(build, encodings, **options)
             except KmipDataError as error:
@@ -304,13 +318,12 @@ def _start(
         # A killed sweep leaves its lock free while its run lives on, with a lock of its own.
         if cell.done or not is_free(cell.folder):
             return False
-        resumed = ("train", "--resume", str(cell.folder), *cell.command[-2:])
-        begun = (cell.folder / CONFIG_NAME).is_file()
+        command = cell.command
+        if (cell.folder / CONFIG_NAME).is_file():
+            command = ("train", "--resume", str(cell.folder), *command[-2:])
         write_file(log, _LOG)  # a new file: what a hard link elsewhere leads to keeps its bytes
         with log.open("ab") as file:
-            process = begin_process(
-                resumed if begun else cell.command, file, share=share, **slots[0]
-            )
+            process = begin_process(command, file, share=share, **slots[0])
         held.callback(slots.append, slots.pop(0))
         running[cell.folder] = cell, process, held.pop_all()
     return True
@@ -318,7 +331,8 @@ def _start(
 
 def _progress(cell: Cell, home: Home) -> str:
     state = state_of(cell.folder, home)
-    return f"{'/'.join(cell.folder.parts[-3:])}: {state.kind}{state.reason and f': {state.reason}'}"
+    text = f"{'/'.join(cell.folder.parts[-3:])}: {state.kind}"
+    return f"{text}: {state.reason}" if state.reason else text
 
 
 CLUSTER = "slurm"  #: submitit's name of it
