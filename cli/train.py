@@ -152,8 +152,8 @@ def command(
         return
     runs = "\n".join(f"run  {run}" for run in summary.runs)
     # A run imports no code by itself, so the command names the plugins.
-    plugins = [shlex.quote(plugin.source) for plugin in config.with_plugins().plugins or ()]
-    allowed = "".join(f" --plugin {plugin}" for plugin in plugins)
+    plugins = summary.results[0].config.get("plugins") or ()
+    allowed = "".join(f" --plugin {shlex.quote(plugin['source'])}" for plugin in plugins)
     text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}{allowed}"
     data = summary.to_dict()
     if row is not None:
