@@ -48,7 +48,7 @@ GROUPS = {
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
 )
 @shared.path_option(
-    "--config", "file", exists=True,
+    "--config", "--from-yaml", "file", exists=True,
     help="Configuration instead of a preset: a config.toml, or a .yaml of GraphGPS.",
 )  # fmt: skip
 @click.option(
