@@ -79,8 +79,9 @@ def command() -> None:
 def approximation(**options: Any) -> None:
     """Measure the distance of k-MIP attention from full attention, for each k.
 
-    Prints the mean Euclidean distance between their outputs for the queries, keys and values of RUN (every
-    layer but the first) or of a normal distribution, and the distance of normal outputs for comparison.
+    Prints the mean Euclidean distance between their outputs for the queries, keys and values of RUN
+    (every layer but the first) or of a normal distribution, and the distance of normal outputs for
+    comparison.
     """
     from kmip_data.models.analysis.study import approximation as measure
 
@@ -92,8 +93,8 @@ def approximation(**options: Any) -> None:
 def cumulative_weight(**options: Any) -> None:
     """Measure the share of attention weight on the k best keys.
 
-    Prints the sum of the k largest softmax weights, averaged over nodes and heads, for the queries and keys
-    of RUN (every layer but the first) or of a normal distribution.
+    Prints the sum of the k largest softmax weights, averaged over nodes and heads, for the queries
+    and keys of RUN (every layer but the first) or of a normal distribution.
     """
     from kmip_data.models.analysis.study import weight_share
 
@@ -201,8 +202,8 @@ def _source(about: Mapping[str, Any]) -> str:
 def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
     """Show metric and seconds per epoch against k, next to the paper's.
 
-    Takes the finished runs of sweeps, those named RUN, or all in the home. Runs that differ only in k and seed
-    form a curve: mean ± standard deviation over seeds for each k.
+    Takes the finished runs of sweeps, those named RUN, or all in the home. Runs that differ only in
+    k and seed form a curve: mean ± standard deviation over seeds for each k.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes
@@ -271,10 +272,10 @@ def _mean(row: Mapping[str, Any], name: str) -> str | None:
 def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
     """Test which graphs networks separate and which functions they fit (Theorems 1 and 2).
 
-    First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
-    weights compare the same pairs: none may separate what S-SEG-WL does not. Second, k-MIP transformers of
-    2 heads of size 1 and 4 hidden channels, of growing depth, are fitted to a larger one with full attention.
-    The error by depth and k is relative to that of the identity.
+    First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with
+    random weights compare the same pairs: none may separate what S-SEG-WL does not. Second, k-MIP
+    transformers of 2 heads of size 1 and 4 hidden channels, of growing depth, are fitted to a
+    larger one with full attention. The error by depth and k is relative to that of the identity.
     """
     from kmip_data.models.analysis import expressivity as checks
     from kmip_data.models.config import ATTENTION

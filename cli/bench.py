@@ -30,8 +30,8 @@ SECONDS = 60.0  #: of all rounds of a network
 def command() -> None:
     """Measure speed on this machine.
 
-    Compared methods take turns, so that a busy machine slows all of them. In a checkout `make bench` measures
-    the rows of docs/performance.md.
+    Compared methods take turns, so that a busy machine slows all of them. In a checkout `make
+    bench` measures the rows of docs/performance.md.
     """
 
 
@@ -71,9 +71,9 @@ def attention(
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
 
-    Measures time and peak memory of attention methods against the number of nodes, in inference and in
-    training. Each method has its own process, so running out of memory or time fills one cell of the table.
-    The paper's A100 figures are shown below, labelled as such.
+    Measures time and peak memory of attention methods against the number of nodes, in inference and
+    in training. Each method has its own process, so running out of memory or time fills one cell of
+    the table. The paper's A100 figures are shown below, labelled as such.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes
@@ -183,7 +183,10 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
 
 
 def _stage_table(cells: list[Measurement], paper: Any) -> str:
-    """Return stages against methods, each with its share of the step; the paper's passes next to them."""
+    """Return stages against methods, each with its share of the step.
+
+    The paper's passes next to them.
+    """
     from kmip_data.models.profiling.breakdown import FORWARD, LABELS, STAGES, median_stages
 
     columns = {cell.method: median_stages(cell) for cell in cells}
@@ -218,7 +221,8 @@ def _time(cell: Measurement) -> str:
 
     if cell.seconds is None:
         return cell.status
-    # Of a breakdown the sum of its column: medians of stages do not add up to the median of their sums.
+    # Of a breakdown the sum of its column: medians of stages do not add up to the median of their
+    # sums.
     return quantity(sum(median_stages(cell).values()) or cell.seconds, "s")
 
 
@@ -227,8 +231,9 @@ def _time(cell: Measurement) -> str:
 def reading(as_json: bool) -> None:
     """Time single graphs at random and shuffled batches.
 
-    Reads 256 generated graphs of S3DIS size (4,096 nodes, 32 neighbours each) from shards and from PyTorch
-    Geometric's datasets on disk and in memory, in turn. A ratio above 1 means that the shards are faster.
+    Reads 256 generated graphs of S3DIS size (4,096 nodes, 32 neighbours each) from shards and from
+    PyTorch Geometric's datasets on disk and in memory, in turn. A ratio above 1 means that the
+    shards are faster.
     """
     from kmip_data.models.profiling.reading import GRAPHS, compare_reading
 
@@ -263,8 +268,9 @@ def train(
 ) -> None:  # fmt: skip
     """Time the training steps of models.
 
-    Runs batches of the loop of `train`, several models in turn: seconds, graphs per second, memory, hours
-    for the preset's epochs. On a GPU steps are launched kernel by kernel, where `train` replays CUDA graphs.
+    Runs batches of the loop of `train`, several models in turn: seconds, graphs per second, memory,
+    hours for the preset's epochs. On a GPU steps are launched kernel by kernel, where `train`
+    replays CUDA graphs.
     """
     from kmip_data.cli.train import configuration
 

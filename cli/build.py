@@ -51,8 +51,8 @@ def command(
 ) -> None:  # fmt: skip
     """Turn raw files into HDF5 shards.
 
-    Fetches the raw files first if they are missing. A build that was stopped is resumed; a finished one is
-    returned at once. `kmip-data info s3dis` lists the parameters of a dataset.
+    Fetches the raw files first if they are missing. A build that was stopped is resumed; a finished
+    one is returned at once. `kmip-data info s3dis` lists the parameters of a dataset.
     """
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.build import build_dataset, ensure_split

@@ -23,7 +23,8 @@ MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
 SIZES = (1_000, 4_000, 16_000)  #: nodes of the attentions that are timed
 SHOWN = ("1", "2", "4", "9–12", "19–26")  #: bands of distances in the summary
 PICTURE = "long-range.png"
-#: With ``--full``: models, and options of ``train`` with which they learn something within a minute.
+#: With ``--full``: models, and options of ``train`` with which they learn something within a
+#: minute.
 CITY_MODELS = ("gps-kmip", "gcn", "mlp")
 SEEDS = 3
 SETTINGS = "--as small-city --epochs 60"
@@ -43,8 +44,8 @@ SETTINGS = "--as small-city --epochs 60"
 def command(full: bool, folder: str, as_json: bool) -> None:
     """Show when k-MIP attention helps: offline, about a minute of work on two cores.
 
-    Trains four networks on a task whose answer a distant node holds, draws accuracy by distance, draws
-    the streets of Helsinki (needs the extra demo) and an interactive page, and times k-MIP
+    Trains four networks on a task whose answer a distant node holds, draws accuracy by distance,
+    draws the streets of Helsinki (needs the extra demo) and an interactive page, and times k-MIP
     against full attention. Each command is shown before it runs.
     """
     from kmip_data.builds.home import Home

@@ -38,12 +38,12 @@ MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 def command(home: Home, as_json: bool) -> None:
     """Check this machine: versions, devices, search backends.
 
-    Also shows why a backend can or cannot be used, the self-check of a GPU, HDF5 filters, disk, home and
-    licenses. Ends with exit code 1 if a requirement is missing, or a backend or a part of the self-check is
-    broken.
+    Also shows why a backend can or cannot be used, the self-check of a GPU, HDF5 filters, disk,
+    home and licenses. Ends with exit code 1 if a requirement is missing, or a backend or a part of
+    the self-check is broken.
     """
-    #: Section -> its lines: name, status and detail. ``ok`` is usable, ``no`` is not (and is not needed),
-    #: ``problem`` must be fixed.
+    #: Section -> its lines: name, status and detail. ``ok`` is usable, ``no`` is not (and is not
+    #: needed), ``problem`` must be fixed.
     sections = {
         "Program": _program(),
         "Devices": _devices(),

@@ -40,10 +40,10 @@ def command(
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city, or a build of which --record is shown. A RUN is shown on its own data: the predictions of
-    its best weights, its errors, and the keys that each k-MIP head chose with their weights. Learning curves
-    and the influence of other nodes by distance are drawn for all RUNs. The page is one file that needs no
-    network.
+    TARGET is a city, or a build of which --record is shown. A RUN is shown on its own data: the
+    predictions of its best weights, its errors, and the keys that each k-MIP head chose with their
+    weights. Learning curves and the influence of other nodes by distance are drawn for all RUNs.
+    The page is one file that needs no network.
     """
     from kmip_data.drawing.page import PAGE, draw_explorer
 

@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """Write a build as Parquet, PyTorch Geometric or litData files.
 
-    Each part of the default split becomes a file PART.parquet, or PART.pt for InMemoryDataset.load, or a
-    folder PART for litdata.StreamingDataset. Nothing that exists is replaced.
+    Each part of the default split becomes a file PART.parquet, or PART.pt for InMemoryDataset.load,
+    or a folder PART for litdata.StreamingDataset. Nothing that exists is replaced.
     """
     from kmip_data.saving.export import export
 

@@ -18,8 +18,8 @@ from kmip_data.errors import human_bytes
 def command(name: str, home: shared.Home, as_json: bool, **options: Any) -> None:
     """Download the raw files of a dataset, verified.
 
-    A download that was cut is resumed. On a cluster, fetch on the login node and build on a compute node
-    with --offline.
+    A download that was cut is resumed. On a cluster, fetch on the login node and build on a compute
+    node with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
     from kmip_data.pipelines.raw.obtain import SHOWN, fetch_dataset

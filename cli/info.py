@@ -36,8 +36,8 @@ CLASSES_SHOWN = 13  #: names of classes in one line
 def command(target: str, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
-    The name alone shows the dataset and lists its builds; a build folder, or the name with --sample or
-    parameters, shows that build.
+    The name alone shows the dataset and lists its builds; a build folder, or the name with --sample
+    or parameters, shows that build.
     """
     from kmip_data.builds.columns import added_facts
     from kmip_data.manifest import dataset_names

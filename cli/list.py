@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def command(home: Home, as_json: bool) -> None:
     """List datasets and the contents of the home folder, with sizes.
 
-    A build that was stopped is listed with the shards it has; the same `build` command resumes it. The last
-    table has the folders of the home, the largest first, runs by dataset and model; `kmip-data remove FOLDER`
-    makes room.
+    A build that was stopped is listed with the shards it has; the same `build` command resumes it.
+    The last table has the folders of the home, the largest first, runs by dataset and model;
+    `kmip-data remove FOLDER` makes room.
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
@@ -114,7 +114,9 @@ def builds_table(builds: list[Build]) -> str:
 
 
 def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
-    """Yield folder, content and bytes of everything on disk, largest first; runs by dataset and model.
+    """Yield folder, content and bytes of everything on disk, largest first.
+
+    Runs by dataset and model.
 
     Other files of the home are `.`; compiled kernels lie in the user's cache folder.
     """
@@ -138,7 +140,8 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
         sizes[name] = bytes_below(home.root / name)
         kinds[name] = kind
 
-    # A folder of the home may be a link to another disk: its files count, though no walk goes through it.
+    # A folder of the home may be a link to another disk: its files count, though no walk goes
+    # through it.
     everything = bytes_below(home.root)
     for folder in (home.built, home.raw, home.runs, home.root / "sweeps"):
         if folder.is_symlink():

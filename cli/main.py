@@ -101,10 +101,11 @@ def main() -> NoReturn:
     sys.unraisablehook = repeating(sys.unraisablehook)
     # What commands print says it.
     warnings.simplefilter("ignore", errors.PartialBuildWarning)
-    # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten times
-    # the work. Read when OpenMP is loaded, so set before.
+    # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten
+    # times the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # PyTorch asks for huge pages: fresh memory of a training step costs a tenth. Read at its first allocation.
+    # PyTorch asks for huge pages: fresh memory of a training step costs a tenth. Read at its first
+    # allocation.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Or PyTorch's profiler says when it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
@@ -118,7 +119,10 @@ def main() -> NoReturn:
 
 
 def run(args: list[str]) -> int:
-    """Run one command line and return its exit code (:mod:`kmip_data.errors`); no exception leaves."""
+    """Run one command line and return its exit code (:mod:`kmip_data.errors`).
+
+    No exception leaves.
+    """
     if COMPLETE in os.environ:  # a shell reads completions, whose separators a filter would strip
         from click.shell_completion import shell_complete
 
@@ -178,7 +182,8 @@ def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError 
         if context is not None:
             asked = context.command_path
             usage = context.get_usage().removeprefix("Usage: ")
-        # A wrong value has its range in the message; the form of the line would say nothing about it.
+        # A wrong value has its range in the message; the form of the line would say nothing about
+        # it.
         missing = isinstance(error, click.MissingParameter)
         if isinstance(error, click.BadParameter) and not missing:
             usage = None

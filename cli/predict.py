@@ -22,8 +22,8 @@ from kmip_data.wording import counted
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
     """Write the predictions of a trained model.
 
-    Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
-    or values, of every record of a part of the split, with its key. In Python,
+    Takes the best weights of RUN, a run folder or the end of its path, and writes logits and
+    classes, or values, of every record of a part of the split, with its key. In Python,
     `kmip_data.models.evaluate_predictions` measures such a file.
     """
     if output.suffix != ".npz":

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
-#: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶ and 10⁷.
+#: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶
+#: and 10⁷.
 NODE_BYTES = 500
 DRAWN_BYTES = 1_500
 Pictures = Callable[[Sequence[str]], Mapping[str, "NDArray[np.uint8]"]]
@@ -53,9 +54,10 @@ def command(
 ) -> None:  # fmt: skip
     """Draw records of a build, or the map of a city.
 
-    Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit draws them,
-    call graphs by springs), its edges (highlighted where they join two classes), the
-    degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity and by split.
+    Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit
+    draws them, call graphs by springs), its edges (highlighted where they join two classes), the
+    degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity and by
+    split.
     """
     from kmip_data.drawing.style import check_kind, chosen
 
@@ -81,11 +83,11 @@ def view_of(
 ) -> tuple[Callable[[Path], None], dict[str, Any]]:
     """Return a function that writes a picture to a path, and what is on it, as JSON.
 
-    The picture is the map of a city, or chosen records of any other build: ``records`` are positions such as
-    ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by default three, evenly
-    spread. ``pictures`` gives, by the key of a record, the picture it was made from, (H, W, 3) uint8, which
-    is drawn below its nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names
-    no records.
+    The picture is the map of a city, or chosen records of any other build: ``records`` are
+    positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by
+    default three, evenly spread. ``pictures`` gives, by the key of a record, the picture it was
+    made from, (H, W, 3) uint8, which is drawn below its nodes. Raises ``UsageError`` where an
+    argument has no meaning for this build, or names no records.
     """
     from kmip_data.drawing.maps import (
         ATTRIBUTION,
@@ -144,7 +146,8 @@ def view_of(
 def positions(text: str | None, count: int, where: str) -> list[int]:
     """Read ``0,3,10..12``, each position once; without it :data:`SHOWN` positions, evenly spread.
 
-    Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than :data:`MOST`.
+    Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than
+    :data:`MOST`.
     """
     if text is None:
         shown = min(SHOWN, count)

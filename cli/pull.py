@@ -27,8 +27,8 @@ def command(
 ) -> None:
     """Download and verify a pushed build or run.
 
-    Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
-    damaged copy. Nothing in it is executed.
+    Every block is verified as it arrives. The same command resumes a pull that was stopped and
+    mends a damaged copy. Nothing in it is executed.
     """
     from kmip_data.builds.home import COLUMNS
     from kmip_data.sharing.pull import pull
@@ -39,7 +39,8 @@ def command(
         names = [name for name in columns.replace(" ", "").split(",") if name]
     pulled = pull(address, home, columns=names, **options)
     share = pulled.share
-    # Card, page and Croissant are files of the push, too; columns that were not wanted have not come.
+    # Card, page and Croissant are files of the push, too; columns that were not wanted have not
+    # come.
     optional = (f"{COLUMNS}/", f"{PARQUET}/")
     files = [
         entry

@@ -25,10 +25,10 @@ def command(
 ) -> None:
     """Share a build or a run at any address.
 
-    TARGET is a build or a finished run; ADDRESS is a folder or an address of fsspec (hf://, s3://, gs://).
-    Every byte is checked first. Only files of an earlier push of the same build or run are replaced. A build
-    gets Parquet files next to its shards if pyarrow is installed. Data that may not be redistributed are
-    refused.
+    TARGET is a build or a finished run; ADDRESS is a folder or an address of fsspec (hf://, s3://,
+    gs://). Every byte is checked first. Only files of an earlier push of the same build or run are
+    replaced. A build gets Parquet files next to its shards if pyarrow is installed. Data that may
+    not be redistributed are refused.
     """
     source = build_or_run(target, home, sample=sample)
     if isinstance(source, Path):

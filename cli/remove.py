@@ -19,9 +19,10 @@ from kmip_data.errors import UsageError, human_bytes
 def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: bool) -> None:
     """Remove builds, raw files and runs.
 
-    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data list` shows
-    it; raw files are raw/NAME. Only files whose bytes kmip-data wrote are removed; yours stay. A folder that
-    another process builds or trains into is refused. A process that only reads it is not noticed: end it first.
+    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data
+    list` shows it; raw files are raw/NAME. Only files whose bytes kmip-data wrote are removed;
+    yours stay. A folder that another process builds or trains into is refused. A process that only
+    reads it is not noticed: end it first.
     """
     from kmip_data.cli.shared.belongings import bytes_below, find, remove, some
 

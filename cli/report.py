@@ -40,8 +40,8 @@ def command(
 ) -> None:
     """Tabulate results of runs next to the paper's figures.
 
-    Reads the finished runs of sweeps, those named RUN, or all of the home. A row is the seeds of one
-    configuration on the same data: mean ± standard deviation, the published figure, and the
+    Reads the finished runs of sweeps, those named RUN, or all of the home. A row is the seeds of
+    one configuration on the same data: mean ± standard deviation, the published figure, and the
     differences.
     """
     from kmip_data.models.sweeps.running import folders_of

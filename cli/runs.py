@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def command(dataset: str | None, model: str | None, home: Home, as_json: bool) -> None:
     """List the runs in the home folder, the newest first.
 
-    Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of a sweep
-    that ended with an error is listed as failed, with that error. `report` compares finished runs.
+    Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of
+    a sweep that ended with an error is listed as failed, with that error. `report` compares
+    finished runs.
     """
     from kmip_data.models.sweeps.running import list_runs
 

@@ -69,9 +69,10 @@ def command(
 ) -> None:
     """Run a plan: datasets by models by changes by seeds.
 
-    SWEEP is a shipped plan or a file NAME.toml; without it, the options define the plan. Each run is a
-    process of `kmip-data train` with its own folder: the same command resumes a sweep that was stopped. A failed
-    run becomes a row with its reason. Prints mean and standard deviation over seeds.
+    SWEEP is a shipped plan or a file NAME.toml; without it, the options define the plan. Each run
+    is a process of `kmip-data train` with its own folder: the same command resumes a sweep that was
+    stopped. A failed run becomes a row with its reason. Prints mean and standard deviation over
+    seeds.
     """
     from kmip_data.models.sweeps.cells import read_plan
 
@@ -199,7 +200,10 @@ def _cells_text(rows: list[dict[str, Any]]) -> str:
 def _print(
     plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool
 ) -> None:
-    """Print the runs, or those that failed, and the results; raise CheckFailed if runs failed just now."""
+    """Print the runs, or those that failed, and the results.
+
+    Raise CheckFailed if runs failed just now.
+    """
     from kmip_data.cli.runs import runs_table
     from kmip_data.models.sweeps.running import described, runs_of
 
@@ -246,7 +250,10 @@ def _print(
 
 
 def _results(folders: list[Path]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the rows of finished runs and their report; notices of runs that are left out are printed."""
+    """Return the rows of finished runs and their report.
+
+    Notices of runs that are left out are printed.
+    """
     from kmip_data.cli.report import report_text
     from kmip_data.models.reports.tables import read_runs, tables_of
 

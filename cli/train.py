@@ -89,8 +89,9 @@ def command(
 ) -> None:
     """Train a model, building what is missing first.
 
-    TARGET is a dataset name or a build folder. The run folder has configuration, metrics, checkpoints,
-    weights and result. Dataset and split take the same parameters as `kmip-data build`.
+    TARGET is a dataset name or a build folder. The run folder has configuration, metrics,
+    checkpoints, weights and result. Dataset and split take the same parameters as `kmip-data
+    build`.
     """
     if target is not None and dataset is not None:
         raise UsageError(
@@ -165,7 +166,10 @@ def command(
 
 
 def _check_targets(config: RunConfig, home: Home) -> None:
-    """Refuse a finished build without targets or split; one that is missing is only known when it is built."""
+    """Refuse a finished build without targets or split.
+
+    One that is missing is only known when it is built.
+    """
     from kmip_data.format.targets import learned_column
     from kmip_data.pipelines.find import find
 
@@ -218,11 +222,13 @@ def configuration(
     file: Path | None = None,
     **options: Any,
 ) -> RunConfig:
-    """Return the preset of the dataset, or the file's configuration, with the options given; ``--set`` last.
+    """Return the preset of the dataset, or the file's configuration, with the options given.
 
-    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``, ``variant``,
-    ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the names of :data:`KEYS`
-    options, of which ``None`` and ``False`` leave the key alone.
+    ``--set`` last.
+
+    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``,
+    ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the
+    names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
     """
     from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
     from kmip_data.models.training.config.presets import config_for

@@ -1,6 +1,7 @@
 """Ready graph datasets, HDF5 shards and fast readers for k-MIP graph transformers.
 
-Public names are imported on first use (PEP 562), so ``import kmip_data`` loads neither torch nor h5py.
+Public names are imported on first use (PEP 562), so ``import kmip_data`` loads neither torch nor
+h5py.
 
 >>> from kmip_data import S3DIS
 >>> dataset = S3DIS(split="train", k=32)  # doctest: +SKIP

@@ -1,8 +1,8 @@
 """Errors that a user can meet: one class and one exit code for each kind; those of disks and paths.
 
-Every error states what happened, with the value that was found, and what to do next. ``expected`` and
-``found`` are given where an option, a file or a server is at fault; ``left`` only where something was
-written. The parts are keyword arguments; :func:`str` joins those that are given.
+Every error states what happened, with the value that was found, and what to do next. ``expected``
+and ``found`` are given where an option, a file or a server is at fault; ``left`` only where
+something was written. The parts are keyword arguments; :func:`str` joins those that are given.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class KmipDataError(Exception):
         left: str | None = None,
         next: str | None = None,  # noqa: A002 -- the word the user reads
     ) -> None:
-        # The parts may quote names, headers and replies of servers, so control characters are masked.
+        # The parts may quote names, headers and replies of servers, so control characters are
+        # masked.
         parts = {"expected": expected, "found": found, "on disk": left, "next": next}
         self.what = _shown(what)
         self.parts: dict[str, str | None] = {}
@@ -135,8 +136,8 @@ _WRONG_PLACE |= {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 def located(path: str | os.PathLike[str], what: str = "path") -> Path:
     """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
 
-    Raises ``UsageError`` if no file can have it: an address, too long, with a zero byte, below an unknown user's
-    home or a loop of links.
+    Raises ``UsageError`` if no file can have it: an address, too long, with a zero byte, below an
+    unknown user's home or a loop of links.
     """
     if _ADDRESS.match(os.fspath(path)):  # also where a Path has taken one of its slashes
         shown = os.fspath(path)[:200]

@@ -132,7 +132,8 @@ class Manifest(Strict):
         str  #: its last word is the family's folder in ``pipelines/datasets``; stands on cards
     )
     task: str
-    #: Kind of the targets -> its metric, where it is not the usual one (:data:`~.format.targets.USUAL_METRICS`).
+    #: Kind of the targets -> its metric, where it is not the usual one
+    #: (:data:`~.format.targets.USUAL_METRICS`).
     metrics: dict[str, str] = Field(default_factory=dict)
     homepage: str
     #: day of publication, as far as it is known; empty for a recipe
@@ -245,8 +246,8 @@ def read_shipped(folder: str, name: str) -> dict[str, Any]:
 def load_manifest(name: str) -> Manifest:
     """Read and check the manifest of dataset ``name``, with the keys of its ``base`` that it lacks.
 
-    Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``, with every
-    fault, if the file does not follow the model.
+    Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``,
+    with every fault, if the file does not follow the model.
     """
     if name in ADDED["datasets"]:
         added: Manifest = ADDED["datasets"][name][0].manifest

@@ -1,10 +1,10 @@
 """Plugins: datasets, parts of networks and parts of a training from outside the package.
 
-A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the groups
-``kmip_data.datasets``, ``kmip_data.attention`` and so on: those of :data:`kmip_data.manifest.ADDED`. It is code,
-so it is imported only where the user names it: by ``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of
-``--config``, or an installed one by one of its names.
-What cards and runs say imports nothing (:func:`allowed`).
+A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the
+groups ``kmip_data.datasets``, ``kmip_data.attention`` and so on: those of
+:data:`kmip_data.manifest.ADDED`. It is code, so it is imported only where the user names it: by
+``--plugin``, by ``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of
+its names. What cards and runs say imports nothing (:func:`allowed`).
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ _loaded: dict[str, Plugin] = {}  #: plugins by file or package
 def load(source: str | os.PathLike[str]) -> Plugin:
     """Import a plugin, and add its names to those of this package.
 
-    ``source`` is the path of a Python file, which ends in ``.py``, or the name of an installed package. Child
-    processes, such as the runs of a sweep, inherit it by ``KMIP_DATA_PLUGINS``. Raises ``UsageError`` where
-    it cannot be found or imported, names something that exists, or an object of it lacks attributes.
+    ``source`` is the path of a Python file, which ends in ``.py``, or the name of an installed
+    package. Child processes, such as the runs of a sweep, inherit it by ``KMIP_DATA_PLUGINS``.
+    Raises ``UsageError`` where it cannot be found or imported, names something that exists, or an
+    object of it lacks attributes.
     """
     text = os.fspath(source)
     is_file = text.endswith(".py") or os.sep in text
@@ -119,17 +120,20 @@ def seek(group: str, name: str) -> None:
 
 
 def offered(group: str) -> dict[str, str]:
-    """Return the names that installed plugins add to a group, and their packages; nothing is imported."""
+    """Return the names that installed plugins add to a group, and their packages.
+
+    Nothing is imported.
+    """
     return {point.name: point.dist.name for point in _entry_points(group)}
 
 
 def allowed(given: Any, config: str, folder: Path | None = None) -> list[Plugin]:
     """Return the plugins that a configuration lists, which must be loaded.
 
-    ``given`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are imported where
-    ``folder`` is that of the user's own configuration ``config``. Raises ``UsageError``, which says how to
-    allow it, where a plugin is not loaded; ``CheckFailed`` where it is another; ``DamagedInput`` where
-    ``given`` is something else.
+    ``given`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are
+    imported where ``folder`` is that of the user's own configuration ``config``. Raises
+    ``UsageError``, which says how to allow it, where a plugin is not loaded; ``CheckFailed`` where
+    it is another; ``DamagedInput`` where ``given`` is something else.
     """
     load_named()
     try:
@@ -266,7 +270,10 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
-    """Return an object as its group has it; raise UsageError where it cannot be added under a name."""
+    """Return an object as its group has it.
+
+    Raise UsageError where it cannot be added under a name.
+    """
     if group not in ADDED:
         raise unknown_name("group of plugins", group, list(ADDED), command="docs/bring-your-own.md")
     label = f"{name!r} in {group} of the plugin {plugin.name}"

@@ -12,14 +12,15 @@ from typing import Any
 #: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
 OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "masks")}
 OPTIONS |= {"split": "--split-rule", "split_seed": "--split-seed", "test_area": "--test-area"}
-#: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
-#: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
+#: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text),
+#: and halves of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 #: Of a bounded scheme: without the bound 100,000 letters take 25 s.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2}[^\s'\"<>]+")
-#: User and password: before a host of an address, also where a path has lost one of its slashes, or of ssh.
+#: User and password: before a host of an address, also where a path has lost one of its slashes, or
+#: of ssh.
 _LOGIN = re.compile(
     r"(?<=:/)(/?)[^\s/'\"<>@]{1,999}@|()(?<![^\s/'\"<>])[^\s/'\"<>:@]{1,99}:[^\s'\"<>@]{1,999}@(?=[\w.-]+:)"
 )
@@ -73,7 +74,8 @@ def shown_address(address: str) -> str:
 def without_secrets(text: str, address: str = "") -> str:
     """Return ``text`` with each address in it as :func:`shown_address` has it.
 
-    Secrets of ``address`` are masked wherever they stand: other libraries quote parts of what they ask for.
+    Secrets of ``address`` are masked wherever they stand: other libraries quote parts of what they
+    ask for.
 
     >>> without_secrets("no answer of https://me:pw@host/a.zip?dl=1, again pw-1", "s3://key:pw-1@bucket")
     'no answer of https://host/a.zip, again ***'
@@ -177,7 +179,9 @@ def natural(text: str) -> list[str | float]:
 
 
 def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
-    """Parameters as they are typed, those that are unset left out; ``prefix`` begins the keys of ``--set``.
+    """Parameters as they are typed, those that are unset left out.
+
+    ``prefix`` begins the keys of ``--set``.
 
     >>> as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
     '--k 32 --set category=Bag --set category=Cap'

@@ -111,7 +111,10 @@ USUAL_DIM = 56  #: hidden_dim where nobody chose one
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``changes``, merging tables key by key; a table of another kind replaces one."""
+    """Return ``base`` with ``changes``, merging tables key by key.
+
+    A table of another kind replaces one.
+    """
     result = dict(base)
     for key, value in changes.items():
         result[key] = value
@@ -124,7 +127,10 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 class ModelConfig(Strict):
-    """Architecture of a GPS network. The defaults are the paper's S3DIS network, as its code ran it."""
+    """Architecture of a GPS network.
+
+    The defaults are the paper's S3DIS network, as its code ran it.
+    """
 
     name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
     layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
@@ -233,7 +239,9 @@ class ModelConfig(Strict):
 
     @property
     def foreign(self) -> str | None:
-        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch; None: there is none.
+        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch.
+
+        None: there is none.
 
         Attention and message passing have properties that say so.
         """
@@ -246,7 +254,10 @@ class ModelConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        """Add the keys of the model's file that are not given; a section given as a word is its kind."""
+        """Add the keys of the model's file that are not given.
+
+        A section given as a word is its kind.
+        """
         if not isinstance(given, Mapping):
             return given
         keys = dict(given)

@@ -24,13 +24,13 @@ class ForwardContext:
 
     #: As ``training.precision``: how a GPU computes GatedGCN's products of edges.
     precision: str = "32"
-    #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. A search then
-    #: runs outside of its operator of PyTorch, which carries no context.
+    #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. A
+    #: search then runs outside of its operator of PyTorch, which carries no context.
     keep: list[Any] | None = None
     #: Receives results of searches: first pass of a recomputed layer.
     record: list[Searched] | None = None
-    #: Results of searches, instead of searching: second pass of a recomputed layer, with the same queries and
-    #: keys. Batch norms then leave their running statistics alone.
+    #: Results of searches, instead of searching: second pass of a recomputed layer, with the same
+    #: queries and keys. Batch norms then leave their running statistics alone.
     replay: Iterator[Searched] | None = None
 
     @property
@@ -40,7 +40,9 @@ class ForwardContext:
 
     @property
     def split(self) -> str | None:
-        """Triton's split of float32 products of edges into bfloat16 ones; None: PyTorch computes them.
+        """Triton's split of float32 products of edges into bfloat16 ones.
+
+        None: PyTorch computes them.
 
         ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
         """
@@ -80,7 +82,8 @@ def float32_products(precision: str) -> Iterator[None]:
 def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[None]:
     """Context in which a forward pass runs in ``precision``.
 
-    Training is not ``cached``: without kept casts each use of a weight adds its gradient in float32.
+    Training is not ``cached``: without kept casts each use of a weight adds its gradient in
+    float32.
     """
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
     half = torch.autocast(device, dtype, enabled=precision.endswith("mixed"), cache_enabled=cached)
@@ -88,8 +91,8 @@ def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[No
         yield
 
 
-#: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take their places.
-#: They are ``search``, ``attention``, ``edges``, ``norms`` and ``capture``.
+#: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take
+#: their places. They are ``search``, ``attention``, ``edges``, ``norms`` and ``capture``.
 LEFT_OUT: dict[str, str] = {}
 
 

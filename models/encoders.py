@@ -74,8 +74,8 @@ def _no_edge_features() -> UsageError:
 class LinearEncoder(nn.Module):
     """A linear map of node or edge features (upstream ``LinearNode``) to the channels of the network.
 
-    Mean and standard deviation of the columns of a ``published`` dataset are taken away and divided by first.
-    They come with its manifest, not with a checkpoint.
+    Mean and standard deviation of the columns of a ``published`` dataset are taken away and divided
+    by first. They come with its manifest, not with a checkpoint.
     """
 
     mean: Tensor
@@ -133,7 +133,8 @@ class LinearEncoder(nn.Module):
 class WalkedEdges(LinearEncoder):
     """Edge features of PascalVOC-SP as :class:`LinearEncoder` takes them, next to an encoding of edges.
 
-    GNN⁺'s ``VOCEdge`` where the nodes have RWSE: random walks between the ends of an edge are not standardised.
+    GNN⁺'s ``VOCEdge`` where the nodes have RWSE: random walks between the ends of an edge are not
+    standardised.
     """
 
     def __init__(self, channels: int | None, dim: int, *, encoding: Encoding) -> None:
@@ -242,9 +243,10 @@ class _Columns(nn.Module):
 class LapPE(_Columns):
     """Laplacian eigenvectors by a deep set over frequencies (upstream ``LapPE``, model ``DeepSet``).
 
-    Each pair of eigenvector entry (N, K) and eigenvalue (G, K) goes through a perceptron 2 → 32 → 16;
-    frequencies that a graph does not have (NaN) are left out of the sum. In training the sign of each
-    eigenvector is drawn anew, as it means nothing: one sign a frequency for the whole batch, as upstream.
+    Each pair of eigenvector entry (N, K) and eigenvalue (G, K) goes through a perceptron 2 → 32 →
+    16; frequencies that a graph does not have (NaN) are left out of the sum. In training the sign
+    of each eigenvector is drawn anew, as it means nothing: one sign a frequency for the whole
+    batch, as upstream.
 
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
@@ -294,12 +296,13 @@ class ColumnPosition(_Columns):
 class StablePosition(_Columns):
     """Positions whose distances scale the gates of message passing (upstream ``EquivStableLapPE``).
 
-    The eigenvectors of the encoding, 0 where a graph has fewer, through one linear map. Positions are
-    never added to node features: message passing sees the squared distance of the two ends of each edge,
-    which is the same when all eigenvectors change their sign, and by an orthogonal map also when they are
-    rotated.
+    The eigenvectors of the encoding, 0 where a graph has fewer, through one linear map. Positions
+    are never added to node features: message passing sees the squared distance of the two ends of
+    each edge, which is the same when all eigenvectors change their sign, and by an orthogonal map
+    also when they are rotated.
 
-    Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of GraphGPS.
+    Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of
+    GraphGPS.
     """
 
     def __init__(self, position: Positional, dim: int) -> None:

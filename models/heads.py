@@ -16,10 +16,10 @@ from kmip_data.models.parts import Activation
 class NodeHead(nn.Module):
     """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
 
-    Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or ``gelu``;
-    dropout comes before each. ``l2norm`` scales each row to length 1 after an activation. GraphGym does so
-    unasked, in all published numbers on nodes; the paper does not mention it. ``pooling`` is that of a
-    :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
+    Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or
+    ``gelu``; dropout comes before each. ``l2norm`` scales each row to length 1 after an activation.
+    GraphGym does so unasked, in all published numbers on nodes; the paper does not mention it.
+    ``pooling`` is that of a :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class NodeHead(nn.Module):
 class GraphHead(NodeHead):
     """The nodes of each graph pooled, then the perceptron.
 
-    With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True`` GraphGym's
-    ``graph``.
+    With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True``
+    GraphGym's ``graph``.
     """
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
@@ -85,7 +85,10 @@ class LinkHead(NodeHead):
 
 
 def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
-    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
+    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph.
+
+    Zero for a graph without any.
+    """
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
         graph = batch.graph[:, None].expand_as(x)

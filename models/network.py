@@ -43,17 +43,19 @@ def count_parameters(model: nn.Module) -> int:
 class GPSLayer(nn.Module):
     """One layer of GraphGPS, in the order of upstream graphgps/layer/gps_layer.py.
 
-    local: ``norm(conv(x, e, batch))``, global: ``norm(x + dropout(attention(x, batch)))``, their sum h, then
-    ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out; one there must be.
+    local: ``norm(conv(x, e, batch))``, global: ``norm(x + dropout(attention(x, batch)))``, their
+    sum h, then ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out;
+    one there must be.
 
     Parameters
     ----------
     conv
-        Module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the form of
-        ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`; does its own dropout.
+        Module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the
+        form of ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`; does its
+        own dropout.
     attention
-        Module called as ``attention(x, batch) -> x``; or, where something else goes from layer to layer, as
-        ``attention(x, batch, *carried) -> (x, *carried)``.
+        Module called as ``attention(x, batch) -> x``; or, where something else goes from layer to
+        layer, as ``attention(x, batch, *carried) -> (x, *carried)``.
     dim, dropout
         Channels d; probability of dropout after attention and twice in the feed-forward block.
     norm
@@ -125,11 +127,13 @@ class GPSLayer(nn.Module):
 def recomputed(
     layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch, *carried: Any
 ) -> Any:
-    """``layer(x, e, batch, *carried)`` by activation checkpointing; same result and gradients, bit for bit.
+    """``layer(x, e, batch, *carried)`` by activation checkpointing.
 
-    The second pass draws the same dropout masks, leaves running statistics alone and reuses the results of
-    the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what they are formed from is
-    not kept.
+    Same result and gradients, bit for bit.
+
+    The second pass draws the same dropout masks, leaves running statistics alone and reuses the
+    results of the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what
+    they are formed from is not kept.
     """
     records: list[list[Searched]] = []  # of the first pass
 
@@ -200,7 +204,8 @@ class GPSNetwork(nn.Module):
     def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
 
-        :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric batch.
+        :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric
+        batch.
         """
         graphs = read_batch(batch, self.reads, context)
         if self.position is not None:
@@ -222,7 +227,10 @@ class GPSNetwork(nn.Module):
 
 
 class ForeignNetwork(nn.Module):
-    """The network of a plugin, called with a :class:`GraphBatch`; arguments as :class:`GPSNetwork`'s."""
+    """The network of a plugin, called with a :class:`GraphBatch`.
+
+    Arguments as :class:`GPSNetwork`'s.
+    """
 
     def __init__(self, config: ModelConfig, **sizes: Any) -> None:
         super().__init__()
@@ -277,11 +285,12 @@ def fit_hidden_dim(
 ) -> ModelConfig:
     """Return ``config`` with ``hidden_dim`` chosen as upstream ``main.py:find_max_hidden_dim`` does.
 
-    A binary search over 32 … 512 for the largest whose parameters are within ``budget``; 32 is the answer,
-    and logged, when even that has too many. Each candidate is rounded up to what the parts divide it by, and
-    counted without memory and without drawing random numbers: weights do not depend on the search (upstream's
-    do). ``budget`` is by default ``config.parameter_budget``, which a ``hidden_dim`` that is given switches
-    off; the result has none. ``sizes`` are as :func:`build_model` takes them.
+    A binary search over 32 … 512 for the largest whose parameters are within ``budget``; 32 is the
+    answer, and logged, when even that has too many. Each candidate is rounded up to what the parts
+    divide it by, and counted without memory and without drawing random numbers: weights do not
+    depend on the search (upstream's do). ``budget`` is by default ``config.parameter_budget``,
+    which a ``hidden_dim`` that is given switches off; the result has none. ``sizes`` are as
+    :func:`build_model` takes them.
     """
     if budget is None and config.hidden_dim != USUAL_DIM:
         return config.model_copy(update={"parameter_budget": None})
@@ -325,7 +334,8 @@ def build_model(
     Parameters
     ----------
     config
-        Where ``parameter_budget`` is set and ``hidden_dim`` is not, that becomes the widest that fits.
+        Where ``parameter_budget`` is set and ``hidden_dim`` is not, that becomes the widest that
+        fits.
     in_channels, edge_channels
         Columns of the node features, and of the edge features where the edge encoder reads them.
     num_classes

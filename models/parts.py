@@ -1,9 +1,10 @@
 """Parts of a network: their configuration keys and properties; and every kind of message passing.
 
-A kind of message passing is one class here, a kind of attention one file of ``models/attention/kinds``: a
-subclass of :class:`MessagePassing` or :class:`Part` that names its ``kind``, whose fields are the keys of
-``model.local`` or ``model.attention``. It imports torch in ``build`` alone. Parts that a CUDA graph cannot
-hold are listed in ``models/training/capture/steps.py``.
+A kind of message passing is one class here, a kind of attention one file of
+``models/attention/kinds``: a subclass of :class:`MessagePassing` or :class:`Part` that names its
+``kind``, whose fields are the keys of ``model.local`` or ``model.attention``. It imports torch in
+``build`` alone. Parts that a CUDA graph cannot hold are listed in
+``models/training/capture/steps.py``.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class Part(Strict):
     def begin(self, dim: int) -> nn.Module | None:
         """Make what an attention needs besides nodes and edges, called once per pass, before the layers.
 
-        ``module(e, batch)`` gives a tuple of whatever is handed from layer to layer; each is then called as
-        ``attention(x, batch, *carried) -> (x, *carried)``. None: nothing, and ``attention(x, batch) -> x``.
+        ``module(e, batch)`` gives a tuple of whatever is handed from layer to layer; each is then
+        called as ``attention(x, batch, *carried) -> (x, *carried)``. None: nothing, and
+        ``attention(x, batch) -> x``.
         """
         return None
 

@@ -79,8 +79,8 @@ def all_norms() -> Mapping[str, Build]:
 class Head:
     """A head: nodes (N, d) to predictions, called as ``head(x, batch)``."""
 
-    #: Called with channels, outputs and the keys ``layers``, ``l2norm``, ``dropout``, ``activation`` of the
-    #: head and ``pooling``.
+    #: Called with channels, outputs and the keys ``layers``, ``l2norm``, ``dropout``,
+    #: ``activation`` of the head and ``pooling``.
     build: Build
     level: str  #: unit that a prediction belongs to: node, graph or link
 
@@ -197,8 +197,8 @@ class Positional:
 
     #: Added column that it reads; training adds it where it is missing.
     encoding: Encoding | None = None
-    #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N, width),
-    #: or where the encoding takes no channels the batch with an addition.
+    #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N,
+    #: width), or where the encoding takes no channels the batch with an addition.
     build: Build | None = None
     width: int = (
         0  #: channels that it takes from those of the node encoder; 0: it changes the batch

@@ -37,8 +37,8 @@ class Params(Strict):
 
     def choose(self, total: int) -> Sequence[int]:
         """Positions, in source order, of the records that are built of ``total``."""
-        # With a limit not the first ones: sources are ordered by area or by part, and no part of a split
-        # should be empty in a trial.
+        # With a limit not the first ones: sources are ordered by area or by part, and no part of a
+        # split should be empty in a trial.
         if self.limit is None or self.limit >= total:
             return range(total)
         return [i * total // self.limit for i in range(self.limit)]
@@ -132,7 +132,8 @@ class Records:
     classes: NDArray[np.int64]
     #: Labels of all nodes and their column, only for a single graph: its split may be one of nodes.
     node_labels: tuple[Array, Column] | None
-    #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
+    #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or
+    #: graph.
     column: Callable[..., Array] = {}.__getitem__
     label: Column | None = None  #: the column that ``classes`` counts
 
@@ -147,7 +148,8 @@ class Split:
     #: ``train``, ``val`` and ``test`` to positions, in the order of a reader that does not shuffle
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     note: str = ""
-    #: For a dataset of one graph, instead of ``parts``: 0 train, 1 val, 2 test, 255 none for each node.
+    #: For a dataset of one graph, instead of ``parts``: 0 train, 1 val, 2 test, 255 none for each
+    #: node.
     node_code: NDArray[np.uint8] | None = None
 
 
@@ -212,14 +214,17 @@ class Pipeline(ABC, Generic[P, S]):
         return params
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
-        """Cut a monolithic source into seekable pieces; run once, in a worker. Identity by default."""
+        """Cut a monolithic source into seekable pieces; run once, in a worker.
+
+        Identity by default.
+        """
         return Prepared(raw.path)
 
     def is_small(self, raw: RawFolder) -> bool:
         """True if the work takes less time than starting a worker process.
 
-        That is one unit of few bytes, or so few bytes of a plugin, which each worker imports again, often
-        with PyTorch (5 s of CPU).
+        That is one unit of few bytes, or so few bytes of a plugin, which each worker imports again,
+        often with PyTorch (5 s of CPU).
         """
         size = sum((raw.path / member).stat().st_size for member in raw.members)
         if self.manifest.name in ADDED["datasets"]:
@@ -239,14 +244,15 @@ class Pipeline(ABC, Generic[P, S]):
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the records of ``unit`` in order. Pure: no state but the arguments.
 
-        A :class:`~kmip_data.format.writer.Skipped` instead of a record is counted and listed on the card.
+        A :class:`~kmip_data.format.writer.Skipped` instead of a record is counted and listed on the
+        card.
         """
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply a split rule to the records of a build; by default each key begins with its part.
 
-        ``raw`` is ``None`` when a split is added to a finished build; a rule that reads raw files then raises
-        :class:`RawNeededError`.
+        ``raw`` is ``None`` when a split is added to a finished build; a rule that reads raw files
+        then raises :class:`RawNeededError`.
         """
         parts: dict[str, list[int]] = {part: [] for part in PARTS}
         for position, key in enumerate(records.keys):
@@ -329,7 +335,8 @@ def load_pipeline(manifest: Manifest) -> AnyPipeline:
 def pipeline_of(card: Card) -> AnyPipeline | None:
     """Return the pipeline that made a build, under the build's name.
 
-    ``None`` for a saved dataset, and for one of a plugin that is not loaded: a card imports nothing.
+    ``None`` for a saved dataset, and for one of a plugin that is not loaded: a card imports
+    nothing.
     """
     if not card.manifest:
         return None

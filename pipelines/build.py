@@ -49,14 +49,15 @@ def build_dataset(
     ``archives`` are given: then they decide which build is meant). Works from a plain script, an
     interactive session and any thread.
 
-    ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split (``test_area`` …),
-    which is there afterwards; others are the defaults. A ``sample`` is built from generated raw files, and
-    ``limit`` is their size. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`.
+    ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split
+    (``test_area`` …), which is there afterwards; others are the defaults. A ``sample`` is built
+    from generated raw files, and ``limit`` is their size. ``options`` say how to build:
+    :class:`~kmip_data.builds.home.BuildOptions`.
 
-    Raises ``UsageError`` where a name or value is wrong, several builds match, or ``output`` holds something
-    else; ``SourceUnavailable`` or ``LicenseNotAccepted`` where the raw files could not be had;
-    ``DamagedInput`` where a record cannot be built from them; ``OutOfResources`` where disk or memory ran
-    out: the next call resumes.
+    Raises ``UsageError`` where a name or value is wrong, several builds match, or ``output`` holds
+    something else; ``SourceUnavailable`` or ``LicenseNotAccepted`` where the raw files could not be
+    had; ``DamagedInput`` where a record cannot be built from them; ``OutOfResources`` where disk or
+    memory ran out: the next call resumes.
     """
     chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
@@ -130,8 +131,8 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
         journal.check_folder(folder, plan.key)  # only now: another process may have built there
         try:
-            # The first is the default: of a dataset of your own the split that its first build asked for, of
-            # a shipped one the published split, whatever was asked for.
+            # The first is the default: of a dataset of your own the split that its first build
+            # asked for, of a shipped one the published split, whatever was asked for.
             splits = [*plan.pipeline.default_splits(), split_params]
             if plan.pipeline.manifest.recipe:
                 splits.reverse()
@@ -155,8 +156,9 @@ def ensure_split(
 ) -> str:
     """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
-    For a dataset of your own the rule of its default split is the default. The card of ``build`` in memory
-    gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs raw files.
+    For a dataset of your own the rule of its default split is the default. The card of ``build`` in
+    memory gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs
+    raw files.
     """
     card = build.card
     given = dict(split_parameters or {})
@@ -305,9 +307,9 @@ def build_own(
 ) -> Build:
     """Return the finished build of a dataset made by a recipe, building it where it is missing.
 
-    ``recipe`` is ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` that of the dataset, ``source`` what
-    it is built from: the fields of the pipeline's ``Source``. Other arguments and errors are those of
-    :func:`build_dataset`; after an error nothing new is left.
+    ``recipe`` is ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` that of the dataset,
+    ``source`` what it is built from: the fields of the pipeline's ``Source``. Other arguments and
+    errors are those of :func:`build_dataset`; after an error nothing new is left.
 
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
@@ -346,7 +348,10 @@ def build_own(
 
 
 def _discard_build(plan: BuildPlan) -> str:
-    """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
+    """Remove the shards of a build that nothing can complete (its files were not kept).
+
+    Say what is left.
+    """
     folder = plan.folder
     left = [left_in(plan.raw.path)]
     if folder.exists() and plan.pipeline.one_unit:

@@ -31,15 +31,17 @@ def find(
     sample: bool = False,
     dataset: str | None = None,
 ) -> Build:
-    """Return the finished build that ``target`` means, a folder or a name; nothing is built or downloaded.
+    """Return the finished build that ``target`` means, a folder or a name.
 
-    A folder below ``built/`` in the home may be given by its name alone. The build must have the values in
-    ``parameters``; with the name of a shipped dataset, its defaults stand for the others. ``sample`` looks
-    for a sample; a folder must hold one. ``dataset`` is what the build in a folder must be of; then
-    ``sample`` must hold either way.
+    Nothing is built or downloaded.
 
-    Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, or the folder
-    holds a build with other values; ``DamagedInput`` where it has no readable card.
+    A folder below ``built/`` in the home may be given by its name alone. The build must have the
+    values in ``parameters``; with the name of a shipped dataset, its defaults stand for the others.
+    ``sample`` looks for a sample; a folder must hold one. ``dataset`` is what the build in a folder
+    must be of; then ``sample`` must hold either way.
+
+    Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, or
+    the folder holds a build with other values; ``DamagedInput`` where it has no readable card.
     """
     home = Home.locate(home)
     build = build_in(target, home)
@@ -67,10 +69,11 @@ def obtain(
 ) -> Build:
     """Return the build of ``target`` with the given split, building what is missing.
 
-    The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
-    found as by :func:`find`, which has the same arguments. A missing split is added also where ``build`` is
-    false. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`. Raises ``UsageError``
-    where a name or value is wrong, several builds match, or none does and ``build`` is false.
+    The name of a shipped dataset is taken as such, also where a folder is called so; anything else
+    is found as by :func:`find`, which has the same arguments. A missing split is added also where
+    ``build`` is false. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`.
+    Raises ``UsageError`` where a name or value is wrong, several builds match, or none does and
+    ``build`` is false.
     """
     name = os.fspath(target)
     home = Home.locate(home)
@@ -119,8 +122,8 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
 def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
     """Add the columns that the build does not have yet; ``rwse20`` is a name.
 
-    Raises ``UsageError`` where there is no encoding of that name, or the build folder may not be written to;
-    ``DamagedInput`` where a shard is damaged.
+    Raises ``UsageError`` where there is no encoding of that name, or the build folder may not be
+    written to; ``DamagedInput`` where a shard is damaged.
     """
     missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
     if missing:
@@ -132,7 +135,8 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
 def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of a dataset as its card has them: those given, checked, and the defaults.
 
-    Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of range.
+    Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of
+    range.
     """
     from kmip_data.pipelines.base import check_params, load_pipeline
 
@@ -192,7 +196,10 @@ def _check_build(
 
 
 def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters given, checked and as a card has them; of a saved dataset, as they are."""
+    """Return the parameters given, checked and as a card has them.
+
+    Of a saved dataset, as they are.
+    """
     values = {}
     for name, value in parameters.items():
         values[name] = list(value) if isinstance(value, tuple) else value

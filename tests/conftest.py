@@ -16,11 +16,13 @@ CORE = 2  #: tests of a file that the core has
 
 # As the command line does: threads of several test processes on few cores must not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# Kernels for GPUs are compiled once a checkout; the machine code of numba lies beside its source as ever.
+# Kernels for GPUs are compiled once a checkout; the machine code of numba lies beside its source as
+# ever.
 os.environ.setdefault(
     "TRITON_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "triton")
 )
-# A shell has its jobs in the background ignore SIGINT, and nohup SIGHUP; what tests start would, too.
+# A shell has its jobs in the background ignore SIGINT, and nohup SIGHUP; what tests start would,
+# too.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
@@ -59,7 +61,10 @@ def _light() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_once() -> Iterator[None]:
-    """Let one process of pytest-xdist compile a kernel; the others wait, and read its machine code."""
+    """Let one process of pytest-xdist compile a kernel.
+
+    The others wait, and read its machine code.
+    """
     if "numba" not in sys.modules or "PYTEST_XDIST_WORKER" not in os.environ:
         yield
         return

@@ -1,7 +1,7 @@
 """Four trials: a dataset, an attention, a metric and an encoding are the files that architecture.md names.
 
-They are added to a copy of the tree, which is then linted, tested where tests enumerate parts, and trained.
-From outside one plugin file adds the same four: ``tests/test_plugins.py``.
+They are added to a copy of the tree, which is then linted, tested where tests enumerate parts, and
+trained. From outside one plugin file adds the same four: ``tests/test_plugins.py``.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ class Waves(Encoding):
 
 ENCODING = Waves
 '''
-#: Row of the table of architecture.md -> the files that the trial writes, or appends to where they exist.
+#: Row of the table of architecture.md -> the files that the trial writes, or appends to where they
+#: exist.
 TRIALS: dict[str, dict[str, str]] = {
     "a dataset (QM9)": {
         "pipelines/datasets/qm9/__init__.py": PIPELINE,

@@ -114,7 +114,9 @@ def test_every_import_is_declared():
 
 
 def build_copy(copy: Path, *, date: int | None = None) -> Path:
-    """Make wheel and sdist from a copy of the tree, so that nothing is left in it; return their folder.
+    """Make wheel and sdist from a copy of the tree, so that nothing is left in it.
+
+    Return their folder.
 
     With a ``date`` all files have it, and no other user may read them.
     """

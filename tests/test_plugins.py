@@ -26,7 +26,8 @@ from kmip_data.manifest import ADDED
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bring-your-own.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 EXAMPLE, ENCODING, TRAINING, NETWORK = (block for block in BLOCKS if "PLUGIN" in block)
-#: One file that adds a dataset, an attention, a model, an encoding and a metric: the four trials from outside.
+#: One file that adds a dataset, an attention, a model, an encoding and a metric: the four trials
+#: from outside.
 FOUR = EXAMPLE + ENCODING.replace("PLUGIN = {", "PLUGIN |= {")
 SMALL = (
     "--epochs",

@@ -31,7 +31,10 @@ WITHOUT_MARK = ("shared.", "exit.", "json.")  #: promises that the page names to
 
 
 def arguments(path: Path, name: str) -> list[str]:
-    """``name@place=default`` of each argument of a function or class; importing it would import torch."""
+    """``name@place=default`` of each argument of a function or class.
+
+    Importing it would import torch.
+    """
     nodes = {
         node.name: node for node in ast.parse(path.read_text("utf-8")).body if hasattr(node, "name")
     }

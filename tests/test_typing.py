@@ -68,8 +68,8 @@ def from_wheel(tmp_path_factory) -> Path:
 def test_a_users_script_passes_and_wrong_types_do_not(tool, tmp_path, from_wheel):
     """basedpyright reads PyTorch Geometric too: ``dataset[0]`` is ``Data``, a batch has its attributes.
 
-    Both files are checked at once, and mypy checks both installs with one cache: nearly all of the time
-    goes into reading PyTorch.
+    Both files are checked at once, and mypy checks both installs with one cache: nearly all of the
+    time goes into reading PyTorch.
     """
     pytest.importorskip(tool)
     right = (ROOT / "tests" / "support" / "user_script.py").read_text("utf-8")

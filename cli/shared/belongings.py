@@ -61,9 +61,12 @@ def belongings(home: Home) -> list[Belonging]:
 
 
 def find(target: str, home: Home) -> Belonging:
-    """Return the belonging in a folder, or at the end of its path below the home; raw files as ``raw/NAME``.
+    """Return the belonging in a folder, or at the end of its path below the home.
 
-    Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files and runs.
+    Raw files as ``raw/NAME``.
+
+    Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
+    and runs.
     """
     known = belongings(home)
     full = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
@@ -141,9 +144,9 @@ def bytes_below(folder: Path) -> int:
 def remove(items: Sequence[Belonging]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
-    Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in it is
-    known to be of kmip-data; ``DamagedInput`` where the card that lists the files of a build is damaged;
-    ``OutOfResources`` where a file cannot be removed: the proof of the rest stays.
+    Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in
+    it is known to be of kmip-data; ``DamagedInput`` where the card that lists the files of a build
+    is damaged; ``OutOfResources`` where a file cannot be removed: the proof of the rest stays.
     """
     with contextlib.ExitStack() as locks:
         # 1. Lock every folder, and list what may go, before anything does.
@@ -158,7 +161,8 @@ def remove(items: Sequence[Belonging]) -> None:
                     next="delete what you do not need yourself",
                 )
 
-        # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that was put in
+        # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that
+        #    was put in
         # since the question leads nowhere.
         for item, names in files_of:
             below = item.path.relative_to(item.top).as_posix()
@@ -166,7 +170,8 @@ def remove(items: Sequence[Belonging]) -> None:
             for folder in {"", *(str(PurePosixPath(name).parent) for name in names)}:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
                     files.remove_partials(item.path / folder, root=item.top)
-            # The proof goes last, after the folders, so that a removal that was stopped can be resumed.
+            # The proof goes last, after the folders, so that a removal that was stopped can be
+            # resumed.
             folders = [f"{below}/{name}" for name in _folders_of(item)]
             paths = [f"{below}/{name}" for name in names]
             files.remove_files(item.top, paths[:-1], folders=folders, strict=True)
@@ -179,7 +184,10 @@ def remove(items: Sequence[Belonging]) -> None:
 
 
 def _files_of(item: Belonging) -> list[str]:
-    """Names of the files below it that kmip-data wrote; the proof comes last, so that it can be resumed."""
+    """Names of the files below it that kmip-data wrote.
+
+    The proof comes last, so that it can be resumed.
+    """
     if item.kind == "raw files":
         return files_of_raw(item.path)
     if item.kind == "run":
@@ -203,7 +211,8 @@ def _folders_of(item: Belonging) -> list[str]:
 def _is_run(folder: Path) -> bool:
     """True if a folder is proven to be a run: by its result, or a checkpoint with its configuration.
 
-    A run that was stopped before its first checkpoint has a configuration, and no file of another name.
+    A run that was stopped before its first checkpoint has a configuration, and no file of another
+    name.
     """
     with contextlib.suppress(*_WRONG):
         result = read_json(folder / RESULT_NAME)

@@ -1,7 +1,7 @@
 """Commands with examples in their help and hints for old spellings, and the options that several share.
 
-A name that means nothing ends the command in a fraction of a second, before anything heavy is imported.
-``--home`` is read first, as names are looked up there.
+A name that means nothing ends the command in a fraction of a second, before anything heavy is
+imported. ``--home`` is read first, as names are looked up there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def read_table(name: str) -> dict[str, Any]:
 
 
 def _refuse_torch_of_cpu() -> None:
-    """Raise ``UsageError`` where PyTorch was built for the CPU, by its version; others look at the machine."""
+    """Raise ``UsageError`` where PyTorch was built for the CPU, by its version.
+
+    Others look at the machine.
+    """
     from importlib import metadata
 
     try:
@@ -51,7 +54,8 @@ def _refuse_torch_of_cpu() -> None:
 class Command(click.Command):
     """A click command whose help ends with examples: those of ``manifests/tables/examples.toml``.
 
-    ``groups``, for a command with many options: title of a section of the help -> options, as typed.
+    ``groups``, for a command with many options: title of a section of the help -> options, as
+    typed.
     """
 
     def __init__(
@@ -61,7 +65,10 @@ class Command(click.Command):
         self.groups = groups or {}
 
     def sections(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
-        """Return the options by section of the help; those in no group are the last one, ``Options``."""
+        """Return the options by section of the help.
+
+        Those in no group are the last one, ``Options``.
+        """
         title_of: dict[str, str] = {}
         for title, flags in self.groups.items():
             title_of |= dict.fromkeys(flags, title)
@@ -83,7 +90,10 @@ class Command(click.Command):
                 formatter.write_dl([record for record in records if record is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the line; an option of a previous version ends in an error that names the new spelling."""
+        """Parse the line.
+
+        An option of a previous version ends in an error that names the new spelling.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -182,7 +192,10 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         return sorted(names)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
+        """Return ``value`` unchanged.
+
+        Raises ``UsageError``, with the nearest name, if it means nothing.
+        """
         text = str(value)
         home = _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
         if {"dataset", "build"} & {*self.kinds}:

@@ -16,13 +16,14 @@ from kmip_data.wording import OPTIONS
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
-# Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, the sources of a
-# recipe, and how shards are stored.
+# Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, the
+# sources of a recipe, and how shards are stored.
 RECORDS = "kmip_data.records"
 SPLITS = "kmip_data.splits"
 SOURCES = "kmip_data.sources"
 SHARDS = "kmip_data.shards"
-#: Parameters that are options: name -> type and help. Of which datasets they are, the dataset itself checks.
+#: Parameters that are options: name -> type and help. Of which datasets they are, the dataset
+#: itself checks.
 TYPED: Final[dict[str, dict[str, tuple[click.ParamType[Any], str]]]] = {
     RECORDS: {
         "k": (click.INT, "Neighbours in the k-NN graph (keys per query: model.attention.k)."),
@@ -48,7 +49,8 @@ TYPED: Final[dict[str, dict[str, tuple[click.ParamType[Any], str]]]] = {
 class DatasetCommand(Command):
     """A command with the parameters of datasets that are options, such as ``--k``.
 
-    ``splits``: also those of the split. ``sources``: this is the command that builds, also from a recipe.
+    ``splits``: also those of the split. ``sources``: this is the command that builds, also from a
+    recipe.
     """
 
     def __init__(
@@ -60,7 +62,10 @@ class DatasetCommand(Command):
                 self.params += [_kept(store, name) for name in TYPED[store]]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what is wrong for a shipped dataset is refused before PyTorch is imported."""
+        """Run the command.
+
+        What is wrong for a shipped dataset is refused before PyTorch is imported.
+        """
         from kmip_data.manifest import dataset_names, load_manifest
         from kmip_data.pipelines.base import check_params, load_pipeline
 
@@ -101,9 +106,12 @@ def given(store: str) -> dict[str, Any]:
 
 
 def keep_settings(dataset: str, settings: Sequence[str]) -> None:
-    """Keep each KEY=VALUE in the store that has this parameter of a dataset; tuples may be repeated.
+    """Keep each KEY=VALUE in the store that has this parameter of a dataset.
 
-    Raises ``UsageError`` for an unknown key; values are checked with all others, when they are used.
+    Tuples may be repeated.
+
+    Raises ``UsageError`` for an unknown key; values are checked with all others, when they are
+    used.
     """
     from kmip_data.manifest import load_manifest, unknown_name
     from kmip_data.pipelines.base import load_pipeline

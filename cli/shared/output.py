@@ -45,7 +45,10 @@ class _Filtered:
 
 @contextlib.contextmanager
 def filtered() -> Iterator[None]:
-    """Strip control characters from stdout and stderr, including warnings; progress bars bypass it."""
+    """Strip control characters from stdout and stderr, including warnings.
+
+    Progress bars bypass it.
+    """
     # A stream is None where it was closed before the start.
     out = sys.stdout and _Filtered(sys.stdout)
     err = sys.stderr and _Filtered(sys.stderr)
@@ -101,7 +104,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
 
 
 def _is_number(cell: str) -> bool:
-    """True for a number, also with a unit or as a range; a sentence that begins with one is none."""
+    """True for a number, also with a unit or as a range.
+
+    A sentence that begins with one is none.
+    """
     return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 
@@ -169,7 +175,10 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
 
 
 def default_output(path: Path) -> Path:
-    """Return the default path of a picture or page; raise UsageError if another file or a link is there."""
+    """Return the default path of a picture or page.
+
+    Raise UsageError if another file or a link is there.
+    """
     from kmip_data.files.changes import refuse_links, refuse_others
 
     refuse_links(path.parent)  # a path that the user named may be a link, this one may not

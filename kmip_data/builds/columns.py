@@ -110,8 +110,8 @@ def columns_key(encoding: Encoding, card: Card) -> str:
 def read_columns(build: Build, name: str) -> ColumnsCard:
     """Read the card of an added column.
 
-    Raises ``UsageError``, which names the command that adds it, where there is none; ``DamagedInput`` where
-    its card cannot be read, or belongs to other shards.
+    Raises ``UsageError``, which names the command that adds it, where there is none;
+    ``DamagedInput`` where its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME
     repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
@@ -144,10 +144,12 @@ def proven(
     *,
     damaged: bool = False,
 ) -> list[str]:
-    """Names of the files on a card, itself last, that are proven to be ours; none if its seal is broken.
+    """Names of the files on a card, itself last, that are proven to be ours.
 
-    They have the size on the card: files of shards are large. With ``damaged`` also what a disk leaves of one:
-    nothing, or the beginning of an HDF5 file with our format.
+    None if its seal is broken.
+
+    They have the size on the card: files of shards are large. With ``damaged`` also what a disk
+    leaves of one: nothing, or the beginning of an HDF5 file with our format.
     """
     if not is_ours(folder / CARD_NAME, card.to_json().encode()):
         return []
@@ -204,7 +206,10 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
 
 
 def added_facts(build: Build) -> list[dict[str, Any]]:
-    """:func:`column_facts` of all added columns; one that is damaged has ``name`` and ``damaged``, why."""
+    """:func:`column_facts` of all added columns.
+
+    One that is damaged has ``name`` and ``damaged``, why.
+    """
     facts = []
     for name in added_names(build.path):
         try:

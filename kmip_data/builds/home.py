@@ -119,7 +119,9 @@ def list_builds(home: Home) -> list[Build]:
 
 
 def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
-    """Return the build in the folder ``target``, or called so below ``home``; ``None`` for a dataset's name.
+    """Return the build in the folder ``target``, or called so below ``home``.
+
+    ``None`` for a dataset's name.
 
     Raises ``DamagedInput`` where the folder has no readable card.
     """
@@ -149,8 +151,8 @@ def named_build(
 ) -> Build:
     """Return what :func:`find_build` finds; that there is none is a UsageError, too.
 
-    ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` follows the
-    command in it that builds the dataset.
+    ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise``
+    follows the command in it that builds the dataset.
     """
     usual = defaults or {}
     given = parameters or {}
@@ -210,11 +212,11 @@ def find_build(
 ) -> Build | None:
     """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
 
-    A build matches when it is of that dataset and has the values in ``parameters``. Samples and builds
-    with a ``limit`` match only when asked for. A complete build goes before part of the published set. Of
-    matches by several versions of a pipeline only those of the newest count: it supersedes the others.
-    Without ``compression``, an uncompressed build goes before compressed ones. Raises
-    ``UsageError``, which lists their folders, where several builds match.
+    A build matches when it is of that dataset and has the values in ``parameters``. Samples and
+    builds with a ``limit`` match only when asked for. A complete build goes before part of the
+    published set. Of matches by several versions of a pipeline only those of the newest count: it
+    supersedes the others. Without ``compression``, an uncompressed build goes before compressed
+    ones. Raises ``UsageError``, which lists their folders, where several builds match.
     """
     wanted = {"limit": None, **(parameters or {})}
     matches = []
@@ -269,18 +271,19 @@ class BuildOptions:
 
     archives: Sequence[Path] = ()  #: local copies to take instead of a download
     offline: bool = False  #: open no socket
-    #: agreement to a license that needs one before a download; ``None``: ``KMIP_DATA_ACCEPT_LICENSE``
+    #: agreement to a license that needs one before a download; ``None``:
+    #: ``KMIP_DATA_ACCEPT_LICENSE``
     accept_license: bool | None = None
     jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
     output: Path | None = None  #: build into this folder instead of ``built/`` in the home
     compression: Compression | None = None  #: ``None``, ``"gzip"`` or ``"zstd"``
     #: ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes
     engine: EngineName = "processes"
-    #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with ``jobs``
-    #: workers (a script then needs ``if __name__ == "__main__":``)
+    #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with
+    #: ``jobs`` workers (a script then needs ``if __name__ == "__main__":``)
     scheduler: str | None = None
-    #: bytes, or a size such as ``"4GiB"``, of a worker process beyond mapped files; ``None``: half of the
-    #: machine for the one worker of a city, no bound for others
+    #: bytes, or a size such as ``"4GiB"``, of a worker process beyond mapped files; ``None``: half
+    #: of the machine for the one worker of a city, no bound for others
     memory: int | str | None = None
     quiet: bool = False  #: no progress
 
@@ -288,8 +291,8 @@ class BuildOptions:
     def of(cls, dataset: str, arguments: Mapping[str, Any]) -> BuildOptions:
         """Return keyword arguments as one object, before anything is read or written.
 
-        Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is wrong, or
-        what the engine needs is not installed.
+        Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is
+        wrong, or what the engine needs is not installed.
         """
         names = [field.name for field in fields(cls)]
         for name in arguments:

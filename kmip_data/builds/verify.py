@@ -93,7 +93,10 @@ def _other_schema(file: str, expected: Schema, actual: Schema) -> Iterator[Probl
 
 
 def _strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
-    """Yield a remark on each file in a folder of a build that its card does not name; such files stay."""
+    """Yield a remark on each file in a folder of a build that its card does not name.
+
+    Such files stay.
+    """
     if not (path / folder).is_dir():
         return
     for entry in sorted((path / folder).iterdir()):
@@ -121,7 +124,8 @@ def _problem(file: str, message: str, error: DamagedInput) -> Problem:
 class VerifyReport:
     """Result of :func:`verify_build`.
 
-    ``checked`` counts ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges``, ``bytes`` and ``columns``.
+    ``checked`` counts ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges``, ``bytes`` and
+    ``columns``.
     """
 
     path: Path
@@ -139,11 +143,12 @@ class VerifyReport:
 def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     """Check everything in a build folder that its card vouches for.
 
-    The card is what the build wrote, to the bit; its shards and splits are there and have its digests; every
-    shard is well-formed, of the card's schema, dataset and build, and keeps what the schema promises of its
-    values; keys are unique; splits are disjoint and in range; counts are the card's. Files that the card
-    does not name are remarks. Memory is bounded by one block of values per thread, the keys, and the split
-    positions. Raises ``UsageError`` where ``path`` has no card at all, so is not a finished build, or a newer
+    The card is what the build wrote, to the bit; its shards and splits are there and have its
+    digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the
+    schema promises of its values; keys are unique; splits are disjoint and in range; counts are the
+    card's. Files that the card does not name are remarks. Memory is bounded by one block of values
+    per thread, the keys, and the split positions. Raises ``UsageError`` where ``path`` has no card
+    at all, so is not a finished build, or a newer
     kmip-data wrote it.
     """
     path = Path(path).absolute()
@@ -340,7 +345,10 @@ def _measure(
     shards: Sequence[Shard],
     keys: Sequence[str],
 ) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-    """Return digest and counts of each part, from the records; of a split of nodes only their number."""
+    """Return digest and counts of each part, from the records.
+
+    Of a split of nodes only their number.
+    """
     counts = {}
     code = split.node_code
     if code is not None:
@@ -368,10 +376,12 @@ def _column_problems(
     shards: Sequence[Shard] | None,
     remarks: list[str],
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the added columns of a build; unfinished ones have no card and are left out.
+    """Yield what is wrong with the added columns of a build.
 
-    ``shards`` are those of the build; ``None`` where some cannot be read. Files that are not of the build are
-    added to ``remarks``.
+    Unfinished ones have no card and are left out.
+
+    ``shards`` are those of the build; ``None`` where some cannot be read. Files that are not of the
+    build are added to ``remarks``.
     """
     for name in added_names(build.path):
         folder = f"{COLUMNS}/{name}"
@@ -408,7 +418,10 @@ def _column_problems(
 
 
 def _encoding(name: str) -> Encoding | None:
-    """Return the encoding of an added column; ``None`` for one of another version of this package."""
+    """Return the encoding of an added column.
+
+    ``None`` for one of another version of this package.
+    """
     try:
         return parse_encoding(name)
     except UsageError:
@@ -453,7 +466,9 @@ def published_builds() -> dict[str, dict[str, str]]:
 
 
 def unlike_published(card: Card) -> list[str]:
-    """Return the files of a build whose digest is not the published one; its further splits are not compared.
+    """Return the files of a build whose digest is not the published one.
+
+    Its further splits are not compared.
 
     Raises ``UsageError`` where no digests are published for the build's key.
     """

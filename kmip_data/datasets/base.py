@@ -67,28 +67,31 @@ _DEFAULTS: Final[dict[str, Any]] = {
 class BuiltDataset(ShardedDataset):
     """A shipped dataset, opened from the home folder or built there.
 
-    Base of the classes that :mod:`~kmip_data.datasets.shipped` makes. A class that does more than its
-    pipeline's parameters say overrides :meth:`_reading`, whose arguments become the class's own.
+    Base of the classes that :mod:`~kmip_data.datasets.shipped` makes. A class that does more than
+    its pipeline's parameters say overrides :meth:`_reading`, whose arguments become the class's
+    own.
 
     Parameters
     ----------
     root
-        A folder, as in PyTorch Geometric: either the home folder for raw files and builds, or a build
-        folder. Default: ``home``.
+        A folder, as in PyTorch Geometric: either the home folder for raw files and builds, or a
+        build folder. Default: ``home``.
     home
         Home folder of all datasets; default ``$KMIP_DATA_HOME``, else the user's data folder.
     split
-        ``"train"``, ``"val"`` (also ``"valid"``), ``"test"``, ``"trainval"``; ``None``: all graphs in source
-        order.
+        ``"train"``, ``"val"`` (also ``"valid"``), ``"test"``, ``"trainval"``; ``None``: all graphs
+        in source order.
     split_rule, split_seed
         ``"upstream"``: the published parts; ``"stratified"``: parts of the same sizes with nearly
         equal shares of the classes, drawn by LRGB's rule with the seed.
     transform
         Applied to each item when it is read.
     pre_transform
-        Applied before ``transform``, on each read, too: ``kmip-data encode`` or ``kmip_data.save`` store.
+        Applied before ``transform``, on each read, too: ``kmip-data encode`` or ``kmip_data.save``
+        store.
     pre_filter
-        Selects the graphs of which it is true. It is called with each graph when the dataset is opened.
+        Selects the graphs of which it is true. It is called with each graph when the dataset is
+        opened.
     force_reload
         Must be False: ``kmip-data verify BUILD --repair`` makes damaged files again.
     columns
@@ -111,7 +114,8 @@ class BuiltDataset(ShardedDataset):
     _name: ClassVar[str]  #: name of the dataset
     _arguments: ClassVar[type[Arguments]] = RuleArguments  #: keys of ``**arguments``
     _replaced: ClassVar[Sequence[str]] = ()  #: parameters of the build that ``_reading`` sets
-    #: Defaults by argument: of the build's parameters, of the split's, and of those that all classes share.
+    #: Defaults by argument: of the build's parameters, of the split's, and of those that all
+    #: classes share.
     _parameters: ClassVar[Mapping[str, Any]] = {}
     _rule: ClassVar[Mapping[str, Any]] = {}
     _shared: ClassVar[Mapping[str, Any]] = _DEFAULTS
@@ -160,8 +164,8 @@ class BuiltDataset(ShardedDataset):
     ) -> None:
         """Find or build the dataset that the arguments select, and read a part of its split by ``rule``.
 
-        The transform that ``first`` makes for the build precedes the user's; the columns ``always`` are read
-        besides the user's.
+        The transform that ``first`` makes for the build precedes the user's; the columns ``always``
+        are read besides the user's.
         """
         given = {**_DEFAULTS, **arguments}
         part = part_name(given["split"])
@@ -239,20 +243,21 @@ def open(  # noqa: A001 -- its public name
         A build folder, the name of a dataset with one matching build, or the address of a push
         (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
     home
-        Home folder with the builds and what was read of remote ones; default ``$KMIP_DATA_HOME`` or the
-        user's data folder.
+        Home folder with the builds and what was read of remote ones; default ``$KMIP_DATA_HOME`` or
+        the user's data folder.
     sample
         True to look for a sample.
     split, split_name, columns, transform
         See :class:`ShardedDataset`.
     **parameters
-        Values that the build must have (``k=16``, ``compression="gzip"``), also if its folder is given.
-        With a name, the other parameters have the defaults of the dataset.
+        Values that the build must have (``k=16``, ``compression="gzip"``), also if its folder is
+        given. With a name, the other parameters have the defaults of the dataset.
 
     Raises
     ------
     UsageError
-        No build or several builds match, a name is unknown, or the folder holds a build with other values.
+        No build or several builds match, a name is unknown, or the folder holds a build with other
+        values.
     DamagedInput, SourceUnavailable
         The build is damaged; an address does not answer.
     """

@@ -23,26 +23,28 @@ class CityNetwork(BuiltDataset):
     """The streets of a city: one graph with nodes classified by their eccentricity.
 
     The item is ``Data(x=[N, 67], edge_index=[2, E], y=[N], pos=[N, 2], eccentricity=[N],
-    edge_length=[E], train_mask=[N], val_mask=[N], test_mask=[N])``: every street in both directions,
-    ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is derived from ``eccentricity``,
-    which must therefore not be an input.
+    edge_length=[E], train_mask=[N], val_mask=[N], test_mask=[N])``: every street in both
+    directions, ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is derived from
+    ``eccentricity``, which must therefore not be an input.
 
     Parameters
     ----------
     name
-        ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the name of
-        a city that was built with ``kmip-data build city --name NAME``.
+        ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the
+        name of a city that was built with ``kmip-data build city --name NAME``.
     coordinates
-        Columns of ``x``: ``"replace"``, sinusoids instead of longitude and latitude, then the other 35
-        columns standardised over the train nodes (67, as in the paper's code); ``"append"``: sinusoids
-        besides all 37 (69, as in its text); ``"none"``: the 35 alone. There are 4 sinusoids per band.
+        Columns of ``x``: ``"replace"``, sinusoids instead of longitude and latitude, then the other
+        35 columns standardised over the train nodes (67, as in the paper's code); ``"append"``:
+        sinusoids besides all 37 (69, as in its text); ``"none"``: the 35 alone. There are 4
+        sinusoids per band.
     raw_features
-        Only the 37 stored columns, as in PyTorch Geometric's class:
-        ``Data(x=[N, 37], edge_index, y, train_mask, val_mask, test_mask)``. Their names and units are
+        Only the 37 stored columns, as in PyTorch Geometric's class: ``Data(x=[N, 37], edge_index,
+        y, train_mask, val_mask, test_mask)``. Their names and units are
         ``schema.column("node/x").fields``.
     *pyg, augmented, delete_raw
-        Two or more positional arguments have the order of PyTorch Geometric's class: ``CityNetwork(root, name,
-        augmented, …)``. ``augmented=True``: its features, ``raw_features=True``. ``delete_raw`` must be False.
+        Two or more positional arguments have the order of PyTorch Geometric's class:
+        ``CityNetwork(root, name, augmented, …)``. ``augmented=True``: its features,
+        ``raw_features=True``. ``delete_raw`` must be False.
     """
 
     _name = "paris"
@@ -93,10 +95,10 @@ class CityNetwork(BuiltDataset):
 class GraphLandDataset(BuiltDataset):
     """GraphLand's ``city-roads-M`` and ``city-roads-L``: the streets of a city, with a number to predict.
 
-    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N], test_mask=[N],
-    x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``, equal to that of PyTorch Geometric
-    2.8's class with its defaults; ``y`` is float32, NaN where unknown. ``schema.column("node/x").fields`` are
-    the names of the features.
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N], x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``, equal to
+    that of PyTorch Geometric 2.8's class with its defaults; ``y`` is float32, NaN where unknown.
+    ``schema.column("node/x").fields`` are the names of the features.
 
     Parameters
     ----------
@@ -106,12 +108,14 @@ class GraphLandDataset(BuiltDataset):
         ``"RL"``: 10/10/80 of the streets, ``"RH"``: 50/25/25, both published; ``"stratified"`` with
         ``split_seed``.
     target_scaling
-        Published split whose train streets standardise ``y``; default: that of ``split_rule`` (``"RL"`` for
-        ``"stratified"``). ``"none"``: ``y`` as published. ``card.statistics["roads"]`` has the constants.
+        Published split whose train streets standardise ``y``; default: that of ``split_rule``
+        (``"RL"`` for ``"stratified"``). ``"none"``: ``y`` as published.
+        ``card.statistics["roads"]`` has the constants.
     *pyg, split, numerical_features_transform, …
-        Two or more positional arguments have the order of PyTorch Geometric's class: ``GraphLandDataset(root,
-        name, split, …)``, where ``split`` is our ``split_rule``. Transforms must be the defaults, with which
-        the build is stored; ``regression_targets_transform=None`` is ``target_scaling="none"``.
+        Two or more positional arguments have the order of PyTorch Geometric's class:
+        ``GraphLandDataset(root, name, split, …)``, where ``split`` is our ``split_rule``.
+        Transforms must be the defaults, with which the build is stored;
+        ``regression_targets_transform=None`` is ``target_scaling="none"``.
     """
 
     _name = "city-roads-m"

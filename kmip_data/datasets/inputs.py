@@ -1,4 +1,7 @@
-"""Node features of a network from a build: stored columns, or computed from them; and transforms."""
+"""Node features of a network from a build: stored columns, or computed from them.
+
+And transforms.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
 
 
 class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Transform that standardises ``x`` and ``edge_attr`` by constants; ``None`` leaves one unchanged."""
+    """Transform that standardises ``x`` and ``edge_attr`` by constants.
+
+    ``None`` leaves one unchanged.
+    """
 
     def __init__(
         self, x: Standardisation | None = None, edge_attr: Standardisation | None = None
@@ -89,7 +95,10 @@ _FEATURES: Final = {
 
 
 def feature_views(dataset: str, name: str) -> tuple[View, ...]:
-    """Return the views for the features ``name`` of ``dataset``, none for ``all``; UsageError for another."""
+    """Return the views for the features ``name`` of ``dataset``, none for ``all``.
+
+    UsageError for another.
+    """
     known = _FEATURES.get(dataset, {})
     if name == "all":
         return ()
@@ -102,8 +111,9 @@ def feature_views(dataset: str, name: str) -> tuple[View, ...]:
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
     """Return the node features of a network for a build.
 
-    ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE` (``UsageError`` for
-    any other); for ``coordinates`` of a city see :func:`kmip_data.graphs.city_columns.city_inputs`.
+    ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE`
+    (``UsageError`` for any other); for ``coordinates`` of a city see
+    :func:`kmip_data.graphs.city_columns.city_inputs`.
     """
     categories = ""
     if city := is_city(card):

@@ -21,9 +21,9 @@ from lightning.pytorch import LightningDataModule  # noqa: E402 -- without it, t
 class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
-    Missing data are built once per node. In a distributed run each process gets a share: for training the
-    same number of batches everywhere, for validation and test every graph once. A run that resumes from a
-    checkpoint within an epoch continues with the next batch.
+    Missing data are built once per node. In a distributed run each process gets a share: for
+    training the same number of batches everywhere, for validation and test every graph once. A run
+    that resumes from a checkpoint within an epoch continues with the next batch.
 
     Parameters
     ----------

@@ -24,12 +24,13 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     root
         Home folder, or a build folder; ``None``: the default home.
     name
-        ``"PascalVOC-SP"``, ``"COCO-SP"``, ``"PCQM-Contact"``, ``"Peptides-func"``, ``"Peptides-struct"``, in
-        any case.
+        ``"PascalVOC-SP"``, ``"COCO-SP"``, ``"PCQM-Contact"``, ``"Peptides-func"``,
+        ``"Peptides-struct"``, in any case.
     split
         ``"train"``, ``"val"`` or ``"test"``.
     *steps, **arguments
-        ``transform``, ``pre_transform``, ``pre_filter``, ``force_reload``, and the keywords of our class.
+        ``transform``, ``pre_transform``, ``pre_filter``, ``force_reload``, and the keywords of our
+        class.
 
     Returns
     -------
@@ -49,8 +50,8 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
 ) -> BuiltDataset:
     """Open ``"CIFAR10"`` of "Benchmarking GNNs", called as PyTorch Geometric's class.
 
-    Returns a :class:`~kmip_data.datasets.shipped.CIFAR10Superpixels`; arguments and errors are those of
-    :func:`LRGBDataset`.
+    Returns a :class:`~kmip_data.datasets.shipped.CIFAR10Superpixels`; arguments and errors are
+    those of :func:`LRGBDataset`.
     """
     chosen = _named(_BENCHMARKING, "dataset of Benchmarking GNNs here", name)
     return chosen(root, split=split, **_steps(steps), **arguments)
@@ -66,8 +67,9 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
 ) -> shipped.ShapeNetPart:
     """Open :class:`~kmip_data.datasets.shipped.ShapeNetPart`, called as PyTorch Geometric's ``ShapeNet``.
 
-    The defaults are PyTorch Geometric's: ``split`` is ``"trainval"``. The items are ours, with edges; ``x`` has
-    the position, too, and is left out without normals. Other arguments are those of :func:`LRGBDataset`.
+    The defaults are PyTorch Geometric's: ``split`` is ``"trainval"``. The items are ours, with
+    edges; ``x`` has the position, too, and is left out without normals. Other arguments are those
+    of :func:`LRGBDataset`.
     """
     return shipped.ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
 

@@ -1,7 +1,8 @@
 """Constructor calls of PyTorch Geometric's classes, translated to ours by one table.
 
-Two or more positional arguments have the order of PyTorch Geometric's class; a single one keeps our meaning.
-A keyword of PyTorch Geometric's has its meaning there; an argument that is left out has our default.
+Two or more positional arguments have the order of PyTorch Geometric's class; a single one keeps our
+meaning. A keyword of PyTorch Geometric's has its meaning there; an argument that is left out has
+our default.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def _target_scaling(name: str, value: str | None) -> dict[str, Any]:
     return _stored_as("default", "standard_scaler")(name, value)
 
 
-#: Name of our class -> argument of PyTorch Geometric's that we lack -> our arguments, of its name and value.
+#: Name of our class -> argument of PyTorch Geometric's that we lack -> our arguments, of its name
+#: and value.
 MEANINGS: Final[Mapping[str, Mapping[str, Callable[[str, Any], dict[str, Any]]]]] = {
     "S3DIS": {"train": lambda _, value: {"split": "trainval" if value else "test"}},
     "ShapeNetPart": {
@@ -113,8 +115,9 @@ def translated(
 ) -> dict[str, Any]:
     """Return a call of the class ``title``, whose positional parameters are ``names``, as keywords of ours.
 
-    Raises ``UsageError`` where an argument is given twice, also once in our words and once in PyG's, or has a
-    value of PyG's that a build does not have; ``TypeError`` where there are too many positional arguments.
+    Raises ``UsageError`` where an argument is given twice, also once in our words and once in
+    PyG's, or has a value of PyG's that a build does not have; ``TypeError`` where there are too
+    many positional arguments.
     """
     order = names
     if title in ORDER and (len(positional) > 1 or names[0] in keywords):

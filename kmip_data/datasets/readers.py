@@ -1,7 +1,7 @@
 """Arguments of dataset classes that the build does not have: chosen features, computed columns, another name.
 
-:mod:`~kmip_data.datasets.shipped` makes the public classes from these and the parameters of the pipelines. The
-arguments of ``_reading`` and their descriptions become those of the class.
+:mod:`~kmip_data.datasets.shipped` makes the public classes from these and the parameters of the
+pipelines. The arguments of ``_reading`` and their descriptions become those of the class.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kmip_data.graphs.encodings.degree_profile import DegreeProfile
 class S3DIS(BuiltDataset):
     """Views of the features, and lengths of edges.
 
-    ``x`` has the nine columns in file order (position relative to the block centre [m], colour 0 to 1, position
-    in the room 0 to 1), as in the paper's code. Unlike PyTorch Geometric's class it has a validation part,
-    reads from disk, and keeps builds of different parameters apart.
+    ``x`` has the nine columns in file order (position relative to the block centre [m], colour 0 to
+    1, position in the room 0 to 1), as in the paper's code. Unlike PyTorch Geometric's class it has
+    a validation part, reads from disk, and keeps builds of different parameters apart.
 
     Parameters
     ----------
     train
-        As in PyTorch Geometric, instead of ``split``: True, all blocks outside ``test_area`` (``"trainval"``);
-        False, the test part.
+        As in PyTorch Geometric, instead of ``split``: True, all blocks outside ``test_area``
+        (``"trainval"``); False, the test part.
     features
         ``"all"``: nine columns, as in the code; ``"position-color"``: six, as in the text.
     edge_attr
@@ -79,9 +79,9 @@ class PCQMContact(BuiltDataset):
     """Contacts as pairs of atoms.
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], edge_label_index=[2, L],
-    edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the contacts,
-    which are targets rather than edges, in both directions and sorted, with labels of 1 (int32). All other
-    pairs are negative.
+    edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the
+    contacts, which are targets rather than edges, in both directions and sorted, with labels of 1
+    (int32). All other pairs are negative.
     """
 
     def get(self, idx: int) -> Data:
@@ -110,19 +110,20 @@ class PCQMContact(BuiltDataset):
 class Superpixels(BuiltDataset):
     """Features standardised by the published constants.
 
-    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of its centre
-    in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the centre, 0 background.
+    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of
+    its centre in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the
+    centre, 0 background.
 
     Parameters
     ----------
     split_rule
-        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made the
-        published ones (of COCO-SP train and val alone), with ``split_seed``.
+        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made
+        the published ones (of COCO-SP train and val alone), with ``split_seed``.
     split_seed
         Seed of ``"stratified"``; on PascalVOC-SP 0 gives the published parts.
     standardise
-        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the encoders
-        ``voc`` and ``coco`` of the trainer include it.
+        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the
+        encoders ``voc`` and ``coco`` of the trainer include it.
     """
 
     def _reading(
@@ -158,9 +159,10 @@ class MalNetTiny(BuiltDataset):
 class ECHO(BuiltDataset):
     """ECHO (ICLR 2026): distances in generated graphs, charges and energies of molecules.
 
-    Items are ``Data(x=[N, 2], edge_index=[2, E], y)``, of molecules with ``edge_attr=[E, 2]``. ``y`` is
-    float32, (N, 1) for ``sssp``, ``ecc`` and ``charge``, (1, 1) for ``diam`` and ``energy``: distances in
-    edges, which the authors' class divides by 40, charges, and decimal logarithms of energies.
+    Items are ``Data(x=[N, 2], edge_index=[2, E], y)``, of molecules with ``edge_attr=[E, 2]``.
+    ``y`` is float32, (N, 1) for ``sssp``, ``ecc`` and ``charge``, (1, 1) for ``diam`` and
+    ``energy``: distances in edges, which the authors' class divides by 40, charges, and decimal
+    logarithms of energies.
 
     Parameters
     ----------

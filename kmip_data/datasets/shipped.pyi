@@ -36,19 +36,20 @@ class COCOSP(BuiltDataset):
 
     Items are ``Data(x=[N, 14], edge_index=[2, E], edge_attr=[E, 2], y=[N])``.
 
-    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of its centre
-    in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the centre, 0 background.
+    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of
+    its centre in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the
+    centre, 0 background.
 
     Parameters
     ----------
     split_rule
-        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made the
-        published ones (of COCO-SP train and val alone), with ``split_seed``.
+        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made
+        the published ones (of COCO-SP train and val alone), with ``split_seed``.
     split_seed
         Seed of ``"stratified"``; on PascalVOC-SP 0 gives the published parts.
     standardise
-        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the encoders
-        ``voc`` and ``coco`` of the trainer include it.
+        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the
+        encoders ``voc`` and ``coco`` of the trainer include it.
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -66,26 +67,28 @@ class CityNetwork(BuiltDataset):
     """The streets of a city: one graph with nodes classified by their eccentricity.
 
     The item is ``Data(x=[N, 67], edge_index=[2, E], y=[N], pos=[N, 2], eccentricity=[N],
-    edge_length=[E], train_mask=[N], val_mask=[N], test_mask=[N])``: every street in both directions,
-    ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is derived from ``eccentricity``,
-    which must therefore not be an input.
+    edge_length=[E], train_mask=[N], val_mask=[N], test_mask=[N])``: every street in both
+    directions, ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is derived from
+    ``eccentricity``, which must therefore not be an input.
 
     Parameters
     ----------
     name
-        ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the name of
-        a city that was built with ``kmip-data build city --name NAME``.
+        ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the
+        name of a city that was built with ``kmip-data build city --name NAME``.
     coordinates
-        Columns of ``x``: ``"replace"``, sinusoids instead of longitude and latitude, then the other 35
-        columns standardised over the train nodes (67, as in the paper's code); ``"append"``: sinusoids
-        besides all 37 (69, as in its text); ``"none"``: the 35 alone. There are 4 sinusoids per band.
+        Columns of ``x``: ``"replace"``, sinusoids instead of longitude and latitude, then the other
+        35 columns standardised over the train nodes (67, as in the paper's code); ``"append"``:
+        sinusoids besides all 37 (69, as in its text); ``"none"``: the 35 alone. There are 4
+        sinusoids per band.
     raw_features
-        Only the 37 stored columns, as in PyTorch Geometric's class:
-        ``Data(x=[N, 37], edge_index, y, train_mask, val_mask, test_mask)``. Their names and units are
+        Only the 37 stored columns, as in PyTorch Geometric's class: ``Data(x=[N, 37], edge_index,
+        y, train_mask, val_mask, test_mask)``. Their names and units are
         ``schema.column("node/x").fields``.
     *pyg, augmented, delete_raw
-        Two or more positional arguments have the order of PyTorch Geometric's class: ``CityNetwork(root, name,
-        augmented, …)``. ``augmented=True``: its features, ``raw_features=True``. ``delete_raw`` must be False.
+        Two or more positional arguments have the order of PyTorch Geometric's class:
+        ``CityNetwork(root, name, augmented, …)``. ``augmented=True``: its features,
+        ``raw_features=True``. ``delete_raw`` must be False.
     hops
         Radius in hops of the eccentricity, from 1.
     classes
@@ -133,9 +136,10 @@ class CityNetwork(BuiltDataset):
 class ECHO(BuiltDataset):
     """ECHO (ICLR 2026): distances in generated graphs, charges and energies of molecules.
 
-    Items are ``Data(x=[N, 2], edge_index=[2, E], y)``, of molecules with ``edge_attr=[E, 2]``. ``y`` is
-    float32, (N, 1) for ``sssp``, ``ecc`` and ``charge``, (1, 1) for ``diam`` and ``energy``: distances in
-    edges, which the authors' class divides by 40, charges, and decimal logarithms of energies.
+    Items are ``Data(x=[N, 2], edge_index=[2, E], y)``, of molecules with ``edge_attr=[E, 2]``.
+    ``y`` is float32, (N, 1) for ``sssp``, ``ecc`` and ``charge``, (1, 1) for ``diam`` and
+    ``energy``: distances in edges, which the authors' class divides by 40, charges, and decimal
+    logarithms of energies.
 
     Parameters
     ----------
@@ -154,10 +158,10 @@ class ECHO(BuiltDataset):
 class GraphLandDataset(BuiltDataset):
     """GraphLand's ``city-roads-M`` and ``city-roads-L``: the streets of a city, with a number to predict.
 
-    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N], test_mask=[N],
-    x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``, equal to that of PyTorch Geometric
-    2.8's class with its defaults; ``y`` is float32, NaN where unknown. ``schema.column("node/x").fields`` are
-    the names of the features.
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N], x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``, equal to
+    that of PyTorch Geometric 2.8's class with its defaults; ``y`` is float32, NaN where unknown.
+    ``schema.column("node/x").fields`` are the names of the features.
 
     Parameters
     ----------
@@ -167,12 +171,14 @@ class GraphLandDataset(BuiltDataset):
         ``"RL"``: 10/10/80 of the streets, ``"RH"``: 50/25/25, both published; ``"stratified"`` with
         ``split_seed``.
     target_scaling
-        Published split whose train streets standardise ``y``; default: that of ``split_rule`` (``"RL"`` for
-        ``"stratified"``). ``"none"``: ``y`` as published. ``card.statistics["roads"]`` has the constants.
+        Published split whose train streets standardise ``y``; default: that of ``split_rule``
+        (``"RL"`` for ``"stratified"``). ``"none"``: ``y`` as published.
+        ``card.statistics["roads"]`` has the constants.
     *pyg, split, numerical_features_transform, …
-        Two or more positional arguments have the order of PyTorch Geometric's class: ``GraphLandDataset(root,
-        name, split, …)``, where ``split`` is our ``split_rule``. Transforms must be the defaults, with which
-        the build is stored; ``regression_targets_transform=None`` is ``target_scaling="none"``.
+        Two or more positional arguments have the order of PyTorch Geometric's class:
+        ``GraphLandDataset(root, name, split, …)``, where ``split`` is our ``split_rule``.
+        Transforms must be the defaults, with which the build is stored;
+        ``regression_targets_transform=None`` is ``target_scaling="none"``.
     split_seed
         Seed of the rule, where it draws.
     root, home, transform, columns, build, sample, limit, **arguments
@@ -265,9 +271,9 @@ class PCQMContact(BuiltDataset):
     529,434 molecules with hydrogens; which atoms, five bonds or more apart, are within 3.5 Å.
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], edge_label_index=[2, L],
-    edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the contacts,
-    which are targets rather than edges, in both directions and sorted, with labels of 1 (int32). All other
-    pairs are negative.
+    edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the
+    contacts, which are targets rather than edges, in both directions and sorted, with labels of 1
+    (int32). All other pairs are negative.
 
     Parameters
     ----------
@@ -298,19 +304,20 @@ class PascalVOCSP(BuiltDataset):
 
     Items are ``Data(x=[N, 14], edge_index=[2, E], edge_attr=[E, 2], y=[N])``.
 
-    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of its centre
-    in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the centre, 0 background.
+    ``x`` has mean, deviation, largest and least red, green, blue of a superpixel, row and column of
+    its centre in pixels; ``edge_attr`` strength and length of a boundary; ``y`` the class at the
+    centre, 0 background.
 
     Parameters
     ----------
     split_rule
-        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made the
-        published ones (of COCO-SP train and val alone), with ``split_seed``.
+        ``"upstream"``: the published parts; ``"stratified"``: parts are drawn by the rule that made
+        the published ones (of COCO-SP train and val alone), with ``split_seed``.
     split_seed
         Seed of ``"stratified"``; on PascalVOC-SP 0 gives the published parts.
     standardise
-        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the encoders
-        ``voc`` and ``coco`` of the trainer include it.
+        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the
+        encoders ``voc`` and ``coco`` of the trainer include it.
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
@@ -379,15 +386,15 @@ class S3DIS(BuiltDataset):
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], y=[N], pos=[N, 3])``.
 
-    ``x`` has the nine columns in file order (position relative to the block centre [m], colour 0 to 1, position
-    in the room 0 to 1), as in the paper's code. Unlike PyTorch Geometric's class it has a validation part,
-    reads from disk, and keeps builds of different parameters apart.
+    ``x`` has the nine columns in file order (position relative to the block centre [m], colour 0 to
+    1, position in the room 0 to 1), as in the paper's code. Unlike PyTorch Geometric's class it has
+    a validation part, reads from disk, and keeps builds of different parameters apart.
 
     Parameters
     ----------
     train
-        As in PyTorch Geometric, instead of ``split``: True, all blocks outside ``test_area`` (``"trainval"``);
-        False, the test part.
+        As in PyTorch Geometric, instead of ``split``: True, all blocks outside ``test_area``
+        (``"trainval"``); False, the test part.
     features
         ``"all"``: nine columns, as in the code; ``"position-color"``: six, as in the text.
     edge_attr

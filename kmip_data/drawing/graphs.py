@@ -77,7 +77,10 @@ class Packer:
         }
 
     def add_column(self, values: Array) -> Facts:
-        """Append a column without loss; one of few distinct values as codes into a table of them."""
+        """Append a column without loss.
+
+        One of few distinct values as codes into a table of them.
+        """
         # Identifiers are whole numbers below 2**53, which float64 holds exactly.
         if values.dtype != np.float32:
             values = values.astype(np.float64)
@@ -180,8 +183,8 @@ def record_graph(
     card = dataset.card
     columns = _columns(dataset, data)
 
-    # 1. Layers of colour. Classes come first: their colours are seen on any ground, those of the nodes
-    #    themselves may be pale.
+    # 1. Layers of colour. Classes come first: their colours are seen on any ground, those of the
+    #    nodes themselves may be pale.
     names: tuple[str, ...] = ()
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))

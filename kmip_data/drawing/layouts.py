@@ -34,8 +34,8 @@ def draw_molecule(
 ) -> tuple[U8, F64] | None:
     """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
-    Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit. The
-    longest axis of the molecule lies across the picture, which is wider than high.
+    Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit.
+    The longest axis of the molecule lies across the picture, which is wider than high.
     """
     from matplotlib.colors import to_rgb
     from matplotlib.image import imread
@@ -91,8 +91,8 @@ def draw_molecule(
 def layout(edge_index: I64, nodes: int) -> F64:
     """Return a position for each node, (N, 2): the largest connected part, the others in rows above it.
 
-    Springs (Fruchterman and Reingold, 1991) from a fixed start: a graph is always drawn in the same way.
-    Raises ``UsageError`` where there are more than :data:`MOST_NODES` nodes.
+    Springs (Fruchterman and Reingold, 1991) from a fixed start: a graph is always drawn in the same
+    way. Raises ``UsageError`` where there are more than :data:`MOST_NODES` nodes.
     """
     from scipy import sparse
 
@@ -161,8 +161,8 @@ def _forces(
 ) -> None:  # pragma: no cover -- compiled
     """Write the force on nodes ``first`` to ``last``: all nodes push (1/d), neighbours pull (d²).
 
-    Fruchterman and Reingold's forces for springs of length 1. ``others[start[i]:start[i + 1]]`` are the
-    neighbours of node i.
+    Fruchterman and Reingold's forces for springs of length 1. ``others[start[i]:start[i + 1]]`` are
+    the neighbours of node i.
     """
     for i in range(first, last):
         x = pos[i, 0]

@@ -83,8 +83,8 @@ class CityMap:
 def read_city_map(build: Build) -> CityMap:
     """Read a city.
 
-    Raises ``UsageError`` where the build is not a city; ``DamagedInput`` where a shard or split is missing or
-    damaged.
+    Raises ``UsageError`` where the build is not a city; ``DamagedInput`` where a shard or split is
+    missing or damaged.
     """
     card = build.card
     schema = card.schema_
@@ -136,9 +136,9 @@ def read_city_map(build: Build) -> CityMap:
 def project(lon_lat: Array) -> F64:
     """Return metres east and north of the middle, (N, 2) float64, of (N, 2) degrees.
 
-    An equirectangular projection: a city spans so little of the globe that distances and directions are
-    right to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern ends). A city
-    on the antimeridian stays in one piece.
+    An equirectangular projection: a city spans so little of the globe that distances and directions
+    are right to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern
+    ends). A city on the antimeridian stays in one piece.
     """
     lon, lat = lon_lat.astype(np.float64).T
     # Measured from the first intersection, so that a city on the antimeridian is not torn apart.
@@ -308,7 +308,10 @@ def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
 
 
 def right_wrong(count: int) -> list[str]:
-    """Colours of right and wrong; paler ones for nodes that the run has seen; of those in no part."""
+    """Colours of right and wrong.
+
+    Paler ones for nodes that the run has seen; of those in no part.
+    """
     if count == 2:  # no node is paler
         return class_colors(count)
     (right, pale_right), (wrong, pale_wrong) = map(strong_and_pale, class_colors(2))

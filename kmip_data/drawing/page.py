@@ -78,13 +78,14 @@ def draw_explorer(
 ) -> None:
     """Write one file that needs no network.
 
-    The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first when it
-    opens) and by every column, and shows all columns, without loss, of the node that is pointed at.
+    The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first
+    when it opens) and by every column, and shows all columns, without loss, of the node that is
+    pointed at.
 
-    ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are learning
-    curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group`` whose members differ
-    in the seed alone, and, where it is of this very graph, an ``influence``. Two of these, if possible of two
-    models, are shown next to each other.
+    ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are
+    learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group``
+    whose members differ in the seed alone, and, where it is of this very graph, an ``influence``.
+    Two of these, if possible of two models, are shown next to each other.
     """
     explore = graph.header["explore"]
     without_influence = []
@@ -211,8 +212,9 @@ def _add_attention(graph: Graph, answer: Answer) -> None:
 def _keys(answer: Answer, count: int, packer: Packer) -> Facts:
     """Chosen keys, (S, H, k) of each layer: those of a node lie together.
 
-    A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight is in 65,535ths, of
-    nine significant bits: within 0.2 %, and compressed to three fifths of all sixteen.
+    A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight is in
+    65,535ths, of nine significant bits: within 0.2 %, and compressed to three fifths of all
+    sixteen.
     """
     narrow = np.uint16 if count < 2**16 else np.uint32
     layers = []

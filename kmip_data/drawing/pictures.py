@@ -31,7 +31,8 @@ BY_RDKIT: Final = "drawn by RDKit from the features"
 _LINE = {"alpha": 0.65, "clip_on": False}
 WIDTH: Final = 16.0  #: inches of four panels
 HIGH: Final = 4.1  #: inches of a row
-#: Inches of the picture of a molecule, as wide as two panels; its row is as high as the picture and its title.
+#: Inches of the picture of a molecule, as wide as two panels; its row is as high as the picture and
+#: its title.
 WIDTH_OF_MOLECULE = 8.0
 MOST_HIGH = 4.8
 LEAST_HIGH = 2.4
@@ -80,7 +81,10 @@ class Drawing:
 
 
 def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
-    """Return a record as arrays; nodes without a position get one: from RDKit's drawing, or by springs."""
+    """Return a record as arrays.
+
+    Nodes without a position get one: from RDKit's drawing, or by springs.
+    """
     data = dataset[position]
     schema = dataset.schema
     values = {}
@@ -186,10 +190,10 @@ def draw_png(
     """Draw one row of panels for each record into a PNG, SVG or PDF.
 
     The panels are the points by class, the edges (dark where they join two classes), the
-    out-degrees with the in-degree, and the classes with their names and colours. The atoms and bonds of a
-    molecule are one panel, as wide as two. ``title`` says what this is
-    (a sample says so), ``footer`` the attribution that its licence asks for, ``up`` the axis that points up.
-    A class without a name in ``class_names`` is shown by its number.
+    out-degrees with the in-degree, and the classes with their names and colours. The atoms and
+    bonds of a molecule are one panel, as wide as two. ``title`` says what this is (a sample says
+    so), ``footer`` the attribution that its licence asks for, ``up`` the axis that points up. A
+    class without a name in ``class_names`` is shown by its number.
     """
     heights = [_height(drawing) for drawing in drawings]
     figure = new_figure(WIDTH, 1.3 + sum(heights), title=title, footer=footer)
@@ -238,7 +242,10 @@ def class_name(number: int, names: Sequence[str]) -> str:
 
 
 def broken_line(pos: Array, edges: I64) -> Array:
-    """``(D, 3E)``: source, target, gap of every edge; one broken line is drawn faster than many lines."""
+    """``(D, 3E)``: source, target, gap of every edge.
+
+    One broken line is drawn faster than many lines.
+    """
     line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
     line[:, :2] = pos[edges.T]
     return line.reshape(-1, pos.shape[1]).T

@@ -18,8 +18,8 @@ import numpy as np
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import sealed, write_output
 
-#: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened where they
-#: were paler, and differ for colour-blind eyes too.
+#: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened
+#: where they were paler, and differ for colour-blind eyes too.
 PALETTE: Final = (
     "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#2b8cc4", "#6b4226", "#b00020",
     "#004868", "#f830f8", "#007000", "#3000a0", "#f80080", "#786810", "#8018f8", "#0020f8",
@@ -31,8 +31,9 @@ DARK_PALETTE: Final = (
     "#50f800", "#d00060", "#e0f0b0", "#3850f8", "#088000", "#f840f8", "#805890", "#00f0b8",
     "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
 )  # fmt: skip
-#: Colours of ordered values on light ground, from low to high: ten steps through seven hues, each lighter
-#: than the one before it (L* 14 to 61), so that colour-blind eyes and grey prints keep the order.
+#: Colours of ordered values on light ground, from low to high: ten steps through seven hues, each
+#: lighter than the one before it (L* 14 to 61), so that colour-blind eyes and grey prints keep the
+#: order.
 RAMP: Final = (
     "#330564", "#02248f", "#004282", "#005977", "#036e50", "#507c03", "#a27c00", "#e96f04",
 )  # fmt: skip
@@ -59,7 +60,10 @@ Figure: TypeAlias = Any  #: matplotlib's, which is loaded when something is draw
 
 @dataclass(frozen=True)
 class Style:
-    """Colours of the ground, of letters and of what stays in the background; print has narrower pages."""
+    """Colours of the ground, of letters and of what stays in the background.
+
+    Print has narrower pages.
+    """
 
     ground: str = "#ffffff"
     ink: str = "#222222"
@@ -321,9 +325,12 @@ def _is_visible(color: str) -> bool:
 
 
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
-    """Hex colour of each class: the palette, then shades of it; the usual colours of known ``names``.
+    """Hex colour of each class: the palette, then shades of it.
 
-    Classes of groups, such as ``Motorbike/0``, begin the palette in each group: a record has those of one.
+    The usual colours of known ``names``.
+
+    Classes of groups, such as ``Motorbike/0``, begin the palette in each group: a record has those
+    of one.
     """
     if 0 < count <= len(names) and set(names) <= S3DIS.keys():
         return [readable(S3DIS[name]) for name in names]

@@ -1,17 +1,18 @@
 """Write, replace, remove and lock files: completely, never through a link. No other module does.
 
-**Proof is bytes, not names.** An existing file is replaced or removed only if it has the bytes that this package
-wrote (a digest on a sealed card, in a result, in ``push.json`` or a receipt, a text that can be made again, a
-picture or page that carries its own digest), or if the journal of an unfinished build lists it. Every other file
-is in the way: named, left alone, ``UsageError``.
+**Proof is bytes, not names.** An existing file is replaced or removed only if it has the bytes that
+this package wrote (a digest on a sealed card, in a result, in ``push.json`` or a receipt, a text
+that can be made again, a picture or page that carries its own digest), or if the journal of an
+unfinished build lists it. Every other file is in the way: named, left alone, ``UsageError``.
 
-A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
-folders that may not, so that a link put in later leads nowhere. A file is written under a name that
-its writer alone has and holds the lock of, and renamed in; such files that nobody locks are removed.
+A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down
+through folders that may not, so that a link put in later leads nowhere. A file is written under a
+name that its writer alone has and holds the lock of, and renamed in; such files that nobody locks
+are removed.
 
-One process at a time writes into a folder. Its lock is ``flock``, which the kernel releases with the process,
-so a killed builder never blocks the next one. Nothing relies on it for correctness: every file is renamed in
-complete, and two builders of one key write the same bytes.
+One process at a time writes into a folder. Its lock is ``flock``, which the kernel releases with
+the process, so a killed builder never blocks the next one. Nothing relies on it for correctness:
+every file is renamed in complete, and two builders of one key write the same bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
 _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-#: A name where no file of ours can lie; other errors of an ``unlink`` leave a file of ours on the disk.
+#: A name where no file of ours can lie; other errors of ``unlink`` leave a file of ours behind.
 _NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 _LONGEST_NAME = 255  #: bytes of the name of a file
 _DAY = 86_400  #: seconds
@@ -58,7 +59,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 Proof = bytes | str  #: text of a file, or its SHA-256 (hex)
-#: SHA-256 of all other bytes, as a comment that ends a page, or as a text chunk before the last of a PNG.
+#: SHA-256 of all other bytes: a comment that ends a page, a text chunk before the last of a PNG.
 _SEAL = re.compile(
     rb"(?:<!-- kmip-data .{64} -->\n|\0\0\0.tEXtkmip-data\0.{68}(?P<end>.{12}))\Z", re.DOTALL
 )
@@ -126,7 +127,10 @@ def in_the_way(folder: Path, names: Iterable[str]) -> UsageError:
 
 
 def write_new(path: Path, data: bytes, *known: Proof, root: Path | None = None) -> None:
-    """Write ``data`` as :func:`write_file` does; other bytes there than these or the ``known`` are in the way."""
+    """Write ``data`` as :func:`write_file` does.
+
+    Other bytes there than these or the ``known`` are in the way.
+    """
     folder = path.parent if root is None else root
     refuse_others(folder, {path.relative_to(folder).as_posix(): (data, *known)})
     if not (path.is_file() and is_ours(path, data)):
@@ -142,10 +146,10 @@ def write_file(
 ) -> None:
     """Write ``data``, also in pieces, so that a crash at any moment or another writer leaves one whole file.
 
-    What lies below ``root``, by default the folder of ``path``, must not be a link. ``mode`` is that of the
-    new file, by default the usual one. Raises ``OutOfResources`` where the disk, a quota or a limit on file
-    sizes did not take the bytes, of which nothing is left; ``UsageError`` where the folder does not exist or
-    may not be written to, or ``path`` is a link or device.
+    What lies below ``root``, by default the folder of ``path``, must not be a link. ``mode`` is
+    that of the new file, by default the usual one. Raises ``OutOfResources`` where the disk, a
+    quota or a limit on file sizes did not take the bytes, of which nothing is left; ``UsageError``
+    where the folder does not exist or may not be written to, or ``path`` is a link or device.
     """
     left = "files that were finished before, and nothing of this one"
     needed = None
@@ -184,9 +188,11 @@ def write_file(
 
 @contextlib.contextmanager
 def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
-    """Open the file ``partial`` next to ``path``, with what an earlier try left in it; then rename it.
+    """Open the file ``partial`` next to ``path``, with what an earlier try left in it.
 
-    An error leaves it to the next try. Hold the lock of the folder; refusals as in :func:`write_file`.
+    Then rename it.
+
+    An error leaves it to the next try. Hold the folder's lock; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
@@ -205,7 +211,7 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
 def open_partial(path: Path, folder: int | None = None) -> int:
     """Open a file to be continued, new or there, in the open ``folder``, and return its descriptor.
 
-    Raises ``UsageError`` where it is a hard link or no regular file; a symbolic link is an ``OSError``.
+    Raises ``UsageError`` for a hard link or no regular file, ``OSError`` for a symbolic link.
     """
     descriptor = os.open(
         path if folder is None else path.name,
@@ -247,10 +253,12 @@ def fsync_path(path: Path) -> None:
 
 
 def write_output(path: Path, data: bytes, *, named: bool = True) -> None:
-    """Write a file that a user ``named`` as :func:`write_file` does; a link is followed, never replaced.
+    """Write a file that a user ``named`` as :func:`write_file` does.
 
-    A file of that name is replaced and keeps its mode, unless it is read-only. One whose name the user has not
-    given stays, unless it has these bytes.
+    A link is followed, never replaced.
+
+    A file of that name is replaced and keeps its mode, unless it is read-only. One whose name the
+    user has not given stays, unless it has these bytes.
     """
     if not named:
         write_new(path, data)
@@ -281,7 +289,10 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:
-    """Remove a file of this package, if it exists; ``root`` and refusals as in :func:`write_file`."""
+    """Remove a file of this package, if it exists.
+
+    ``root`` and refusals as in :func:`write_file`.
+    """
     with contextlib.suppress(FileNotFoundError), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         os.unlink(path.name, dir_fd=folder)
@@ -296,8 +307,9 @@ def remove_files(
 ) -> None:
     """Remove these files below ``root``, then ``folders`` and those they lay in, where they are empty.
 
-    What is not a regular file, lies behind a link or elsewhere was not written by this package: it stays. With
-    ``strict`` the first file that cannot be removed ends it as ``OutOfResources``; those after it stay.
+    What is not a regular file, lies behind a link or elsewhere was not written by this package: it
+    stays. With ``strict`` the first file that cannot be removed ends it as ``OutOfResources``;
+    those after it stay.
     """
     emptied = {path for path in map(PurePosixPath, folders) if ".." not in path.parts}
     for name in map(PurePosixPath, names):
@@ -346,7 +358,10 @@ def remove_made(folder: Path, *, root: Path | None = None) -> None:
 
 
 def remove_scratch(folder: Path, *, root: Path | None = None) -> None:
-    """Remove a folder of :func:`begin_scratch` with all in it; any other folder of its name stays."""
+    """Remove a folder of :func:`begin_scratch` with all in it.
+
+    Any other folder of its name stays.
+    """
     if is_scratch(folder):
         remove_made(folder, root=root)
     remove_empty(folder, root=root)  # killed before it had its mark
@@ -371,7 +386,7 @@ def mark_of(folder: Path) -> Path:
 
 
 def remove_partials(folder: Path, *, root: Path) -> None:
-    """Remove what writers that are gone left half-written in ``folder``; nothing where it is missing."""
+    """Remove what writers that are gone left half-written in ``folder``, if it exists."""
     with contextlib.suppress(FileNotFoundError), _opened(folder, root) as handle:
         _remove_stale(handle, "")
 
@@ -502,17 +517,19 @@ def build_lock(
     quiet: bool = False,
     wait: bool = True,
 ) -> Iterator[None]:
-    """Hold the lock of a folder, which need not exist; wait, with a message, while another process has it.
+    """Hold the lock of a folder, which need not exist.
 
-    Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it and ``wait``
-    is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
+    Wait, with a message, while another process has it.
+
+    Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it
+    and ``wait`` is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
     """
     with writing(lock_path(folder)):
         path, descriptor = _acquire(folder, quiet=quiet, wait=wait)
     try:
         yield
     finally:
-        # Removed before it is free: who has it open sees that and tries again, so nothing is left behind.
+        # Removed before it is free: who has it open sees that and tries again; nothing is left.
         remove_file(path)
         os.close(descriptor)
         with contextlib.suppress(OSError):  # another process has removed the folder
@@ -523,8 +540,9 @@ def build_lock(
 def lock_path(folder: Path) -> Path:
     """Return the path of a folder's lock: ``.locks/<name>.lock`` next to it, whose folder is made.
 
-    A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is a link,
-    has it inside. Either is there only while the lock is held, or after its holder was killed.
+    A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is
+    a link, has it inside. Either is there only while the lock is held, or after its holder was
+    killed.
     """
     locks = folder.parent / LOCKS
     with contextlib.suppress(OSError):

@@ -1,4 +1,7 @@
-"""Small files of unknown origin, read within a limit that is checked first; digests, JSON and CSV."""
+"""Small files of unknown origin, read within a limit that is checked first.
+
+Digests, JSON and CSV.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _LISTED: Final = 1_000  #: most faults of a model that are formatted one by one
 
 @contextlib.contextmanager
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
-    """Open a regular file to read, unbuffered; all else, without ``follow`` a link too, is an ``OSError``."""
+    """Open a regular file to read, unbuffered.
+
+    All else, without ``follow`` a link too, is an ``OSError``.
+    """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     if not follow:
@@ -80,8 +86,8 @@ class RandomAccess(io.RawIOBase):
 def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes.
 
-    Raises ``OSError`` if it cannot be opened, is a folder, device, pipe or socket, or is larger; a larger
-    file is not read at all.
+    Raises ``OSError`` if it cannot be opened, is a folder, device, pipe or socket, or is larger; a
+    larger file is not read at all.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -95,15 +101,16 @@ def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
 def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
     """Return the value in a JSON file (UTF-8) of at most ``most`` bytes.
 
-    Raises ``OSError`` as :func:`read_small` does, and ``ValueError`` if the file is not JSON, is nested too
-    deeply, or holds a string that cannot be encoded.
+    Raises ``OSError`` as :func:`read_small` does, and ``ValueError`` if the file is not JSON, is
+    nested too deeply, or holds a string that cannot be encoded.
     """
     text = read_small(path, most).decode("utf-8-sig")
     try:
         value = json.loads(text)
     except RecursionError as error:
         raise ValueError("JSON that is nested too deeply") from error
-    # Half a surrogate pair ("\ud800") is valid JSON, but no terminal, file name or table can take it.
+    # Half a surrogate pair ("\ud800") is valid JSON, but no terminal, file name or table can take
+    # it.
     if "\\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode()
     return value
@@ -116,10 +123,12 @@ def read_model(
     *,
     next: str,  # noqa: A002 -- as in the errors
 ) -> M:
-    """Read a JSON file that follows ``model``; the error is its path and ``what`` ("cannot be read as …").
+    """Read a JSON file that follows ``model``.
 
-    Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read or does
-    not follow the model.
+    The error is its path and ``what`` ("cannot be read as …").
+
+    Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read
+    or does not follow the model.
     """
     try:
         return model.model_validate_json(read_small(path))
@@ -194,7 +203,10 @@ def sealed_json(content: Mapping[str, Any]) -> str:
 
 
 def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[str, int]:
-    """Return SHA-256, or the digest begun by ``start``, and size of a file; DamagedInput if unreadable."""
+    """Return SHA-256, or the digest begun by ``start``, and size of a file.
+
+    DamagedInput if unreadable.
+    """
     try:
         with path.open("rb", buffering=0) as file:
             digest = hashlib.file_digest(file, start).hexdigest()

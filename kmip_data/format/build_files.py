@@ -268,8 +268,9 @@ CROISSANT_NAME: Final = "croissant.json"
 def build_croissant(card: Card) -> dict[str, Any]:
     """Return the metadata of a build, its files relative to the build folder.
 
-    There are no record sets: they describe how to extract fields, and Croissant cannot read HDF5. The
-    metadata depend on the card and its manifest alone; without a day of publication there, on today's date.
+    There are no record sets: they describe how to extract fields, and Croissant cannot read HDF5.
+    The metadata depend on the card and its manifest alone; without a day of publication there, on
+    today's date.
     """
     manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
     constants = read_shipped("tables", "croissant")
@@ -328,8 +329,8 @@ def write_split_file(
 ) -> SplitEntry:
     """Write ``splits/<name>.h5`` and describe it for the card.
 
-    ``chosen`` are the positions of each part among the records, or codes of the nodes of a single graph.
-    ``keys`` are those of all records, ``sizes`` (G, 2) their numbers of nodes and edges.
+    ``chosen`` are the positions of each part among the records, or codes of the nodes of a single
+    graph. ``keys`` are those of all records, ``sizes`` (G, 2) their numbers of nodes and edges.
     """
     if isinstance(chosen, np.ndarray):
         data, digests = encode_node_split(chosen, rule=rule, parameters=parameters)
@@ -387,8 +388,8 @@ def card_files(card: Card) -> dict[str, bytes]:
 def write_card(folder: Path, card: Card) -> None:
     """Write :func:`card_files`; the card, which is the last, finishes the build.
 
-    They replace those of the card that is there. A page, or metadata, that its owner has edited stays, and that
-    is logged; in a new build it is in the way.
+    They replace those of the card that is there. A page, or metadata, that its owner has edited
+    stays, and that is logged; in a new build it is in the way.
     """
     # The card that is there proves the texts made from it, if it is what a build wrote.
     earlier: dict[str, bytes] = {}
@@ -415,8 +416,9 @@ def finish(
 ) -> Card:
     """Protect the shards and write page and card.
 
-    The first of ``splits`` is the default; ``statistics`` and ``classes`` (counts by split and part) are
-    those of :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields of the card.
+    The first of ``splits`` is the default; ``statistics`` and ``classes`` (counts by split and
+    part) are those of :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields
+    of the card.
     """
     rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
     shards = list(shards)

@@ -151,7 +151,10 @@ class Member(Strict):
 
 
 class FileEntry(Strict):
-    """One file with the records of a shard, relative to its folder; a large one is cut into members."""
+    """One file with the records of a shard, relative to its folder.
+
+    A large one is cut into members.
+    """
 
     file: Name
     sha256: str  #: of the bytes of all members in order
@@ -332,8 +335,9 @@ class Card(Strict, frozen=False):
 def read_card(folder: Path) -> Card:
     """Read the card of a build folder.
 
-    Raises ``UsageError`` if there is none (an unfinished build), or if a newer kmip-data wrote it: such a
-    build is sound and must not be repaired by this version. ``DamagedInput`` if it does not follow the model.
+    Raises ``UsageError`` if there is none (an unfinished build), or if a newer kmip-data wrote it:
+    such a build is sound and must not be repaired by this version. ``DamagedInput`` if it does not
+    follow the model.
     """
     path = folder / CARD_NAME
     try:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from kmip_data.format.safety import StoredDataset
 
 T = TypeVar("T", int, str)
-#: Contiguous data cannot exceed the file; this bounds what a compressed shard that is smaller may declare.
+#: Contiguous data cannot exceed the file; this bounds what a compressed shard that is smaller may
+#: declare.
 MAX_DECLARED_BYTES: Final = 2**36
 _MAP_FIXED: Final = 0x10  #: of Linux and macOS; the mmap module lacks it
 LARGE: Final = 2**30  #: bytes of a map whose pages are worth giving back
@@ -40,12 +41,13 @@ LARGE: Final = 2**30  #: bytes of a map whose pages are worth giving back
 class Shard:
     """A shard file.
 
-    Opening checks the structure once with h5py (harmless, complete, as in the schema, row pointers in
-    order) and closes the file. Data are read from a read-only map that is made on first use, so an instance
-    holds no file descriptor for uncompressed shards, can be pickled, and works after a fork and from several
-    threads. Values are checked by ``verify``, not here. Raises ``DamagedInput`` if the file is not a shard,
-    is truncated, hostile or contradictory, or from a newer version of this package; ``OutOfResources`` if
-    this process lacks memory or file descriptors.
+    Opening checks the structure once with h5py (harmless, complete, as in the schema, row pointers
+    in order) and closes the file. Data are read from a read-only map that is made on first use, so
+    an instance holds no file descriptor for uncompressed shards, can be pickled, and works after a
+    fork and from several threads. Values are checked by ``verify``, not here. Raises
+    ``DamagedInput`` if the file is not a shard, is truncated, hostile or contradictory, or from a
+    newer version of this package; ``OutOfResources`` if this process lacks memory or file
+    descriptors.
 
     ``source`` supplies the bytes of a file that is not at ``path``; such a shard is not mapped.
 
@@ -122,7 +124,8 @@ class Shard:
         stored: dict[str, StoredDataset],
     ) -> None:
         """Compare the stored datasets with schema and counts, and note where their data begin."""
-        # 1. Exactly the datasets of the schema, each with its dtype and shape; small ones contiguous.
+        # 1. Exactly the datasets of the schema, each with its dtype and shape; small ones
+        #    contiguous.
         for key in sorted(set(self.layout) ^ set(stored)):
             difference = f"no {key}" if key in self.layout else f"{key} besides"
             refuse(self.path, "does not follow its schema", difference)
@@ -144,7 +147,8 @@ class Shard:
                 )
             self._offsets[key] = dataset.offset
 
-        # 2. Row pointers that agree with the counts. A neighbour table has none for edges: k per node.
+        # 2. Row pointers that agree with the counts. A neighbour table has none for edges: k per
+        #    node.
         self.node_ptr = self._pointers(file, names.NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
@@ -196,7 +200,9 @@ class Shard:
             refuse(self.path, "has a key that is not text", str(error), error)
 
     def mapped(self, key: str) -> Array | None:
-        """Return a read-only view of a complete dataset in the map; ``None`` if compressed or empty.
+        """Return a read-only view of a complete dataset in the map.
+
+        ``None`` if compressed or empty.
 
         Copy it before any change: it cannot be made writable.
         """
@@ -329,10 +335,10 @@ def _members(path: Path) -> list[Path]:
 def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview:
     """Map open files read-only in a row, as if they were one; the caller may close them at once.
 
-    A build can have more shards than a process may open files, of which ``mmap.mmap`` keeps a duplicate, so
-    ``mmap(2)`` is called. It can also replace pages of a map: each file is mapped over its part of one
-    anonymous range. All but the last must end with a page, else the kernel refuses (``OSError``). The map
-    ends with the last array over it.
+    A build can have more shards than a process may open files, of which ``mmap.mmap`` keeps a
+    duplicate, so ``mmap(2)`` is called. It can also replace pages of a map: each file is mapped
+    over its part of one anonymous range. All but the last must end with a page, else the kernel
+    refuses (``OSError``). The map ends with the last array over it.
     """
     library = _library()
     total = sum(sizes)

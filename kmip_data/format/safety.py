@@ -1,14 +1,14 @@
 """Open an HDF5 file that a stranger may have made, and refuse harmful constructs.
 
 HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
-(filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw files
-that pipelines read, so :func:`open_untrusted` visits every object with the low-level interface, follows no
-link, and refuses the file before any data are read.
+(filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw
+files that pipelines read, so :func:`open_untrusted` visits every object with the low-level
+interface, follows no link, and refuses the file before any data are read.
 
-HDF5's gzip filter inflates a chunk to whatever its stream gives, and the zstd filter to whatever its frame
-announces, however small the chunk was declared: a file of 1 MB can fill 1 GB. So :func:`read_chunked`
-inflates gzip itself, to exactly the declared size or an error, and has HDF5 read a zstd frame only if it
-announces that size.
+HDF5's gzip filter inflates a chunk to whatever its stream gives, and the zstd filter to whatever
+its frame announces, however small the chunk was declared: a file of 1 MB can fill 1 GB. So
+:func:`read_chunked` inflates gzip itself, to exactly the declared size or an error, and has HDF5
+read a zstd frame only if it announces that size.
 """
 
 from __future__ import annotations
@@ -208,7 +208,8 @@ class _Inspection:
         """Check the declared size of a dataset against the bytes that are stored_bytes of it."""
         what = "declares absurd sizes"
         declared = stored.nbytes
-        # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is converted.
+        # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is
+        # converted.
         self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
         most = f"{self.declared:,} bytes in all, of at most {self.max_declared:,}"
         _require(self.declared <= self.max_declared, what, most)
@@ -219,7 +220,8 @@ class _Inspection:
             _require(inside and stored_bytes == declared, what, sizes)
             return
 
-        # Compressed data may unpack to MAX_RATIO times their size; what exceeds it adds up over datasets.
+        # Compressed data may unpack to MAX_RATIO times their size; what exceeds it adds up over
+        # datasets.
         chunk *= stored.dtype.itemsize
         _require(chunk <= MAX_CHUNK_BYTES, what, f"a chunk of {chunk:,} bytes {where}")
         self.excess += max(0, declared - stored_bytes * MAX_RATIO)
@@ -247,13 +249,15 @@ def open_untrusted(
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
     """Open an HDF5 file for reading after every object in it has been checked.
 
-    Yields the file and each of its datasets by key (``node/x``). All datasets together may declare at most
-    ``max_declared_bytes``, uncompressed, and use the given ``filters`` only, of ``gzip``, ``shuffle``,
-    ``fletcher32``, ``zstd``. ``source`` supplies the bytes of a file that is not at ``path``.
+    Yields the file and each of its datasets by key (``node/x``). All datasets together may declare
+    at most ``max_declared_bytes``, uncompressed, and use the given ``filters`` only, of ``gzip``,
+    ``shuffle``, ``fletcher32``, ``zstd``. ``source`` supplies the bytes of a file that is not at
+    ``path``.
 
-    Raises ``DamagedInput`` if the file is not HDF5, is damaged, or holds a link, external or virtual data, a
-    type other than numbers and fixed-length text, another filter, or absurd sizes, also for errors of HDF5
-    while the caller reads; ``OutOfResources`` if this process lacks memory or file descriptors.
+    Raises ``DamagedInput`` if the file is not HDF5, is damaged, or holds a link, external or
+    virtual data, a type other than numbers and fixed-length text, another filter, or absurd sizes,
+    also for errors of HDF5 while the caller reads; ``OutOfResources`` if this process lacks memory
+    or file descriptors.
     """
     path = Path(path)
     size = _checked_size(path, source)
@@ -282,7 +286,8 @@ def open_untrusted(
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
     """Return an attribute of the root that is one whole number or fixed-length ASCII text, or ``None``.
 
-    Another type is a ``ValueError``: variable-length data could refer to one large object many times.
+    Another type is a ``ValueError``: variable-length data could refer to one large object many
+    times.
     """
     if name not in file.attrs:
         return None
@@ -304,7 +309,10 @@ def enable_zstd() -> None:
 
 
 def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
-    """Return the size of a regular file, or ``source``, with the HDF5 signature; refuse anything else."""
+    """Return the size of a regular file, or ``source``, with the HDF5 signature.
+
+    Refuse anything else.
+    """
     opened: contextlib.AbstractContextManager[io.RawIOBase]
     opened = open_regular(path) if source is None else contextlib.nullcontext(source)
     try:
@@ -332,7 +340,8 @@ def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
 def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> Array:
     """Return rows ``start:stop`` (along ``axis``) of a dataset that is chunked in whole rows.
 
-    Raises ``ValueError``, or an error of h5py, if the storage violates the format or a chunk is damaged.
+    Raises ``ValueError``, or an error of h5py, if the storage violates the format or a chunk is
+    damaged.
     """
     shape = dataset.shape
     chunks = dataset.chunks

@@ -1,9 +1,9 @@
 """Schema of a shard: every HDF5 key and attribute, with shape, dtype and unit.
 
-A :class:`Schema` lists the columns of a dataset, their presentation to PyTorch Geometric, and the layout of
-edges. It depends on the parameters and the manifest, never on the data of one shard, and is written into
-every shard as JSON (``docs/format.md`` is normative). The datasets of a shard (:class:`Expected`) follow from
-it.
+A :class:`Schema` lists the columns of a dataset, their presentation to PyTorch Geometric, and the
+layout of edges. It depends on the parameters and the manifest, never on the data of one shard, and
+is written into every shard as JSON (``docs/format.md`` is normative). The datasets of a shard
+(:class:`Expected`) follow from it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ class Column:
 
     __pydantic_config__ = _STRICT
 
-    #: HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part before the slash
-    #: is the level: one row per node, graph or edge
+    #: HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part before
+    #: the slash is the level: one row per node, graph or edge
     key: Annotated[str, Field(pattern=r"^(graph|node|edge)/[A-Za-z][A-Za-z0-9_]{0,99}$")]
     attribute: str  #: name on the :class:`torch_geometric.data.Data` item
-    #: stored, presented: numpy dtype names on disk and on the item. ``stored`` is the narrowest lossless one
+    #: stored, presented: numpy dtype names on disk and on the item. ``stored`` is the narrowest
+    #: lossless one
     stored: str
     presented: str
     #: Shape of one row; ``()`` for a scalar.
@@ -58,15 +59,16 @@ class Column:
     doc: str = ""
     #: names of the components of a row, with units where they have one (``"x [m]"``)
     fields: tuple[str, ...] = ()
-    #: low, high: inclusive bounds that every value keeps, checked by ``verify``; ``None``: unbounded
+    #: low, high: inclusive bounds that every value keeps, checked by ``verify``; ``None``:
+    #: unbounded
     low: _Bound = None
     high: _Bound = None
     finite: bool = True
     num_classes: Annotated[int, Field(ge=0)] | None = None  #: set on label columns
-    #: Form of a *graph* column on the item: ``axis``, its row with a leading axis of one, so that shape
-    #: ``()`` is presented as ``[1]`` and ``(T,)`` as ``[1, T]``, as PyTorch Geometric does for targets;
-    #: ``row``, the row as it is; ``number``, a Python number; ``text``, a string stored as UTF-8 bytes padded
-    #: with zeros. Node and edge columns are always rows
+    #: Form of a *graph* column on the item: ``axis``, its row with a leading axis of one, so that
+    #: shape ``()`` is presented as ``[1]`` and ``(T,)`` as ``[1, T]``, as PyTorch Geometric does
+    #: for targets; ``row``, the row as it is; ``number``, a Python number; ``text``, a string
+    #: stored as UTF-8 bytes padded with zeros. Node and edge columns are always rows
     form: ItemForm = "axis"
 
     @property
@@ -103,8 +105,8 @@ class Schema:
 
     columns: tuple[Column, ...]
     views: tuple[View, ...] = ()
-    #: ``neighbor``: every node has exactly ``k`` sources (``edge/neighbor``); ``index``: an edge list
-    #: (``edge/index``); ``none``: no edges stored
+    #: ``neighbor``: every node has exactly ``k`` sources (``edge/neighbor``); ``index``: an edge
+    #: list (``edge/index``); ``none``: no edges stored
     edges: EdgeLayout = "index"
     k: Annotated[int, Field(ge=1, le=2**24)] | None = None
     #: Largest graph the manifest allows; sets the width of the indices. A larger graph is an error
@@ -185,8 +187,8 @@ class Expected:
 def expected_datasets(schema: Schema) -> dict[str, Expected]:
     """Return every dataset of a shard with ``schema`` by key, in the order in which they are written.
 
-    Raises ``UsageError`` if the schema cannot be stored: a bad column key, an unsupported dtype, a missing
-    ``k`` and so on.
+    Raises ``UsageError`` if the schema cannot be stored: a bad column key, an unsupported dtype, a
+    missing ``k`` and so on.
     """
     try:
         return parse_schema(schema.to_json())[1]
@@ -198,7 +200,9 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
 
 @functools.lru_cache(maxsize=16)
 def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
-    """Return a schema from its JSON, and its datasets; cached, as all shards of a build have the same text.
+    """Return a schema from its JSON, and its datasets.
+
+    Cached, as all shards of a build have the same text.
 
     Raises ``ValueError`` if it is not a schema, or cannot be stored.
     """

@@ -90,8 +90,8 @@ def encode_split(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over records, and the digest of each part's keys.
 
-    ``keys`` are those of all records in source order, and ``parts`` positions among them, in the order of the
-    part. A position out of range or repeated is ``DamagedInput``.
+    ``keys`` are those of all records in source order, and ``parts`` positions among them, in the
+    order of the part. A position out of range or repeated is ``DamagedInput``.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
     fault = parts_fault(arrays, len(keys))
@@ -131,7 +131,10 @@ def _refuse_fault(rule: str, expected: str, fault: str | None) -> None:
 
 
 def node_digests(code: U8) -> dict[str, str]:
-    """Return the digest of each part of a split of nodes; the key of a node is its decimal number."""
+    """Return the digest of each part of a split of nodes.
+
+    The key of a node is its decimal number.
+    """
     digests = {}
     for name, value in NODE_PARTS.items():
         nodes = np.flatnonzero(code == value).tolist()
@@ -165,8 +168,8 @@ def max_split_bytes(records: int) -> int:
 def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     """Read a split file of at most 64 MiB and 16 bytes for each of ``records``: graphs, or nodes of one.
 
-    Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer version of
-    this package.
+    Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer
+    version of this package.
     """
     from kmip_data.format.safety import open_untrusted
 

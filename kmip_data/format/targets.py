@@ -27,8 +27,8 @@ def target_column(schema: Schema) -> Column | None:
 def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column:
     """Return the column of the targets of a build, ``card`` in its ``folder``, that can be learned from.
 
-    Without ``features`` the build needs none, as some are computed from its edges. Raises ``UsageError``,
-    which says how to add what is missing.
+    Without ``features`` the build needs none, as some are computed from its edges. Raises
+    ``UsageError``, which says how to add what is missing.
     """
     schema = card.schema_
     labels = target_column(schema)
@@ -91,7 +91,10 @@ def task_type(schema: Schema) -> str | None:
 
 
 def num_tasks(schema: Schema) -> int:
-    """Return the number of targets of a row: labels or numbers; 1 for classes and links, 0 without targets."""
+    """Return the number of targets of a row: labels or numbers.
+
+    1 for classes and links, 0 without targets.
+    """
     column = target_column(schema)
     if column is None:
         return 0

@@ -57,8 +57,8 @@ def file_bytes(file: h5py.File) -> bytes:
 def put_text(file: h5py.File, name: str, text: str) -> None:
     """Store ``text`` as a fixed-length ASCII attribute of the root.
 
-    A variable-length string, the default of h5py, would go through HDF5's global heap: another structure to
-    keep deterministic and to distrust when reading.
+    A variable-length string, the default of h5py, would go through HDF5's global heap: another
+    structure to keep deterministic and to distrust when reading.
     """
     if not text.isascii() or len(text) > _MAX_TEXT:
         expected = f"ASCII text of at most {_MAX_TEXT:,} bytes, the limit of HDF5"
@@ -86,8 +86,8 @@ class GraphRecord:
 
     key: str  #: upstream identity (shape id, ``Area_1_office_1/000016``), unique inside a dataset, ASCII
     num_nodes: int  #: number of nodes N
-    #: Column key (``node/x``) to array: [N, …] for node columns, [E, …] for edge columns, one row ([…]
-    #: without a leading axis) for graph columns. Dtypes are the schema's stored ones
+    #: Column key (``node/x``) to array: [N, …] for node columns, [E, …] for edge columns, one row
+    #: ([…] without a leading axis) for graph columns. Dtypes are the schema's stored ones
     columns: Mapping[str, Array] = field(default_factory=dict)
     #: [N, k] integer, sources of each target, nearest first; only with edge layout ``neighbor``
     neighbor: Integers | None = None
@@ -119,13 +119,15 @@ class ComputedRows:
 
 MAX_SHARD_BYTES: Final = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
-#: Offset of the four bytes of the superblock that say that a file is open; an image has zeros there.
+#: Offset of the four bytes of the superblock that say that a file is open; an image has zeros
+#: there.
 _OPEN: Final = 20
 #: Size above which an uncompressed shard is written in pieces, not made in memory.
 STREAMED_BYTES: Final = 2**28
 PIECE_BYTES: Final = 2**22  #: of a shard that is written in pieces
-#: A shard whose data exceed this is cut into files of this size, to be sent and verified one by one. Servers
-#: and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that members map in a row.
+#: A shard whose data exceed this is cut into files of this size, to be sent and verified one by
+#: one. Servers and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that
+#: members map in a row.
 MEMBER_BYTES: Final = 2**32
 COUNTED: Final = ("graphs", "nodes", "edges")  #: facts of a shard
 
@@ -145,15 +147,17 @@ def write_shard(
 ) -> dict[str, Any]:
     """Check ``records`` against ``schema`` and write them as one shard (``docs/format.md``).
 
-    All records are held in memory, in the order of the shard; the bytes of a large uncompressed one go to
-    the file in pieces and are never all there. Node and edge data are stored contiguous, so that readers map
-    them, or by ``compression`` in shuffled chunks. Above ``MEMBER_BYTES`` several files are written instead.
+    All records are held in memory, in the order of the shard; the bytes of a large uncompressed one
+    go to the file in pieces and are never all there. Node and edge data are stored contiguous, so
+    that readers map them, or by ``compression`` in shuffled chunks. Above ``MEMBER_BYTES`` several
+    files are written instead.
 
-    Returns its entry on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges`` and, if it was cut,
-    ``members``. Equal records, schema, names and compression give equal bytes on every machine (compressed:
-    with the same versions of the compression libraries). Raises ``DamagedInput``, with the key of the record,
-    if a record does not follow the schema; ``UsageError`` if the schema cannot be stored or the compression
-    is unknown; and what :func:`~kmip_data.files.changes.write_file` does.
+    Returns its entry on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges`` and, if it
+    was cut, ``members``. Equal records, schema, names and compression give equal bytes on every
+    machine (compressed: with the same versions of the compression libraries). Raises
+    ``DamagedInput``, with the key of the record, if a record does not follow the schema;
+    ``UsageError`` if the schema cannot be stored or the compression is unknown; and what
+    :func:`~kmip_data.files.changes.write_file` does.
     """
     from kmip_data.files.changes import remove_file, write_file
 
@@ -237,7 +241,10 @@ def _lay_out(
     *,
     left_out: dict[int, Expected] | None = None,
 ) -> None:
-    """Store attributes and datasets; with ``left_out`` it gets data of nodes and edges instead, by offset."""
+    """Store attributes and datasets.
+
+    With ``left_out`` it gets data of nodes and edges instead, by offset.
+    """
     put_text(file, "format", names.FORMAT)
     file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
     for name, text in parts.texts.items():
@@ -261,7 +268,8 @@ def _lay_out(
 def _pieces(parts: Parts) -> Iterator[bytes]:
     """Yield the bytes of an uncompressed shard in order.
 
-    HDF5 lays out a sparse file without the data of nodes and edges; they come from the records instead.
+    HDF5 lays out a sparse file without the data of nodes and edges; they come from the records
+    instead.
     """
     import h5py
 
@@ -284,7 +292,10 @@ def _pieces(parts: Parts) -> Iterator[bytes]:
 
 
 def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
-    """Yield the bytes of node or edge data: rows of all records; of ``edge/index`` sources, then targets."""
+    """Yield the bytes of node or edge data: rows of all records.
+
+    Of ``edge/index`` sources, then targets.
+    """
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
     for row in range(2 if entry.axis else 1):
         for record in parts.records:

@@ -28,9 +28,10 @@ def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
     """Return the sinusoids of longitude, then latitude: (N, 4 · bands) float32, in [-1, 1].
 
     A coordinate c becomes the angle ``v = ((c - min) / (max - min) - 0.5) · 2π · 0.9`` and then
-    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``, computed in float64, the same
-    bits on any CPU, and rounded once. Nodes outside the range have larger angles; an empty range
-    (min = max) is taken as 1 degree. Takes (N, 2) float32, degrees, and what :func:`coordinate_range` gives.
+    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``, computed in float64,
+    the same bits on any CPU, and rounded once. Nodes outside the range have larger angles; an empty
+    range (min = max) is taken as 1 degree. Takes (N, 2) float32, degrees, and what
+    :func:`coordinate_range` gives.
     """
     low = bounds[:, 0].astype(np.float64)
     extent = bounds[:, 1].astype(np.float64) - low
@@ -68,7 +69,10 @@ def is_city(card: Card) -> bool:
 
 
 def family(dataset: str, card: Card | None = None) -> str:
-    """Return the family of a dataset: ``city`` for cities, else its name; ``card`` is that of its build."""
+    """Return the family of a dataset: ``city`` for cities, else its name.
+
+    ``card`` is that of its build.
+    """
     if card is not None:
         city = is_city(card)
     else:
@@ -85,11 +89,12 @@ def city_inputs(
 ) -> F32:
     """Return the inputs of a model, (N, columns) float32: sinusoids, then the standardised columns.
 
-    Columns are standardised by mean and unbiased standard deviation over the train nodes of the random
-    split with seed 0, from the card; a constant column becomes 0 for that constant. ``features`` (N, 37) are
-    longitude, latitude and the others, as stored; ``encoding`` is (N, 4 · bands). ``coordinates="replace"``:
-    sinusoids instead of longitude and latitude, as in the paper's code (67 columns for 8 bands); ``append``:
-    besides them, as in its text (69); ``none``: neither (35).
+    Columns are standardised by mean and unbiased standard deviation over the train nodes of the
+    random split with seed 0, from the card; a constant column becomes 0 for that constant.
+    ``features`` (N, 37) are longitude, latitude and the others, as stored; ``encoding`` is (N, 4 ·
+    bands). ``coordinates="replace"``: sinusoids instead of longitude and latitude, as in the
+    paper's code (67 columns for 8 bands); ``append``: besides them, as in its text (69); ``none``:
+    neither (35).
     """
     statistics = feature_statistics(card)
     mean = np.asarray(statistics["mean"], np.float64)

@@ -31,26 +31,27 @@ def local_eccentricity(
 ) -> F32:
     """Return the longest shortest path from each node inside the ball of ``hops`` around it.
 
-    The ball of a node holds every node within ``hops`` edges; paths use only edges between nodes of the ball.
-    The result equals ``networkx.eccentricity(ball, node, weight="length")`` of each ball, cut out by
-    ``torch_geometric.utils.k_hop_subgraph``, to the last bit: lengths are added in float64 from the node
-    outwards, and the result is rounded to float32 once. Raises ``UsageError`` if shapes or ``hops`` are
-    wrong; ``DamagedInput`` if an edge leads to a missing node, or a length is negative or not finite.
+    The ball of a node holds every node within ``hops`` edges; paths use only edges between nodes of
+    the ball. The result equals ``networkx.eccentricity(ball, node, weight="length")`` of each ball,
+    cut out by ``torch_geometric.utils.k_hop_subgraph``, to the last bit: lengths are added in
+    float64 from the node outwards, and the result is rounded to float32 once. Raises ``UsageError``
+    if shapes or ``hops`` are wrong; ``DamagedInput`` if an edge leads to a missing node, or a
+    length is negative or not finite.
 
     Parameters
     ----------
     edge_index, num_nodes
-        (2, E) integers below N. The graph is undirected: an edge may be listed in one direction or in both.
-        Of several edges between two nodes, the length of the last one counts, as in a ``networkx.Graph``;
-        self loops are ignored.
+        (2, E) integers below N. The graph is undirected: an edge may be listed in one direction or
+        in both. Of several edges between two nodes, the length of the last one counts, as in a
+        ``networkx.Graph``; self loops are ignored.
     edge_length
         (E,) lengths of the edges, finite and not negative, in any unit; taken as float64.
     hops
         Radius of the balls, 0 or more.
     directed
-        The ball of a node holds the nodes from which at most ``hops`` edges, in their direction, lead
-        *to* it; paths inside the ball still use edges both ways. The first files of City-Networks were
-        made this way, from directed graphs.
+        The ball of a node holds the nodes from which at most ``hops`` edges, in their direction,
+        lead *to* it; paths inside the ball still use edges both ways. The first files of
+        City-Networks were made this way, from directed graphs.
 
     Returns
     -------
@@ -81,8 +82,8 @@ def local_eccentricity(
         starts,
     )
 
-    # 3. Renumber by group, so that a search reads nearby memory: with random numbers a search node by
-    #    node takes 46 µs, groups 5.9 µs.
+    # 3. Renumber by group, so that a search reads nearby memory: with random numbers a search node
+    #    by node takes 46 µs, groups 5.9 µs.
     number = np.empty(num_nodes, np.int32)
     number[order] = np.arange(num_nodes, dtype=np.int32)
     rows = _renumber(rows, order, number)

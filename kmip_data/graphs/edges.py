@@ -1,7 +1,8 @@
 """k-NN and radius graphs of tensors, called as PyTorch Geometric's and without its compiled extensions.
 
-Up to three columns of float32 go through the tree of :mod:`kmip_data.graphs.knn`; other points, in float64,
-through SciPy's tree or a matrix product, and their neighbours are put into a defined order.
+Up to three columns of float32 go through the tree of :mod:`kmip_data.graphs.knn`; other points, in
+float64, through SciPy's tree or a matrix product, and their neighbours are put into a defined
+order.
 """
 
 from __future__ import annotations
@@ -46,15 +47,17 @@ def knn_graph(
 ) -> Tensor:
     """Return edges from the k nearest points of its graph to each point, as ``torch_geometric.nn.knn_graph``.
 
-    Neighbours are the k smallest (squared distance, index) among the *other* points of the graph, all of them
-    where there are fewer, so ties are decided. PyG asks for k + 1 points, drops the point itself and leaves
-    ties open: the two differ in ties alone, and where more than k points coincide.
+    Neighbours are the k smallest (squared distance, index) among the *other* points of the graph,
+    all of them where there are fewer, so ties are decided. PyG asks for k + 1 points, drops the
+    point itself and leaves ties open: the two differ in ties alone, and where more than k points
+    coincide.
 
     Parameters
     ----------
     x
-        (N, F) or (N,) points of any dtype and device, finite and at most 1e150; the search runs on the
-        CPU. Distances are float32 for up to three columns of float32 or half precision, else float64.
+        (N, F) or (N,) points of any dtype and device, finite and at most 1e150; the search runs on
+        the CPU. Distances are float32 for up to three columns of float32 or half precision, else
+        float64.
     k
         Neighbours of a point, at least 1.
     batch
@@ -62,9 +65,11 @@ def knn_graph(
     loop
         Begin each row with the point itself, which counts as one of the k.
     flow
-        ``source_to_target``: edges lead from the neighbour to the point; ``target_to_source``: the reverse.
+        ``source_to_target``: edges lead from the neighbour to the point; ``target_to_source``: the
+        reverse.
     cosine
-        Compare rows scaled to length 1 (in float64), the order of the cosine distance; rows of zeros stay.
+        Compare rows scaled to length 1 (in float64), the order of the cosine distance; rows of
+        zeros stay.
     num_workers, batch_size
         Taken as PyG takes them, without effect: threads are those of
         :func:`~kmip_data.runtime.threads.set_num_threads`, and graphs without points need no count.
@@ -113,16 +118,17 @@ def radius_graph(
 ) -> Tensor:
     """Return edges from all points nearer than ``r`` to each point, as ``torch_geometric.nn.radius_graph``.
 
-    A point is a neighbour where its squared distance is less than r², as in pyg-lib and torch-cluster. Of
-    more than ``max_num_neighbors`` the nearest stay, by (squared distance, index); PyG keeps those that its
-    tree meets first.
+    A point is a neighbour where its squared distance is less than r², as in pyg-lib and
+    torch-cluster. Of more than ``max_num_neighbors`` the nearest stay, by (squared distance,
+    index); PyG keeps those that its tree meets first.
 
     Parameters
     ----------
     r
         Radius, at least 0, in the unit of ``x``.
     max_num_neighbors
-        Most neighbours of a point, at least 1, with ``loop`` the point itself among them; None: no limit.
+        Most neighbours of a point, at least 1, with ``loop`` the point itself among them; None: no
+        limit.
     x, batch, loop, flow, num_workers, batch_size
         As those of :func:`knn_graph`.
 
@@ -238,15 +244,15 @@ def _nearest(points: Array, k: int, *, squares: bool = True) -> Near:
 def _in_order(points: F64, k: int) -> Near:
     """Return the k nearest others by a search whose ties come in any order, put into ours.
 
-    The search is asked for a few more than k. A row is done when its k-th surely lies nearer than all points
-    that were not given; for the others the search is asked for twice as many.
+    The search is asked for a few more than k. A row is done when its k-th surely lies nearer than
+    all points that were not given; for the others the search is asked for twice as many.
     """
     n, width = points.shape
     asked = k + 9
     todo = np.arange(n)
     near = Near(np.empty((n, k), np.int64), np.empty((n, k)))
-    # Of points that coincide, only the first k + 1 can be anyone's neighbours; a search among all of them
-    # would be asked for all of them (100,000 points, half of them in one place: hours).
+    # Of points that coincide, only the first k + 1 can be anyone's neighbours; a search among all
+    # of them would be asked for all of them (100,000 points, half of them in one place: hours).
     order = np.lexsort(points.T)
     begins = np.concatenate([[True], (np.diff(points[order], axis=0) != 0).any(1)])
     positions = np.arange(n)
@@ -283,8 +289,8 @@ def _in_order(points: F64, k: int) -> Near:
     return near
 
 
-#: Gives indices (rows, asked) of the points nearest to each row, and a bound (rows,) that no squared distance
-#: of another point is below.
+#: Gives indices (rows, asked) of the points nearest to each row, and a bound (rows,) that no
+#: squared distance of another point is below.
 Query = Callable[[F64, int], tuple[Array, F64]]
 
 

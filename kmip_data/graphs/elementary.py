@@ -1,10 +1,11 @@
 """Sine, cosine, arcsine, logarithm and normal quantile: the same bits on any CPU.
 
-NumPy, glibc and SVML have several versions of each, chosen by the CPU (FMA, AVX2, AVX-512), which differ in
-the last bit. The functions here add, multiply, divide and take square roots alone, one array operation at a
-time, so that nothing is fused: IEEE 754 rounds each in one way. Methods and coefficients are those of fdlibm
-(Sun Microsystems, 1993) and, for the quantile, of Cephes (Moshier, 1989). Errors are below 2.5 units in the
-last place of float64; bytes of builds are these values rounded to float32.
+NumPy, glibc and SVML have several versions of each, chosen by the CPU (FMA, AVX2, AVX-512), which
+differ in the last bit. The functions here add, multiply, divide and take square roots alone, one
+array operation at a time, so that nothing is fused: IEEE 754 rounds each in one way. Methods and
+coefficients are those of fdlibm (Sun Microsystems, 1993) and, for the quantile, of Cephes (Moshier,
+1989). Errors are below 2.5 units in the last place of float64; bytes of builds are these values
+rounded to float32.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 
 from kmip_data.arrays import F64
 
-#: π / 2 in three numbers; products of the first two, of 33 bits, with whole numbers below 2²⁰ are exact.
+#: π / 2 in three numbers; products of the first two, of 33 bits, with whole numbers below 2²⁰ are
+#: exact.
 _HALF_PI: Final = (
     1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624879595063154e-21,
 )  # fmt: skip

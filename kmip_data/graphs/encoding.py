@@ -40,7 +40,8 @@ class Graphs:
 class Encoding(ABC):
     """One encoding with its parameter. Equal encodings have equal names.
 
-    A subclass is ``ENCODING`` of a module in ``kmip_data.graphs.encodings``, where it is discovered.
+    A subclass is ``ENCODING`` of a module in ``kmip_data.graphs.encodings``, where it is
+    discovered.
     """
 
     version: ClassVar[int] = 1  #: raise it whenever the bytes change

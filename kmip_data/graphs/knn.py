@@ -1,9 +1,9 @@
 """Exact k nearest neighbours of points in space, with a defined order.
 
 **The order.** The distance of two points is the float32 number ``(dx*dx + dy*dy) + dz*dz``, every
-operation rounded to float32 and none fused (numba contracts nothing without ``fastmath``). Neighbours
-are the k smallest pairs (distance, index); a point is not its own neighbour, but another point at the
-same place is. Ties are therefore decided, and the result is the same on every machine.
+operation rounded to float32 and none fused (numba contracts nothing without ``fastmath``).
+Neighbours are the k smallest pairs (distance, index); a point is not its own neighbour, but another
+point at the same place is. Ties are therefore decided, and the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ GRAIN = 64  #: fewest leaves worth a thread
 def knn_table(pos: F32, k: int) -> I32:
     """Return the k nearest other points of every point, nearest first.
 
-    ``pos`` (N, 3) float32 are finite, 1 ≤ k ≤ N − 1. Row i of the result, int32 (N, k), holds the neighbours
-    of point i by (float32 squared distance, index). Raises ``UsageError`` for a wrong shape, dtype or k;
-    ``DamagedInput`` if a position is NaN or infinite.
+    ``pos`` (N, 3) float32 are finite, 1 ≤ k ≤ N − 1. Row i of the result, int32 (N, k), holds the
+    neighbours of point i by (float32 squared distance, index). Raises ``UsageError`` for a wrong
+    shape, dtype or k; ``DamagedInput`` if a position is NaN or infinite.
     """
     return _searched(_checked(pos, k), k)
 
@@ -35,11 +35,12 @@ def knn_table(pos: F32, k: int) -> I32:
 def knn_edges(pos: F32, k: int, *, rule: KnnRule = "exact") -> I64:
     """Return k-NN edges, int64 (2, E): source = neighbour, target = point, grouped by target, nearest first.
 
-    ``pos`` (N, 3) float32 are finite; k is at least 1, and where N ≤ k each point has its N − 1 others.
-    The rule ``exact`` gives the rows of :func:`knn_table`; ``torch-cluster`` what ``torch_cluster.knn_graph``
-    with ``loop=False`` does: the k + 1 nearest points *including the point itself*, then the point itself
-    removed. The two differ where more than k points coincide: the point itself may then not be among the
-    first k + 1, and the row keeps all of them (k + 1 edges). Raises as :func:`knn_table`.
+    ``pos`` (N, 3) float32 are finite; k is at least 1, and where N ≤ k each point has its N − 1
+    others. The rule ``exact`` gives the rows of :func:`knn_table`; ``torch-cluster`` what
+    ``torch_cluster.knn_graph`` with ``loop=False`` does: the k + 1 nearest points *including the
+    point itself*, then the point itself removed. The two differ where more than k points coincide:
+    the point itself may then not be among the first k + 1, and the row keeps all of them (k + 1
+    edges). Raises as :func:`knn_table`.
     """
     points = _checked(pos, 1 if len(pos) > 1 else 0, least=0)
     if k < 1:

@@ -22,9 +22,10 @@ SUBGRAPHS = ("directional", "bidirectional", "induced")
 class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no types
     """Batches of a graph with sampled neighbours, as ``torch_geometric.loader.NeighborLoader``.
 
-    Neither pyg-lib nor torch-sparse is needed. Batches have the attributes of PyG's (``n_id``, ``e_id``,
-    ``input_id``, ``batch_size``, ``num_sampled_nodes``, ``num_sampled_edges``), seeds first. Only the random
-    choice differs: it is a function of seed, epoch and nodes of the batch, whatever ``num_workers`` is.
+    Neither pyg-lib nor torch-sparse is needed. Batches have the attributes of PyG's (``n_id``,
+    ``e_id``, ``input_id``, ``batch_size``, ``num_sampled_nodes``, ``num_sampled_edges``), seeds
+    first. Only the random choice differs: it is a function of seed, epoch and nodes of the batch,
+    whatever ``num_workers`` is.
 
     Parameters
     ----------
@@ -37,23 +38,24 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
     replace
         Draw with replacement.
     subgraph_type
-        ``directional``: the drawn edges; ``bidirectional``: also their reverse; ``induced``: all edges
-        between the nodes drawn.
+        ``directional``: the drawn edges; ``bidirectional``: also their reverse; ``induced``: all
+        edges between the nodes drawn.
     transform, transform_sampler_output, filter_per_worker, is_sorted
         As in PyG; ``is_sorted`` changes nothing.
     directed
         Deprecated in PyG: False means ``subgraph_type="induced"``.
     seed
-        Of order and draws; None: from torch's global generator, or ``generator`` where that is given.
+        Of order and draws; None: from torch's global generator, or ``generator`` where that is
+        given.
     **options
-        Of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``drop_last``, ``num_workers``,
-        ``generator`` …
+        Of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``drop_last``,
+        ``num_workers``, ``generator`` …
 
     Raises
     ------
     UsageError
-        Heterogeneous or remote data; ``disjoint``, ``time_attr``, ``input_time``, ``weight_attr`` or
-        ``neighbor_sampler``, which this loader does not have; an argument out of range.
+        Heterogeneous or remote data; ``disjoint``, ``time_attr``, ``input_time``, ``weight_attr``
+        or ``neighbor_sampler``, which this loader does not have; an argument out of range.
     """
 
     def __init__(  # noqa: PLR0913 -- PyTorch Geometric's arguments, and ours

@@ -27,8 +27,8 @@ class Sampled(NamedTuple):
 class Neighborhoods:
     """Incoming edges of every node, to draw from.
 
-    ``edge_index`` (2, E), of whole numbers, are sources and targets among ``num_nodes``. The sources are not
-    copied, so that those of a mapped shard stay there.
+    ``edge_index`` (2, E), of whole numbers, are sources and targets among ``num_nodes``. The
+    sources are not copied, so that those of a mapped shard stay there.
     """
 
     def __init__(self, edge_index: Integers, num_nodes: int) -> None:
@@ -63,15 +63,16 @@ class Neighborhoods:
     ) -> Sampled:
         """Draw at most ``fanouts[hop]`` incoming edges of each node met in the hop before, −1: all.
 
-        ``replace`` draws each of them from all edges of the node. ``induced`` takes, in the end, all edges
-        between the nodes that were met; ``hop_edges`` is empty then.
+        ``replace`` draws each of them from all edges of the node. ``induced`` takes, in the end,
+        all edges between the nodes that were met; ``hop_edges`` is empty then.
         """
-        # Number of each node in the sample, −1 outside it. The array is reused: filling one for 10⁷ nodes
-        # takes longer than a draw around a thousand of them.
+        # Number of each node in the sample, −1 outside it. The array is reused: filling one for 10⁷
+        # nodes takes longer than a draw around a thousand of them.
         number = self._free.pop() if self._free else np.full(self._nodes, -1, np.int64)
         number[seeds] = np.arange(len(seeds))
 
-        # Hop by hop: draw edges into the nodes of the last hop, and number the sources that are new.
+        # Hop by hop: draw edges into the nodes of the last hop, and number the sources that are
+        # new.
         nodes = [seeds]
         frontier = seeds
         count = len(seeds)
@@ -132,7 +133,10 @@ class Neighborhoods:
 
 @njit_nogil()
 def _lowest(start: I64, degree: I64, most: int, rank: F64) -> tuple[I64, I64]:
-    """Positions from ``start`` of at most so many edges of each node, by ``rank``; and the node of each."""
+    """Positions from ``start`` of at most so many edges of each node, by ``rank``.
+
+    And the node of each.
+    """
     taken = np.empty_like(rank, np.int64)
     owner = np.empty_like(rank, np.int64)
     order = np.empty(SMALL, np.int64)

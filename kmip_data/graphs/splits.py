@@ -34,10 +34,12 @@ def shuffled_split(
     val: int,
     seed: int,
 ) -> Parts:
-    """Shuffle the pool and the test records with Python's own generator; val is the head of the pool.
+    """Shuffle the pool and the test records with Python's own generator.
 
-    The recipe of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle`` of the
-    train list, then of the test list; the first ``val`` of the train list validate.
+    Val is the head of the pool.
+
+    The recipe of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle``
+    of the train list, then of the test list; the first ``val`` of the train list validate.
     """
     generator = random.Random(seed)  # noqa: S311 -- the recipe to reproduce, nothing secret
     train = list(pool)
@@ -57,9 +59,10 @@ def grouped_split(
 ) -> Parts:
     """Move whole groups of the pool to val, as near to ``val`` records as whole groups can come.
 
-    ``groups`` names the group (room) of each record. They are tried in an order shuffled by ``seed``. Of all
-    sums of groups, the nearest to ``val`` counts (the smaller of two), from the first groups with that sum.
-    With at least two groups, neither train nor val is empty. Parts are in source order.
+    ``groups`` names the group (room) of each record. They are tried in an order shuffled by
+    ``seed``. Of all sums of groups, the nearest to ``val`` counts (the smaller of two), from the
+    first groups with that sum. With at least two groups, neither train nor val is empty. Parts are
+    in source order.
     """
     sizes = Counter(groups[record] for record in pool)
     order = sorted(sizes)
@@ -94,8 +97,8 @@ _DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps the second
 def meta_labels(classes: I64, background: int | None = None) -> I64:
     """Return the class that is most frequent in each graph, the smaller of two, (G,).
 
-    ``classes`` (G, C) counts each class in each graph; the class ``background`` is used only without any
-    other (0 in LRGB's rule).
+    ``classes`` (G, C) counts each class in each graph; the class ``background`` is used only
+    without any other (0 in LRGB's rule).
     """
     if background is not None:
         classes = classes.copy()
@@ -108,10 +111,11 @@ def meta_labels(classes: I64, background: int | None = None) -> I64:
 def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, I64]:
     """Deal positions to two parts with nearly equal shares of each label.
 
-    The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)`` with
-    ``second`` test records, number by number; labels that come once are taken, too. This is the rule
-    that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with. Gives int64 positions in
-    ``labels`` (n,), those of the first part and the ``second`` ones of the other, in the order of the draw.
+    The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)``
+    with ``second`` test records, number by number; labels that come once are taken, too. This is
+    the rule that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with. Gives int64
+    positions in ``labels`` (n,), those of the first part and the ``second`` ones of the other, in
+    the order of the draw.
     """
     first = len(labels) - second
     if not len(labels):
@@ -121,7 +125,8 @@ def stratified_draw(labels: Array, second: int, *, seed: int = 0) -> tuple[I64, 
     by_label = np.argsort(label.reshape(-1), kind="stable")
     members = np.split(by_label, np.cumsum(counts)[:-1])
 
-    # The calls of the generator, and their order, are scikit-learn's: any other order gives other parts.
+    # The calls of the generator, and their order, are scikit-learn's: any other order gives other
+    # parts.
     generator = np.random.RandomState(seed)
     for _ in range(_DRAWS):
         first_counts = _deal(counts, first, generator)
@@ -179,9 +184,9 @@ def stratified_parts(
 def order_before_draw(first: Array, second: Array) -> I64 | None:
     """Undo :func:`stratified_draw` with seed 0 by the labels of its two parts, in their order.
 
-    The rule depends on labels alone, so it is applied to the same labels in ascending order and must give
-    the label at each position. Returns positions in the first part followed by the second, in an order for
-    which the rule yields these parts; ``None`` if it does not.
+    The rule depends on labels alone, so it is applied to the same labels in ascending order and
+    must give the label at each position. Returns positions in the first part followed by the
+    second, in an order for which the rule yields these parts; ``None`` if it does not.
     """
     labels = np.concatenate([first, second])
     ascending = np.sort(labels)

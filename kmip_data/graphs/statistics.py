@@ -64,8 +64,9 @@ class UnitStatistics:
 def count_classes(values: Array, column: Column) -> I64:
     """Count how often each class occurs in rows of a label column.
 
-    One label per row (``column.shape == ()``) counts every value; a row of several 0/1 targets counts the
-    positive ones. Values that are not a class (missing labels) are left out. Returns int64 (num_classes,).
+    One label per row (``column.shape == ()``) counts every value; a row of several 0/1 targets
+    counts the positive ones. Values that are not a class (missing labels) are left out. Returns
+    int64 (num_classes,).
     """
     classes = column.num_classes or 0
     if column.shape:

@@ -51,8 +51,8 @@ def item_fields(
 ) -> tuple[tuple[Field, ...], bool]:
     """Return the fields of an item in its order, and True if it has ``edge_index``.
 
-    ``columns`` selects attributes by name (``None``: all; an unknown name is a ``UsageError``). ``views`` add
-    to those of the schema; one with the name of a stored attribute replaces it.
+    ``columns`` selects attributes by name (``None``: all; an unknown name is a ``UsageError``).
+    ``views`` add to those of the schema; one with the name of a stored attribute replaces it.
     """
     fields = {column.attribute: _of_column(column) for column in schema.columns}
     for view in (*schema.views, *views):
@@ -114,8 +114,8 @@ def _of_view(source: Field, view: View) -> Field:
 
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread costs more
-#: Rows read between two releases of the map. Each maps up to 16 pages: of a city of 10⁷ nodes 2.0 GB then
-#: count as memory of the process, without a release 3.1 GB; one costs 60 ms.
+#: Rows read between two releases of the map. Each maps up to 16 pages: of a city of 10⁷ nodes 2.0
+#: GB then count as memory of the process, without a release 3.1 GB; one costs 60 ms.
 _TOUCHED: Final = 2**16
 _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
@@ -129,9 +129,10 @@ _Conversion = tuple[Array, Array]  #: an output, and its rows as they were store
 class Assembler:
     """Copy selected attributes of graphs from the shards.
 
-    ``edges`` adds ``edge_index``; ``lengths`` computes ``edge_attr``, the float32 Euclidean length (E, 1) of
-    each edge. ``names`` lists all attributes in the order of an item. ``adds_num_nodes`` is True if PyTorch
-    Geometric cannot infer the number of nodes from them, so that items need ``num_nodes``.
+    ``edges`` adds ``edge_index``; ``lengths`` computes ``edge_attr``, the float32 Euclidean length
+    (E, 1) of each edge. ``names`` lists all attributes in the order of an item. ``adds_num_nodes``
+    is True if PyTorch Geometric cannot infer the number of nodes from them, so that items need
+    ``num_nodes``.
     """
 
     def __init__(
@@ -209,17 +210,18 @@ class Assembler:
     ) -> tuple[dict[str, torch.Tensor], I64]:
         """Copy the rows of the graphs with the given numbers (B,) in source order, graph after graph.
 
-        ``compact`` takes the stored neighbour table (ΣN, k) instead of ``edge_index``; ``numbers`` adds
-        ``batch``, int64 (ΣN,), the position of its graph for each node; ``pin`` copies into page-locked
-        memory; ``helpers`` share the work of a large batch.
+        ``compact`` takes the stored neighbour table (ΣN, k) instead of ``edge_index``; ``numbers``
+        adds ``batch``, int64 (ΣN,), the position of its graph for each node; ``pin`` copies into
+        page-locked memory; ``helpers`` share the work of a large batch.
 
-        Returns a tensor for each attribute, with graph columns (B, …), nodes numbered over all graphs in
-        ``edge_index`` and within each graph in ``neighbor``; and int64 (3, B + 1), the rows before each graph
-        on the graph, node and edge level.
+        Returns a tensor for each attribute, with graph columns (B, …), nodes numbered over all
+        graphs in ``edge_index`` and within each graph in ``neighbor``; and int64 (3, B + 1), the
+        rows before each graph on the graph, node and edge level.
         """
-        # Gather by address. The Python around the kernels takes 21 µs for a batch of 8 graphs; PyTorch
-        # Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
-        # 1. Look up where each block of rows lies: one table lookup per field, no slicing in Python.
+        # Gather by address. The Python around the kernels takes 21 µs for a batch of 8 graphs;
+        # PyTorch Geometric's ``Batch.from_data_list`` takes 240 µs (ADR 0010).
+        # 1. Look up where each block of rows lies: one table lookup per field, no slicing in
+        #    Python.
         address, counts, unmapped = self.store.sources(self._rows, graphs)
         edges = address[len(self._outputs) :]
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
@@ -320,9 +322,12 @@ class Assembler:
         return values, totals[gather.NODE]
 
     def mapped_edges(self, graph: int) -> Array | None:
-        """Return the checked edge index (2, E) of a graph in the map; ``None`` where :meth:`cut` cannot read.
+        """Return the checked edge index (2, E) of a graph in the map.
 
-        It needs mapped columns (not compressed, not remote) of nodes and edges, and edges stored as pairs.
+        ``None`` where :meth:`cut` cannot read.
+
+        It needs mapped columns (not compressed, not remote) of nodes and edges, and edges stored as
+        pairs.
         """
         table, mapped = self.store.table(self._rows)
         as_pairs = self.edges and self._k is None
@@ -380,7 +385,10 @@ class Assembler:
         *,
         pin: bool = False,
     ) -> None:
-        """Convert dtypes, check values and compute edge lengths; ``unchecked`` are graphs read first now."""
+        """Convert dtypes, check values and compute edge lengths.
+
+        ``unchecked`` are graphs read first now.
+        """
         for array, stored in converted:
             np.copyto(array, stored, casting="unsafe")
         if unchecked is not None:
@@ -486,7 +494,10 @@ def _converted(field: Field) -> bool:
 
 
 def _widened(field: Field) -> int:
-    """Return the bytes of the number to which the kernel widens each ``uint8``; 0 if it does not."""
+    """Return the bytes of the number to which the kernel widens each ``uint8``.
+
+    0 if it does not.
+    """
     whole = field.width == field.row_bytes and field.stored == np.uint8
     return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0
 

@@ -132,7 +132,9 @@ def make_batch(
 
 
 def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
-    """Return the first node of each graph, from ``ptr`` or else ``batch``; ``None`` for a single graph.
+    """Return the first node of each graph, from ``ptr`` or else ``batch``.
+
+    ``None`` for a single graph.
 
     A ``batch`` that is not a sorted vector of ``rows`` graph numbers is a ``UsageError``.
     """
@@ -161,7 +163,8 @@ def pointers_from_numbers(graph: torch.Tensor, rows: int) -> torch.Tensor:
 def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
     """Return the first node of each graph of a batch on another device, without synchronising with it.
 
-    A ``Batch`` keeps the offsets of each attribute on the CPU; ``None`` if they are not of ``rows`` nodes.
+    A ``Batch`` keeps the offsets of each attribute on the CPU; ``None`` if they are not of ``rows``
+    nodes.
     """
     slices = getattr(batch, "_slice_dict", {}).get("x")
     if slices is None or "ptr" not in batch or len(slices) != len(batch.ptr):
@@ -173,18 +176,19 @@ def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
 def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     """Return the neighbour table of a compact batch with its nodes numbered over the batch.
 
-    The table ``neighbor`` (N, k) of the batch is unsigned as stored, numbered within each graph; the graphs
-    begin at ``ptr``, or else as ``batch`` says (without both there is one graph). A signed one is numbered
-    over the batch already, and returned unchanged.
+    The table ``neighbor`` (N, k) of the batch is unsigned as stored, numbered within each graph;
+    the graphs begin at ``ptr``, or else as ``batch`` says (without both there is one graph). A
+    signed one is numbered over the batch already, and returned unchanged.
 
-    Returns int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
-    ``x[batch_neighbors(batch)]`` is (N, k, d). Raises ``UsageError`` if the batch has no neighbour table, or
-    its ``batch`` is not sorted.
+    Returns int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so
+    that ``x[batch_neighbors(batch)]`` is (N, k, d). Raises ``UsageError`` if the batch has no
+    neighbour table, or its ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
         raise UsageError("The batch has no neighbour table.", next="GraphLoader(…, compact=True)")
     table: torch.Tensor = batch.neighbor
-    # torch has few operations on unsigned integers: widen them through the signed type of the same size.
+    # torch has few operations on unsigned integers: widen them through the signed type of the same
+    # size.
     if table.dtype == torch.uint16:
         table = table.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
     elif table.dtype == torch.uint32:

@@ -32,27 +32,28 @@ _OGB_NAMES: Final = {"train": "train", "val": "valid", "test": "test"}  #: parts
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
     """The records of a build, or of one part of a split, as a PyTorch Geometric dataset.
 
-    Items are :class:`torch_geometric.data.Data` with the presented dtypes: copies, so a transform may change
-    them in place. ``edge_index`` is int64, row 0 sources and row 1 targets; with a stored neighbour table its
-    columns are grouped by target, nearest source first. An instance holds no open file, can be pickled and
-    used after a fork.
+    Items are :class:`torch_geometric.data.Data` with the presented dtypes: copies, so a transform
+    may change them in place. ``edge_index`` is int64, row 0 sources and row 1 targets; with a
+    stored neighbour table its columns are grouped by target, nearest source first. An instance
+    holds no open file, can be pickled and used after a fork.
 
     Parameters
     ----------
     path
         A build folder (with ``card.json``), or a :class:`~kmip_data.builds.home.Build`.
     split
-        ``"train"``, ``"val"`` (also ``"valid"`` and ``"validation"``), ``"test"``, or ``"trainval"``, the first
-        two together; ``None``: all records in source order. A dataset of one
-        graph always returns its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
+        ``"train"``, ``"val"`` (also ``"valid"`` and ``"validation"``), ``"test"``, or
+        ``"trainval"``, the first two together; ``None``: all records in source order. A dataset of
+        one graph always returns its graph, with boolean ``train_mask``, ``val_mask`` and
+        ``test_mask``.
     transform
         Applied to each item when it is read.
     split_name
         Name of a split of the build (a key of ``card.splits``); ``None``: its default.
     columns
-        Names of the attributes of an item; ``None``: all. The name of a column added by
-        ``kmip-data encode`` (``"rwse20"``) adds its attributes; if only such columns are named, items
-        have all stored attributes, too.
+        Names of the attributes of an item; ``None``: all. The name of a column added by ``kmip-data
+        encode`` (``"rwse20"``) adds its attributes; if only such columns are named, items have all
+        stored attributes, too.
     views
         Additional attributes that are slices of stored columns.
     edge_lengths
@@ -184,7 +185,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def task_type(self) -> str | None:
         """Task in OGB's words, such as ``"multiclass classification"``; ``None`` without targets.
 
-        Several labels are ``"binary classification"``; others are ``"regression"``, ``"link prediction"``.
+        Several labels are ``"binary classification"``; others are ``"regression"``, ``"link
+        prediction"``.
         """
         return targets.task_type(self.card.schema_)
 
@@ -199,10 +201,12 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return targets.eval_metric(self.card.schema_, self.card.manifest)
 
     def get_idx_split(self) -> dict[str, torch.Tensor]:
-        """Return the positions of each part in this dataset, int64; in a single graph, those of its nodes.
+        """Return the positions of each part in this dataset, int64.
 
-        The names are OGB's: ``train``, ``valid``, ``test``. Raises ``UsageError`` for a dataset of one part,
-        and where there is no split.
+        In a single graph, those of its nodes.
+
+        The names are OGB's: ``train``, ``valid``, ``test``. Raises ``UsageError`` for a dataset of
+        one part, and where there is no split.
         """
         divided = {}
         if self._masks:
@@ -237,8 +241,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def assembler(self) -> Assembler | None:
         """Assembler of whole batches; ``None`` if each item must be made individually.
 
-        That is the case with a transform, with masks, in a subclass that overrides ``get``, and if PyTorch
-        Geometric batches an attribute by its name.
+        That is the case with a transform, with masks, in a subclass that overrides ``get``, and if
+        PyTorch Geometric batches an attribute by its name.
         """
         overridden = type(self).get is not ShardedDataset.get
         if self.transform is not None or self._masks or overridden:
@@ -308,11 +312,17 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def masks(self) -> dict[str, torch.Tensor]:
-        """``train_mask``, ``val_mask`` and ``test_mask`` of one graph, bool (N,); others have none."""
+        """``train_mask``, ``val_mask`` and ``test_mask`` of one graph, bool (N,).
+
+        Others have none.
+        """
         return dict(self._masks)
 
     def mapped_edges(self, idx: int) -> Array | None:
-        """Return the edge index of a record as stored, (2, E), in the map; ``None`` if :meth:`cut` fails."""
+        """Return the edge index of a record as stored, (2, E), in the map.
+
+        ``None`` if :meth:`cut` fails.
+        """
         return self._assembler.mapped_edges(int(self.records[idx]))
 
     def cut(self, idx: int, nodes: I64, edges: I64) -> Data:
@@ -369,8 +379,8 @@ def _divide_names(
 ) -> tuple[list[str] | None, list[ColumnsCard]]:
     """Divide ``columns=`` (a text is one name) into stored attributes, ``None`` for all, and added columns.
 
-    Where only added columns are named, all stored attributes are wanted too. Raises ``UsageError`` where two
-    columns give the same attribute; an unknown name counts as stored.
+    Where only added columns are named, all stored attributes are wanted too. Raises ``UsageError``
+    where two columns give the same attribute; an unknown name counts as stored.
     """
     if names is None:
         return None, []

@@ -1,8 +1,8 @@
 """Compiled kernels that copy the rows of many graphs from mapped shards into one batch.
 
-The graphs of a batch lie in several mapped files, so a source is given by its address. The caller keeps the
-maps alive and guarantees that every address has the declared number of rows: the shard reader checks
-datasets and row pointers against the file when it opens a shard.
+The graphs of a batch lie in several mapped files, so a source is given by its address. The caller
+keeps the maps alive and guarantees that every address has the declared number of rows: the shard
+reader checks datasets and row pointers against the file when it opens a shard.
 """
 
 # ruff: noqa: ARG001 -- numba calls intrinsics and their code generators with fixed arguments
@@ -103,13 +103,14 @@ def copy_rows(
 ) -> None:
     """Copy the rows of graphs ``start`` to ``stop`` of a batch for F fields.
 
-    ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) that of the output;
-    ``pointers`` (3, B + 1) the rows before each graph on the graph, node and edge level. ``layout`` (5, ≥ F):
-    level; bytes of a stored row; first byte and number of bytes to copy from it; bytes of each number that is
-    written: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to ``float32``, 0 for an unchanged copy.
+    ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) that of the
+    output; ``pointers`` (3, B + 1) the rows before each graph on the graph, node and edge level.
+    ``layout`` (5, ≥ F): level; bytes of a stored row; first byte and number of bytes to copy from
+    it; bytes of each number that is written: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to
+    ``float32``, 0 for an unchanged copy.
     """
-    # Graph by graph, then field by field: a view finds the rows of its column in the cache. The other order
-    # costs 10 % more.
+    # Graph by graph, then field by field: a view finds the rows of its column in the cache. The
+    # other order costs 10 % more.
     for b in range(start, stop):
         for f in range(target.size):
             level, stride, offset, part, widened = layout[:, f]
@@ -160,8 +161,8 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
                 _copy16(target + j, source + j)
             _copy16(target + part - 16, source + part - 16)  # overlaps the previous copy
         return
-    # A narrow part is copied together with the bytes behind it, which the next row overwrites. The last
-    # rows, with fewer than 16 bytes of source or target left, are copied exactly.
+    # A narrow part is copied together with the bytes behind it, which the next row overwrites. The
+    # last rows, with fewer than 16 bytes of source or target left, are copied exactly.
     wide = 0
     target_bytes = rows * part
     source_bytes = (rows - 1) * stride + part
@@ -185,9 +186,10 @@ def write_edges(
 ) -> None:
     """Write the edge index of some graphs, with nodes numbered over the batch.
 
-    ``source`` holds addresses of indices of ``like.dtype`` within each graph: (1, B) of neighbour tables
-    (N, width), or (2, B) of sources and of targets with ``width`` 0. For ``pointers`` see :func:`copy_rows`.
-    ``out`` receives (2, ΣE) sources and targets; edges of a table are grouped by target.
+    ``source`` holds addresses of indices of ``like.dtype`` within each graph: (1, B) of neighbour
+    tables (N, width), or (2, B) of sources and of targets with ``width`` 0. For ``pointers`` see
+    :func:`copy_rows`. ``out`` receives (2, ΣE) sources and targets; edges of a table are grouped by
+    target.
     """
     for b in range(start, stop):
         node = pointers[NODE, b]
@@ -220,10 +222,10 @@ def copy_graph(
 ) -> None:
     """Copy the rows and the edges of one graph, as the kernels above do for a batch of one.
 
-    ``table`` (≥ F, G) has the address of the first row of every graph, its edges after the F fields;
-    ``counts`` (3, G) the rows on the graph, node and edge level. ``width`` is the number of edges per node of
-    a neighbour table, 0 for pairs, negative without edges. For ``layout`` and ``target`` see
-    :func:`copy_rows`, for ``like`` and ``out`` :func:`write_edges`.
+    ``table`` (≥ F, G) has the address of the first row of every graph, its edges after the F
+    fields; ``counts`` (3, G) the rows on the graph, node and edge level. ``width`` is the number of
+    edges per node of a neighbour table, 0 for pairs, negative without edges. For ``layout`` and
+    ``target`` see :func:`copy_rows`, for ``like`` and ``out`` :func:`write_edges`.
     """
     address = np.empty((table.shape[0], 1), np.int64)
     for f in range(table.shape[0]):
@@ -240,8 +242,9 @@ def copy_graph(
 def first_outside(source: I64, counts: I64, width: int, like: Array) -> int:
     """Return the first graph of a batch with an edge that leads out of it; −1 if there is none.
 
-    ``source`` (P, B) has the addresses of the edges of each graph: of a neighbour table with ``width`` edges
-    per node, or of sources and of targets (``width`` 0); ``counts`` (3, B) the rows on each level.
+    ``source`` (P, B) has the addresses of the edges of each graph: of a neighbour table with
+    ``width`` edges per node, or of sources and of targets (``width`` 0); ``counts`` (3, B) the rows
+    on each level.
     """
     for b in range(source.shape[1]):
         nodes = counts[NODE, b]

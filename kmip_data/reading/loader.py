@@ -35,20 +35,21 @@ _WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a netw
 class GraphLoader(DataLoader[Any]):
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
-    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for bit, with
-    ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order depends on ``seed``
-    and the epoch alone, not on the number of threads. A dataset with a ``transform`` takes the slow path:
-    graph by graph in Python, in background threads.
+    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
+    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order
+    depends on ``seed`` and the epoch alone, not on the number of threads. A dataset with a
+    ``transform`` takes the slow path: graph by graph in Python, in background threads.
 
-    A ``torch.utils.data.DataLoader`` by type, so Fabric, Lightning and accelerate take it; threads do the work
-    that its worker processes would do. In several processes Fabric and Lightning divide the graphs by a
-    sampler, and accelerate by its own loader around the same batches; with ``even``, ``divide`` or ``rank``
-    Fabric and Lightning leave the division to this loader.
+    A ``torch.utils.data.DataLoader`` by type, so Fabric, Lightning and accelerate take it; threads
+    do the work that its worker processes would do. In several processes Fabric and Lightning divide
+    the graphs by a sampler, and accelerate by its own loader around the same batches; with
+    ``even``, ``divide`` or ``rank`` Fabric and Lightning leave the division to this loader.
 
     Parameters
     ----------
     dataset
-        A dataset of this package, whole or selected from (also a ``torch.utils.data.Subset`` of it).
+        A dataset of this package, whole or selected from (also a ``torch.utils.data.Subset`` of
+        it).
     batch_size
         Graphs per batch.
     shuffle, seed
@@ -57,11 +58,12 @@ class GraphLoader(DataLoader[Any]):
     num_threads
         Threads that share the gathering of a batch, where it is large enough to be worth it.
     num_workers
-        PyTorch's word for the same: 0 makes each batch on request in the calling thread (``prefetch=0``), more
-        are as many ``num_threads``. No process is started. Default: ``num_threads`` and ``prefetch`` decide.
+        PyTorch's word for the same: 0 makes each batch on request in the calling thread
+        (``prefetch=0``), more are as many ``num_threads``. No process is started. Default:
+        ``num_threads`` and ``prefetch`` decide.
     generator
-        Draws the order of ``shuffle`` instead of ``seed``: the order of PyTorch's own ``DataLoader``. As with a
-        ``sampler``, it is the same on every rank.
+        Draws the order of ``shuffle`` instead of ``seed``: the order of PyTorch's own
+        ``DataLoader``. As with a ``sampler``, it is the same on every rank.
     prefetch
         Batches made ahead in the background; 0 makes each on request, in the calling thread too.
     drop_last
@@ -69,8 +71,8 @@ class GraphLoader(DataLoader[Any]):
     pin_memory
         Gather into page-locked memory, for transfers to a GPU with ``non_blocking=True``.
     max_nodes
-        Instead of ``batch_size``: as many graphs per batch as fit into this number of nodes. A larger
-        graph makes a batch by itself.
+        Instead of ``batch_size``: as many graphs per batch as fit into this number of nodes. A
+        larger graph makes a batch by itself.
     bucket
         Sort by size within windows of this many graphs, so that a batch has graphs of similar size.
     sampler
@@ -85,13 +87,14 @@ class GraphLoader(DataLoader[Any]):
         Give each rank the same number of batches by repeating up to ``world_size`` − 1 graphs (with
         ``max_nodes``: batches). DDP training needs it; evaluation must not use it.
     divide
-        Let ``batch_size`` count the graphs of all ranks together: each batch is that of a single process,
-        dealt to the ranks in turn.
+        Let ``batch_size`` count the graphs of all ranks together: each batch is that of a single
+        process, dealt to the ranks in turn.
     compact
-        Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or uint32,
-        an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered within its graph.
-        :func:`batch_neighbors` numbers them over the batch, and :func:`expand_edges` makes the usual batch,
-        both on the batch's device. Requires a stored neighbour table and no transform.
+        Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or
+        uint32, an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered
+        within its graph. :func:`batch_neighbors` numbers them over the batch, and
+        :func:`expand_edges` makes the usual batch, both on the batch's device. Requires a stored
+        neighbour table and no transform.
     follow_batch, exclude_keys
         As in PyTorch Geometric's ``DataLoader``.
 
@@ -165,7 +168,8 @@ class GraphLoader(DataLoader[Any]):
         if generator is not None and shuffle:
             sampler = RandomSampler(graphs, generator=generator)
 
-        # Arguments are attributes of the same name: Fabric and Lightning make the loader again from them.
+        # Arguments are attributes of the same name: Fabric and Lightning make the loader again from
+        # them.
         self.seed = seed
         self.num_threads = num_threads
         self.prefetch = prefetch
@@ -227,7 +231,10 @@ class GraphLoader(DataLoader[Any]):
         return f"GraphLoader({', '.join(shown)})"
 
     def _fast_path(self) -> Assembler | None:
-        """Return the assembler of whole batches; ``None`` if each graph must be made individually."""
+        """Return the assembler of whole batches.
+
+        ``None`` if each graph must be made individually.
+        """
         assembler = self.dataset.assembler
         table = self.dataset.schema.edges == "neighbor"
         if self.compact and (assembler is None or not assembler.edges or not table):
@@ -260,9 +267,10 @@ class GraphLoader(DataLoader[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
 
-        A ``sampler`` must yield the batches so far again, which are skipped. All ranks have the same state. A
-        state from between two epochs fits a loader of any order, for example on more GPUs. One from the
-        middle of an epoch in another order (other data, batch size, seed, ranks …) is a UsageError.
+        A ``sampler`` must yield the batches so far again, which are skipped. All ranks have the
+        same state. A state from between two epochs fits a loader of any order, for example on more
+        GPUs. One from the middle of an epoch in another order (other data, batch size, seed, ranks
+        …) is a UsageError.
         """
         fingerprint = self._fingerprint()
         same_order = state.get("depends_on") == fingerprint
@@ -294,7 +302,10 @@ class GraphLoader(DataLoader[Any]):
         return self._order.ranks()
 
     def keys(self, epoch: int, batch: int) -> list[str]:
-        """Return the record keys of batch number ``batch`` of ``epoch``; not defined for a ``sampler``."""
+        """Return the record keys of batch number ``batch`` of ``epoch``.
+
+        Not defined for a ``sampler``.
+        """
         positions = next(islice(self._batches(epoch), batch, None))
         keys = self.dataset.keys
         return [keys[position] for position in positions.tolist()]
@@ -315,15 +326,15 @@ class GraphLoader(DataLoader[Any]):
         return closed_at_exit(self._iterate())
 
     def _iterate(self) -> Generator[DataBatch, None, None]:
-        # Batches ahead, step by step. A generator starts with the first next(), so the epoch is read then:
-        # trainers call iter() before set_epoch().
+        # Batches ahead, step by step. A generator starts with the first next(), so the epoch is
+        # read then: trainers call iter() before set_epoch().
         self._assembler = self._fast_path()  # the transform may have changed since
         progress = self._order.begin()
         epoch, start = progress
         batches = islice(self._batches(epoch), start, None)
 
-        # With an assembler, num_threads share the copying inside one batch, and one more thread makes it
-        # ahead. Without, each batch is made by one thread, num_threads of them at a time.
+        # With an assembler, num_threads share the copying inside one batch, and one more thread
+        # makes it ahead. Without, each batch is made by one thread, num_threads of them at a time.
         if self._assembler is None:
             helpers = HelperThreads(0)
             makers = self.num_threads
@@ -349,8 +360,8 @@ class GraphLoader(DataLoader[Any]):
         """Yield the positions of the graphs of each batch of this rank."""
         if not self._sampled:
             return iter(self._order.batches(epoch))
-        # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from the global
-        # generator, or from ours, then yields the same order after the same manual_seed.
+        # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from
+        # the global generator, or from ours, then yields the same order after the same manual_seed.
         torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         if self.batch_size is None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)  # type: ignore[union-attr]

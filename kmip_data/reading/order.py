@@ -35,8 +35,8 @@ class BatchRule:
     ) -> list[I64]:
         """Return the positions of the graphs, of sizes ``nodes`` (G,), in each batch of ``rank``.
 
-        The batches of all ranks are disjoint and cover all graphs, except for ``drop_last`` and ``even``.
-        Batches at the same position have about the same size on all ranks.
+        The batches of all ranks are disjoint and cover all graphs, except for ``drop_last`` and
+        ``even``. Batches at the same position have about the same size on all ranks.
         """
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
 

@@ -14,8 +14,8 @@ from kmip_data.reading.order import BatchRule
 class EpochSampler(Sampler[int]):
     """Positions of one epoch after the other, by the rule of a loader, which reads its epoch here.
 
-    Iterated by itself it yields the complete epoch, which Fabric, Lightning and accelerate divide among their
-    processes. The loader, when it is iterated, divides by :meth:`ranks`.
+    Iterated by itself it yields the complete epoch, which Fabric, Lightning and accelerate divide
+    among their processes. The loader, when it is iterated, divides by :meth:`ranks`.
 
     Parameters
     ----------
@@ -55,7 +55,10 @@ class EpochSampler(Sampler[int]):
         self.running = None
 
     def begin(self) -> list[int]:
-        """Begin an epoch: return its number and the batches to skip; the next call begins the next one."""
+        """Begin an epoch: return its number and the batches to skip.
+
+        The next call begins the next one.
+        """
         self.running = [self.epoch, self.position]
         self.epoch += 1
         self.position = 0

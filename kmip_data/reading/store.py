@@ -36,7 +36,8 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     for entry in build.card.shards:
         key.append(entry.sha256)
         path = build.path / entry.file
-        # The digests of a card are not verified here: a folder that was replaced shows by its files.
+        # The digests of a card are not verified here: a folder that was replaced shows by its
+        # files.
         if not build.waits and path.exists():
             status = path.stat()
             key.append((status.st_ino, status.st_mtime_ns))
@@ -51,10 +52,10 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
 class ShardStore:
     """The shards of a finished build and its added columns, checked against the card when opened.
 
-    ``schema`` has the columns of the build, then the added ones; ``shards`` are in the order of the card.
-    ``shard`` int64 [G] is the number of the shard of each graph; ``start`` and ``count`` int64 [3, G] are its
-    first row there and its number of rows on the graph, node and edge level. Raises ``DamagedInput`` if a
-    shard is missing, damaged, or not the one that the card names.
+    ``schema`` has the columns of the build, then the added ones; ``shards`` are in the order of the
+    card. ``shard`` int64 [G] is the number of the shard of each graph; ``start`` and ``count``
+    int64 [3, G] are its first row there and its number of rows on the graph, node and edge level.
+    Raises ``DamagedInput`` if a shard is missing, damaged, or not the one that the card names.
     """
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
@@ -103,7 +104,8 @@ class ShardStore:
                 "others",
             )
 
-        # 2. Rows are looked up by key: two columns of one key would be read with each other's width.
+        # 2. Rows are looked up by key: two columns of one key would be read with each other's
+        #    width.
         taken = {column.key for column in self.schema.columns}
         for column in schema.columns:
             if column.key in taken:
@@ -170,7 +172,10 @@ class ShardStore:
         return [key for shard in self.shards for key in shard.keys]
 
     def read_split(self, entry: SplitEntry) -> SplitFile:
-        """Read a split; ``DamagedInput`` if it is not the file that the card names, or of other records."""
+        """Read a split.
+
+        ``DamagedInput`` if it is not the file that the card names, or of other records.
+        """
         path = self.build.path / entry.file
         nodes = int(self.count[NODE].sum())
         records = nodes if len(self) == 1 else len(self)
@@ -227,8 +232,9 @@ class ShardStore:
     ) -> tuple[I64, I64, list[Array]]:
         """Return the addresses of F kinds of rows of B graphs, given by number in source order.
 
-        They are int64 (F, B), of the first row of each graph; then come int64 (3, B), its number of rows on
-        each level, and arrays to keep alive until the rows are copied: those that are not mapped.
+        They are int64 (F, B), of the first row of each graph; then come int64 (3, B), its number of
+        rows on each level, and arrays to keep alive until the rows are copied: those that are not
+        mapped.
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once

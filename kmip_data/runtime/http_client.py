@@ -1,9 +1,9 @@
 """HTTP requests to servers that are not trusted: checked redirects, TLS always on, and no endless wait.
 
-The time-out of a socket starts anew with every byte, so a server that sends one byte a second, or one interim
-answer (1xx) after the other, would hold a request for ever. Here one thread of the process watches all waits:
-for the handshake and the headers, and for each piece of a body. A wait that lasts too long ends because the
-thread shuts the connection down.
+The time-out of a socket starts anew with every byte, so a server that sends one byte a second, or
+one interim answer (1xx) after the other, would hold a request for ever. Here one thread of the
+process watches all waits: for the handshake and the headers, and for each piece of a body. A wait
+that lasts too long ends because the thread shuts the connection down.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 class MirrorFailed(Exception):
     """A mirror failed; ``reason`` continues after its name: ``answers 404 Not Found``.
 
-    ``again``: worth another try at the same mirror, after as many seconds as the server asked to ``wait``;
-    ``stalled``: it took long already, so only if this one brought something.
+    ``again``: worth another try at the same mirror, after as many seconds as the server asked to
+    ``wait``; ``stalled``: it took long already, so only if this one brought something.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Patience:
 class _Watch:
     """One thread that shuts down connections on which somebody has waited too long.
 
-    A thread and not a time-out, since the loops that wait are those of http.client, urllib3 and OpenSSL. It
-    looks ten times a second while anybody waits and ends afterwards.
+    A thread and not a time-out, since the loops that wait are those of http.client, urllib3 and
+    OpenSSL. It looks ten times a second while anybody waits and ends afterwards.
     """
 
     PAUSE = 0.1  #: seconds between two looks
@@ -111,7 +111,8 @@ class _Watch:
 
         Raises ``TimeoutError`` in that case, whatever the block returned or raised.
         """
-        # A duplicate reaches the connection also when TLS wraps its socket or http.client closes it.
+        # A duplicate reaches the connection also when TLS wraps its socket or http.client closes
+        # it.
         with socket.socket(fileno=os.dup(descriptor)) as line:
             with self._lock:
                 self._waits[line] = time.monotonic() + seconds
@@ -188,7 +189,10 @@ class _Adapter(requests.adapters.HTTPAdapter):
 
 
 class Session(requests.Session):
-    """Connections that are reused; of one thread, since ``requests`` promises nothing to several."""
+    """Connections that are reused.
+
+    Of one thread, since ``requests`` promises nothing to several.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,8 +216,8 @@ def open_response(
 
     A ``session`` keeps the connection of an answer that is read to its end.
 
-    Proxies, certificate bundles and ``.netrc`` are taken from the environment as ``requests`` does. Raises
-    :class:`MirrorFailed` where there is no answer, or a redirect that is refused.
+    Proxies, certificate bundles and ``.netrc`` are taken from the environment as ``requests`` does.
+    Raises :class:`MirrorFailed` where there is no answer, or a redirect that is refused.
     """
     with contextlib.nullcontext(session) if session else Session() as connections:
         limits: dict[str, Any] = {
@@ -257,9 +261,9 @@ def _follow(ask: Callable[[str], requests.Response], url: str) -> requests.Respo
 def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
     """Yield the bytes of the answer as they come, as they are (no content coding undone).
 
-    In every ``patience.stall`` seconds of waiting for the server ``patience.rate`` bytes a second must come;
-    the time that the caller takes between two pieces does not count. Raises :class:`MirrorFailed` where the
-    connection was cut, or too little comes.
+    In every ``patience.stall`` seconds of waiting for the server ``patience.rate`` bytes a second
+    must come; the time that the caller takes between two pieces does not count. Raises
+    :class:`MirrorFailed` where the connection was cut, or too little comes.
     """
     reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
     received = 0
@@ -298,7 +302,10 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
 
 
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
-    """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
+    """Return first and last byte and the size that ``Content-Range`` names.
+
+    ``None`` without a valid one.
+    """
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
@@ -331,7 +338,10 @@ def from_status(response: requests.Response, longest_wait: float) -> MirrorFaile
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3); ``None`` without a valid one."""
+    """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3).
+
+    ``None`` without a valid one.
+    """
     try:
         return None if value is None else float(urllib3.Retry().parse_retry_after(value))
     except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):

@@ -1,8 +1,8 @@
 """Memory of this process: used, free, failed allocations, and buffers that batches use again.
 
 A batch of eight S3DIS graphs takes 17 MB. Fresh pages for it cost more than filling it (the kernel
-zeroes each at its first touch), and the C library returns what is freed above 32 MB to the kernel at
-once. A buffer of :func:`empty` comes back as soon as its last tensor is gone, and stays mapped.
+zeroes each at its first touch), and the C library returns what is freed above 32 MB to the kernel
+at once. A buffer of :func:`empty` comes back as soon as its last tensor is gone, and stays mapped.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def require_memory(needed: int, purpose: str, then: str) -> None:
 
 
 def bound_memory(most: int) -> None:
-    """Let allocations of this process fail beyond ``most`` bytes; mapped files do not count (Linux)."""
+    """Let allocations of this process fail beyond ``most`` bytes.
+
+    Mapped files do not count (Linux).
+    """
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
 
@@ -183,8 +186,8 @@ def _used_bytes() -> int:
 def return_what_is_freed() -> None:
     """Map each later block of the C library from :data:`SMALLEST` bytes by itself, until the process ends.
 
-    By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a step on
-    100,000 nodes. A step there takes a quarter more processor time for its fresh pages.
+    By default glibc takes blocks up to 32 MiB from a heap, whose holes are 0.4 of the peak of a
+    step on 100,000 nodes. A step there takes a quarter more processor time for its fresh pages.
     """
     if sys.platform == "linux" and (option := getattr(ctypes.CDLL(None), "mallopt", None)):
         option(M_MMAP_THRESHOLD, SMALLEST)
@@ -193,10 +196,10 @@ def return_what_is_freed() -> None:
 class HeapBound:
     """Bound of the free memory that the C library's heap holds between two training steps.
 
-    Batches of small graphs differ in size, so tensors of one step do not fit the holes of the last: of a
-    network that needs 1.3 GB, 40 steps held 3.2 GB and 300 steps 6.3 GB. Returning the holes costs the next
-    step their pages, 0.2 to 1 s, so it is done seldom: each time that more than :data:`HEAP_KEPT`, or a
-    quarter of the free memory where that is less, has gathered.
+    Batches of small graphs differ in size, so tensors of one step do not fit the holes of the last:
+    of a network that needs 1.3 GB, 40 steps held 3.2 GB and 300 steps 6.3 GB. Returning the holes
+    costs the next step their pages, 0.2 to 1 s, so it is done seldom: each time that more than
+    :data:`HEAP_KEPT`, or a quarter of the free memory where that is less, has gathered.
     """
 
     def __init__(self) -> None:
@@ -213,7 +216,10 @@ class HeapBound:
 
 
 def private_memory() -> int:
-    """Return the resident bytes of this process without mapped files; 0 where Linux does not tell."""
+    """Return the resident bytes of this process without mapped files.
+
+    0 where Linux does not tell.
+    """
     try:
         fields = Path("/proc/self/statm").read_text("ascii").split()
     except OSError:

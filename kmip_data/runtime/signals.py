@@ -1,4 +1,7 @@
-"""Signals that end a program unwind it like an exception; builds hold them back where they must not."""
+"""Signals that end a program unwind it like an exception.
+
+Builds hold them back where they must not.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +45,12 @@ _Hook = Callable[["sys.UnraisableHookArgs"], object]
 
 
 def repeating(shown: _Hook) -> _Hook:
-    """Return a hook for :data:`sys.unraisablehook` that resends a swallowed signal; ``shown`` takes all else.
+    """Return a hook for :data:`sys.unraisablehook` that resends a swallowed signal.
 
-    Python swallows what a handler raises while a callback of a weak reference or a finaliser runs; imports
-    and h5py are full of them.
+    ``shown`` takes all else.
+
+    Python swallows what a handler raises while a callback of a weak reference or a finaliser runs;
+    imports and h5py are full of them.
     """
 
     def hook(event: sys.UnraisableHookArgs) -> None:
@@ -66,9 +71,9 @@ def repeating(shown: _Hook) -> _Hook:
 def terminable() -> Iterator[None]:
     """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs, as it does at Ctrl-C.
 
-    None is lost where Python would swallow it, or a library makes an error of its own of it. Outside the main
-    thread, and for a signal that the program handles itself or ignores (``nohup``), nothing changes. The old
-    handlers are back afterwards.
+    None is lost where Python would swallow it, or a library makes an error of its own of it.
+    Outside the main thread, and for a signal that the program handles itself or ignores
+    (``nohup``), nothing changes. The old handlers are back afterwards.
     """
     mine = [number for number, handler in _USUAL.items() if signal.getsignal(number) is handler]
     if threading.current_thread() is not threading.main_thread() or not mine:
@@ -100,9 +105,10 @@ def terminable() -> Iterator[None]:
 def held() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
 
-    Clean-up and starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
-    terminal goes to every process of the group: a starting worker begins with all blocked, so as not to die
-    of it with a traceback. loky's resource tracker never unblocks SIGHUP: it outlives the terminal.
+    Clean-up and starting processes must not be torn apart by an exception from a handler. And a
+    Ctrl-C on a terminal goes to every process of the group: a starting worker begins with all
+    blocked, so as not to die of it with a traceback. loky's resource tracker never unblocks SIGHUP:
+    it outlives the terminal.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     # The mask is this thread's; the system may hand the signal to another one, whose C handler then

@@ -73,10 +73,11 @@ def for_ranges(
 ) -> None:
     """Call ``function(start, stop)`` for ranges that cover the rows ``0 … total``, on all threads.
 
-    ``function`` writes its results in place, and must release the GIL to gain anything. The first exception
-    it raises is raised here, after all ranges ended. ``grain`` is the fewest rows worth a range of their own;
-    below it everything runs in the caller's thread, and so does a call from inside ``function``. ``most`` is
-    the most rows of one range: an interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
+    ``function`` writes its results in place, and must release the GIL to gain anything. The first
+    exception it raises is raised here, after all ranges ended. ``grain`` is the fewest rows worth a
+    range of their own; below it everything runs in the caller's thread, and so does a call from
+    inside ``function``. ``most`` is the most rows of one range: an interrupt (Ctrl-C) takes effect
+    between ranges; what has begun ends.
     """
     worth = total // max(1, grain)
     threads = min(num_threads(), max(1, worth))
@@ -125,7 +126,8 @@ def _get_pool() -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    # The lock may have been held by a thread that the child does not have; the child's own is not of a pool.
+    # The lock may have been held by a thread that the child does not have; the child's own is not
+    # of a pool.
     global _lock
     _lock = threading.Lock()
     _here.busy = False
@@ -137,9 +139,9 @@ os.register_at_fork(after_in_child=_after_fork)
 def njit_nogil(**options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles with :func:`numba.njit` and ``options``, releasing the GIL.
 
-    The machine code is cached next to the source or in the user's cache folder. Where neither can be
-    written to (a read-only install and no home folder) numba refuses to cache at all; then the function
-    is compiled once per process.
+    The machine code is cached next to the source or in the user's cache folder. Where neither can
+    be written to (a read-only install and no home folder) numba refuses to cache at all; then the
+    function is compiled once per process.
     """
     from numba import njit  # half a second, which commands without kernels do not pay
 
@@ -208,13 +210,14 @@ def ahead(
 ) -> Iterator[R]:
     """Yield ``make(item)`` for each item in order, up to ``depth`` of them made ahead in the background.
 
-    ``make`` profits from threads as far as it releases the GIL. An exception is raised at the position of
-    its item. The threads end when the iterator is exhausted, closed or collected, and start again in a child
-    that was forked while the iterator was in use.
+    ``make`` profits from threads as far as it releases the GIL. An exception is raised at the
+    position of its item. The threads end when the iterator is exhausted, closed or collected, and
+    start again in a child that was forked while the iterator was in use.
     """
 
-    # (1) Submit items until ``depth`` results wait. (2) Yield the oldest, so the order never depends on the
-    # threads. (3) After a fork the threads are gone: submit all waiting items to new ones.
+    # (1) Submit items until ``depth`` results wait. (2) Yield the oldest, so the order never
+    # depends on the threads. (3) After a fork the threads are gone: submit all waiting items to new
+    # ones.
     def start() -> ThreadPoolExecutor:
         return ThreadPoolExecutor(threads, thread_name_prefix=_NAME)
 
@@ -239,7 +242,8 @@ def ahead(
             yield oldest()
     finally:
         if os.getpid() == owner:
-            # Garbage collection in one of the threads may close the iterator; it must not wait for itself.
+            # Garbage collection in one of the threads may close the iterator; it must not wait for
+            # itself.
             inside = threading.current_thread().name.startswith(_NAME)
             executor.shutdown(wait=not inside, cancel_futures=True)
 
@@ -269,8 +273,8 @@ def begin_process(
 ) -> subprocess.Popen[bytes]:
     """Start ``kmip-data`` as a process without input that writes into ``output``.
 
-    On 1/``share`` of the cores, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the caller
-    ends it, once.
+    On 1/``share`` of the cores, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the
+    caller ends it, once.
     """
     whole = {**os.environ, **environment}
     if share > 1:

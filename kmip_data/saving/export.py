@@ -36,8 +36,8 @@ _SPLIT = "split"
 def parts_of(build: Build) -> dict[str, I64]:
     """Return the records of each part of the default split, in its order, leaving out empty parts.
 
-    Records of no part are ``unassigned``. Without a split of records all are ``graphs``: a single graph has
-    masks of its nodes instead.
+    Records of no part are ``unassigned``. Without a split of records all are ``graphs``: a single
+    graph has masks of its nodes instead.
     """
     store = open_store(build)
     name = build.card.default_split
@@ -160,8 +160,8 @@ class _Tables:
 def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
     """Write ``PART.parquet`` of each part into an existing folder, and return the paths by part.
 
-    Memory holds one row group: 64 MiB of arrays, or one larger graph. Raises ``UsageError`` where pyarrow is
-    not installed, or an attribute cannot be a column.
+    Memory holds one row group: 64 MiB of arrays, or one larger graph. Raises ``UsageError`` where
+    pyarrow is not installed, or an attribute cannot be a column.
     """
     require_extra("parquet", "Parquet")
     import pyarrow as pa
@@ -192,7 +192,9 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
 
 
 def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping[str, Path | bytes]:
-    """Write the Parquet view of a push into ``scratch``; return its files, with the page and Croissant of it.
+    """Write the Parquet view of a push into ``scratch``.
+
+    Return its files, with the page and Croissant of it.
 
     Nothing, and one line on stderr, where pyarrow is not installed or the view cannot be written.
     """
@@ -294,15 +296,15 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
     """Write a build in another format into a new folder; return the path of each part.
 
     ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.export`. ``pt``: ``PART.pt``, read by
-    ``InMemoryDataset.load``; all graphs of a part are in memory. ``litdata``: folders ``PART``, read by
-    ``litdata.StreamingDataset``, with items of :class:`torch_geometric.data.Data`. Parts are those of
-    :func:`~kmip_data.saving.export.parts_of`.
+    ``InMemoryDataset.load``; all graphs of a part are in memory. ``litdata``: folders ``PART``,
+    read by ``litdata.StreamingDataset``, with items of :class:`torch_geometric.data.Data`. Parts
+    are those of :func:`~kmip_data.saving.export.parts_of`.
 
-    A hidden folder next to ``folder`` is written and renamed at the end; the next call removes that of one
-    that was killed.
+    A hidden folder next to ``folder`` is written and renamed at the end; the next call removes that
+    of one that was killed.
 
-    Raises ``UsageError`` where the folder exists, a package is missing, or the format cannot hold the
-    data; ``OutOfResources`` where the disk is full.
+    Raises ``UsageError`` where the folder exists, a package is missing, or the format cannot hold
+    the data; ``OutOfResources`` where the disk is full.
     """
     scratch = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with files.build_lock(folder, quiet=quiet), writing(folder, left="nothing"):

@@ -56,22 +56,23 @@ def save(  # noqa: PLR0913 -- options, by keyword
 
     Attributes, values and dtypes come back as they were; integers are stored in the narrowest dtype
     that holds them all. Graphs whose columns of ``edge_index`` are the k sources of node 0, then
-    those of node 1 and so on (k-NN graphs) get a neighbour table, a quarter of the bytes, and can be
-    loaded with ``compact=True``. Memory holds one shard (at most about 64 MiB) at a time. The folder
-    appears when all is written; nothing is left of what was written before an error.
+    those of node 1 and so on (k-NN graphs) get a neighbour table, a quarter of the bytes, and can
+    be loaded with ``compact=True``. Memory holds one shard (at most about 64 MiB) at a time. The
+    folder appears when all is written; nothing is left of what was written before an error.
 
     Parameters
     ----------
     dataset
-        A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. It is read once; all
-        but a list lies in a temporary file next to ``folder`` until the last graph is known.
+        A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. It is read once;
+        all but a list lies in a temporary file next to ``folder`` until the last graph is known.
     folder
         A new folder.
     name
         Name of the dataset; default: the folder's.
     split
         Positions of the graphs of each part; for a single graph, of its nodes. The boolean
-        ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split by themselves.
+        ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split by
+        themselves.
     class_names, title, license, citation
         For the card.
     compression
@@ -80,8 +81,8 @@ def save(  # noqa: PLR0913 -- options, by keyword
     Raises
     ------
     UsageError
-        A graph is not homogeneous, does not go with those before it, or has an attribute that has no
-        place in the format (the graph is named); the folder is not new; the split does not fit.
+        A graph is not homogeneous, does not go with those before it, or has an attribute that has
+        no place in the format (the graph is named); the folder is not new; the split does not fit.
     OutOfResources
         The disk is full.
 
@@ -164,7 +165,10 @@ def _masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
 def _write_split(
     folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: I64
 ) -> SplitEntry:
-    """Write the split of graphs of these ``keys`` and nodes and edges (G, 2); of one graph, of its nodes."""
+    """Write the split of graphs of these ``keys`` and nodes and edges (G, 2).
+
+    Of one graph, of its nodes.
+    """
     count = int(sizes[0, 0]) if len(keys) == 1 else len(keys)
     parts = {part: _positions(chosen, count, part) for part, chosen in split.items()}
     if fault := parts_fault(parts, count):
@@ -203,8 +207,9 @@ def _write_build(
 ) -> Card:
     """Write a build of ``graphs`` into an empty folder; ``about`` are fields of the card.
 
-    The build key is made of the name, the content of the graphs and how they are stored: the same graphs
-    give the same bytes. Shards have at most MAX_SHARD_BYTES, but for one of a single larger graph.
+    The build key is made of the name, the content of the graphs and how they are stored: the same
+    graphs give the same bytes. Shards have at most MAX_SHARD_BYTES, but for one of a single larger
+    graph.
     """
     first = next(graphs)
     masks = _masks_of(first) if len(survey.keys) == 1 and split is None else None

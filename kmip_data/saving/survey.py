@@ -39,7 +39,10 @@ class PlainGraph:
 
 
 def plain_graph(data: Any, name: str) -> PlainGraph:
-    """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays; refuse all else."""
+    """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays.
+
+    Refuse all else.
+    """
     unfit = f"Graph {name} cannot be saved"
     kind = type(data).__name__
     if not isinstance(data, Data) or isinstance(data, Batch):
@@ -112,7 +115,8 @@ class _Attribute:
             self.longest = max(self.longest, value.size)
             return
 
-        # Each graph leaves fewer levels: a column of nodes has as many rows as nodes in every graph.
+        # Each graph leaves fewer levels: a column of nodes has as many rows as nodes in every
+        # graph.
         fits = set()
         if value.shape == (graph.num_nodes, *self.shape[1:]):
             fits.add("node")
@@ -165,7 +169,10 @@ class _Attribute:
         )
 
     def _level(self) -> str:
-        """Of several levels the one with the most rows; the name decides between nodes and edges."""
+        """Of several levels the one with the most rows.
+
+        The name decides between nodes and edges.
+        """
         if self.kind != "tensor":
             return "graph"
         order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
@@ -195,7 +202,10 @@ class _Attribute:
 
 
 class Survey:
-    """Properties of all graphs, from which their schema follows; UsageError where they do not go together."""
+    """Properties of all graphs, from which their schema follows.
+
+    UsageError where they do not go together.
+    """
 
     def __init__(self) -> None:
         self.keys: list[str] = []

@@ -47,8 +47,9 @@ class _Work:
 class Copies:
     """Files of a push, copied by block into files of ``folder``, which are sparse until all of them was read.
 
-    Every process compares a block on disk with its digest before its first use. So nothing records which
-    blocks are there, and processes share the folder without a lock: they write the same bytes.
+    Every process compares a block on disk with its digest before its first use. So nothing records
+    which blocks are there, and processes share the folder without a lock: they write the same
+    bytes.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class Copies:
     def read(self, file: str, start: int, stop: int) -> U8:
         """Return bytes ``start`` to ``stop`` of a file, which has as many, as a new array.
 
-        Raises what :meth:`Remote.range` does, and ``DamagedInput`` where a block is not what was pushed.
+        Raises what :meth:`Remote.range` does, and ``DamagedInput`` where a block is not what was
+        pushed.
         """
         self.bring(blocks_between(file, start, stop))
         data = np.empty(0, np.uint8)
@@ -105,7 +107,8 @@ class Copies:
         return future is not None and future.done() and future.exception() is None
 
     def _work(self) -> _Work:
-        # That of a forked child's parent is left alone: its threads and the state of its lock are not here.
+        # That of a forked child's parent is left alone: its threads and the state of its lock are
+        # not here.
         return self._works.get(os.getpid()) or self._works.setdefault(os.getpid(), _Work())
 
     def _copy(self, work: _Work, run: list[Key]) -> None:
@@ -241,8 +244,9 @@ class ShardAfar(Shard):
     def __init__(self, build: BuildAfar, file: str) -> None:
         self.file = file
         self._copies = build.copies
-        # HDF5 holds h5py's lock while it reads. A thread that fetches could collect garbage with objects of
-        # h5py in it and wait for that lock, so missing blocks are fetched between two tries to open.
+        # HDF5 holds h5py's lock while it reads. A thread that fetches could collect garbage with
+        # objects of h5py in it and wait for that lock, so missing blocks are fetched between two
+        # tries to open.
         while True:
             source = _Opened(build.copies, file)
             try:
@@ -311,7 +315,8 @@ def open_afar(address: str, home: Home) -> BuildAfar:
     """Open a pushed build where it lies.
 
     Raises ``UsageError`` where no build was pushed there, or the server gives whole files only;
-    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody answers.
+    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody
+    answers.
     """
     remote = Remote(address, patient=True)
     share, digests = read_share(remote)

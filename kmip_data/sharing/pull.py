@@ -1,6 +1,7 @@
 """Pull a build or a run from an address into a folder; the card, or the configuration, comes last.
 
-Files of a push are untrusted: they are copied block by block, each one verified before it is written.
+Files of a push are untrusted: they are copied block by block, each one verified before it is
+written.
 """
 
 from __future__ import annotations
@@ -66,15 +67,18 @@ def pull(
     columns: Sequence[str] | None = None,
     quiet: bool = False,
 ) -> Pulled:
-    """Download what was pushed to ``address``, checking every digest; resume a pull that was stopped.
+    """Download what was pushed to ``address``, checking every digest.
 
-    It becomes the folder ``to``; by default that of its name below ``home``, and for a run in the working
-    folder: only what lies below ``home`` is taken as the user's own. ``columns`` are the added ones to take,
-    by default all; shards hold the stored ones.
+    Resume a pull that was stopped.
 
-    Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds something else;
-    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` or ``OutOfResources`` where
-    the address cannot be reached, or the disk is full: the same call goes on.
+    It becomes the folder ``to``; by default that of its name below ``home``, and for a run in the
+    working folder: only what lies below ``home`` is taken as the user's own. ``columns`` are the
+    added ones to take, by default all; shards hold the stored ones.
+
+    Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds
+    something else; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable``
+    or ``OutOfResources`` where the address cannot be reached, or the disk is full: the same call
+    goes on.
     """
     received = Received(address)
     is_run = received.share.kind == "run"
@@ -122,8 +126,8 @@ def _pull_build(
             )
     wanted = [name for name in added if columns is None or name in columns]
 
-    # 2. Refuse a folder of something else. Without its card a folder is a copy if all data are those of the
-    #    push: it was stopped, or damaged there.
+    # 2. Refuse a folder of something else. Without its card a folder is a copy if all data are
+    #    those of the push: it was stopped, or damaged there.
     files = [entries[name] for name in card.digests]
     present = _present_card(folder, card)
     if present is not None:  # it may have other splits by now, which are left as they are
@@ -175,7 +179,9 @@ def _is_column_card(file: str) -> bool:
 
 
 def _present_card(folder: Path, card: Card) -> Card | None:
-    """Return the card of a finished copy; ``None`` without one, or where it is not what was written.
+    """Return the card of a finished copy.
+
+    ``None`` without one, or where it is not what was written.
 
     Raises ``UsageError`` where it is that of another build.
     """
@@ -308,11 +314,14 @@ class Received:
         ours: Collection[str],
         quiet: bool,
     ) -> int:
-        """Copy files into ``folder``, in this order, and return how many; complete ones stay as they are.
+        """Copy files into ``folder``, in this order, and return how many.
 
-        A file of the same name with other bytes is replaced if it is among ``ours``, files of a copy of this
-        push, and damaged rather than edited; else it is a ``UsageError``. What was verified stays on disk as
-        ``.SHA-256.partial``, and the next call resumes from it; no name in a push begins with a dot.
+        Complete ones stay as they are.
+
+        A file of the same name with other bytes is replaced if it is among ``ours``, files of a
+        copy of this push, and damaged rather than edited; else it is a ``UsageError``. What was
+        verified stays on disk as ``.SHA-256.partial``, and the next call resumes from it; no name
+        in a push begins with a dot.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)

@@ -1,7 +1,7 @@
 """Push a build or a run to an address: ``push.json`` first, ``share.json`` last, no other file replaced.
 
-The page of a push has the YAML header that the Hugging Face hub reads. People edit it there: ``share.json`` does
-not list it, and one whose digest is not in ``push.json`` stays.
+The page of a push has the YAML header that the Hugging Face hub reads. People edit it there:
+``share.json`` does not list it, and one whose digest is not in ``push.json`` stays.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _LICENSES = {
 _REPAIR: Final = "kmip-data verify TARGET --repair"
 PARQUET: Final = "parquet"  #: folder of the Parquet view, in a push only
 
-#: Files besides those of a build, some written into a scratch folder; they replace those of the same name.
+#: Files besides those of a build, some written into a scratch folder; they replace those of the
+#: same name.
 View = Callable[[Build, Path], Mapping[str, Path | bytes]]
 
 
@@ -57,8 +58,8 @@ def push_build(
 ) -> Share:
     """Push a finished build with its added columns, page and Croissant, and with the files of a ``view``.
 
-    Raises ``LicenseNotAccepted`` where its licence does not let it be passed on; ``DamagedInput`` where a
-    file is not what the card says; else as :func:`push`.
+    Raises ``LicenseNotAccepted`` where its licence does not let it be passed on; ``DamagedInput``
+    where a file is not what the card says; else as :func:`push`.
     """
     card = build.card
     path = build.path
@@ -118,19 +119,21 @@ def push(
 ) -> Share:
     """Put the files of a build or run and, last, the manifest at an address.
 
-    1. ``push.json`` with ``key``, names and digests comes first. A file is replaced if it has the digest in the
-       list of the same key, or if it is data (HDF5, weights, Parquet) of the right size, or empty, among others
-       that are whole; any other is in the way. Files that change are written before their new digests.
-    2. Files that are missing, or whose bytes have another digest, are written; the rest is left as it is.
-       While any is written there is no ``share.json``, so that nobody pulls half of it.
+    1. ``push.json`` with ``key``, names and digests comes first. A file is replaced if it has the
+       digest in the list of the same key, or if it is data (HDF5, weights, Parquet) of the right
+       size, or empty, among others that are whole; any other is in the way. Files that change are
+       written before their new digests.
+    2. Files that are missing, or whose bytes have another digest, are written; the rest is left as
+       it is. While any is written there is no ``share.json``, so that nobody pulls half of it.
     3. ``blocks.sha256`` and ``share.json`` end it.
 
-    So the same call resumes a push that was killed, and mends one that was damaged. ``source`` is the folder
-    that is pushed; ``content`` maps a file to its bytes, or to where they lie; ``known`` maps a file to the
-    SHA-256 (hex) that it must have.
+    So the same call resumes a push that was killed, and mends one that was damaged. ``source`` is
+    the folder that is pushed; ``content`` maps a file to its bytes, or to where they lie; ``known``
+    maps a file to the SHA-256 (hex) that it must have.
 
-    Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest; ``UsageError`` where
-    the address holds another file, or cannot be written to; ``SourceUnavailable`` where that failed.
+    Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest;
+    ``UsageError`` where the address holds another file, or cannot be written to;
+    ``SourceUnavailable`` where that failed.
     """
     remote = _checked_address(address, kind, source)
     share, blocks = _described(kind, source.name, content, known or {})
@@ -142,7 +145,8 @@ def push(
         if PAGE_NAME in content:
             digests[PAGE_NAME] = _sha256(b"".join(blocks_of(content[PAGE_NAME])))
 
-        # Files that change come before their new digests: a killed push leaves bytes that its list has.
+        # Files that change come before their new digests: a killed push leaves bytes that its list
+        # has.
         changed = [name for name in content if listed.get(name) not in {None, digests[name]}]
         ordered = {name: content[name] for name in changed}
         push_list = PushList(kind=kind, key=key, files=digests)
@@ -192,7 +196,8 @@ def _put(
         if name not in wanted and isinstance(text, bytes):
             wanted[name] = SharedFile(file=name, sha256=_sha256(text), bytes=len(text))
 
-    # 2. New files: missing there, or of other bytes. ``others`` have bytes that no push has written.
+    # 2. New files: missing there, or of other bytes. ``others`` have bytes that no push has
+    #    written.
     new = set()
     others = []
     for name, entry in wanted.items():
@@ -239,7 +244,8 @@ def _put(
 def _listed(remote: Remote, share: Share, key: str) -> dict[str, str]:
     """Return the files there that a push of the same build or run has written, with their digests.
 
-    ``push.json`` lists them; where that is damaged, ``share.json`` does if it is the same to the digest.
+    ``push.json`` lists them; where that is damaged, ``share.json`` does if it is the same to the
+    digest.
     """
     earlier = None
     with contextlib.suppress(ValueError, RecursionError, DamagedInput):

@@ -71,9 +71,9 @@ def file_system(address: str) -> tuple[Any, str]:
 class Remote:
     """Files below an address; what fails there is ``SourceUnavailable`` with the reason.
 
-    ``address`` is what may be shown of it; ``folder`` is the path of a folder, ``None`` elsewhere, which is
-    written to as all folders of this package are. A ``patient`` client tries again what may pass. Raises
-    ``UsageError`` where fsspec knows no such address.
+    ``address`` is what may be shown of it; ``folder`` is the path of a folder, ``None`` elsewhere,
+    which is written to as all folders of this package are. A ``patient`` client tries again what
+    may pass. Raises ``UsageError`` where fsspec knows no such address.
     """
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
@@ -104,10 +104,12 @@ class Remote:
         return self._tried(name, read, most)
 
     def range(self, name: str, start: int, stop: int) -> bytes | None:
-        """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before, ``None`` without a file.
+        """Return bytes ``start`` to ``stop`` of a file.
 
-        Raises ``UsageError`` where the server gives whole files only; ``DamagedInput`` where it gives more
-        than asked for; ``SourceUnavailable`` where it does not answer.
+        Fewer where it ends before, ``None`` without a file.
+
+        Raises ``UsageError`` where the server gives whole files only; ``DamagedInput`` where it
+        gives more than asked for; ``SourceUnavailable`` where it does not answer.
         """
         return self._tried(name, lambda: self._range(name, start, stop), stop - start)
 
@@ -150,7 +152,8 @@ class Remote:
             with self._opened(name, start, stop) as file:
                 return exactly(file, stop - start + 1)  # more than requested is a fault
         system, root = file_system(self._target)
-        # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
+        # Where files are opened to read from them, a cache of fsspec's would ask for more than is
+        # needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         return bytes(
             system.cat_file(
@@ -190,7 +193,10 @@ class Remote:
             system.invalidate_cache()
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield name and size of each file there but hidden ones at the top; a link has the size -1."""
+        """Yield name and size of each file there but hidden ones at the top.
+
+        A link has the size -1.
+        """
         system, root = file_system(self._target)
         with self._asked(""):
             if self.folder is not None:
@@ -257,7 +263,8 @@ class Remote:
     def _streamed(self, name: str, start: int, stop: int | None) -> Iterator[Any]:
         """Open a file of a web server as one stream, within the time that its bytes may take.
 
-        With ``stop`` only bytes up to it are requested, and a server that gives whole files is refused.
+        With ``stop`` only bytes up to it are requested, and a server that gives whole files is
+        refused.
         """
         base, mark, query = self._target.partition("#")[0].partition("?")
         url = f"{base.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}"
@@ -294,7 +301,10 @@ class Remote:
         start: int,
         stop: int | None,
     ) -> int:
-        """Return the bytes that an answer to a range from ``start`` has; refuse any other answer."""
+        """Return the bytes that an answer to a range from ``start`` has.
+
+        Refuse any other answer.
+        """
         if response.status_code != HTTPStatus.PARTIAL_CONTENT:
             if stop is None:
                 raise MirrorFailed("gives whole files only")
@@ -349,7 +359,8 @@ class _Body:
 def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     """Return the manifest of a push and the digests of its blocks.
 
-    Raises ``UsageError`` where nothing was pushed, ``DamagedInput`` where they are not what was pushed.
+    Raises ``UsageError`` where nothing was pushed, ``DamagedInput`` where they are not what was
+    pushed.
     """
     data = remote.read(SHARE_NAME)
     if data is None:

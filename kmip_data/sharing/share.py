@@ -17,8 +17,8 @@ PUSH_NAME: Final = "push.json"  #: written first: the names that a push may writ
 SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME: Final = "blocks.sha256"
 MAX_FILES: Final = 100_000  #: most files of one push
-#: Files of a shared run, in the order in which they are written: with its configuration it is a run. Its page
-#: is a text that people edit, so that no share lists it any more.
+#: Files of a shared run, in the order in which they are written: with its configuration it is a
+#: run. Its page is a text that people edit, so that no share lists it any more.
 RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
 RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: files that differ between any two runs
 DATA: Final = (".h5", ".safetensors", ".parquet")  #: endings of files that nobody edits

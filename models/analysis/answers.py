@@ -53,10 +53,10 @@ def ask(
 ) -> tuple[OpenedRun, Answer]:
     """Return what the best weights of ``run`` predict for one record of a part, in eval mode.
 
-    A run on one graph has that one, whatever the part. If the chosen keys would be more than ``pairs``, only
-    those of a fixed draw of nodes are returned. Raises as
-    :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where there is no such
-    part or record.
+    A run on one graph has that one, whatever the part. If the chosen keys would be more than
+    ``pairs``, only those of a fixed draw of nodes are returned. Raises as
+    :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where there
+    is no such part or record.
     """
     opened = open_run(run, home=home, device=device)
     data = opened.data
@@ -99,9 +99,9 @@ def ask(
 def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> Influence | None:
     """Return how much the features of every node change the largest output of some nodes, a fixed draw.
 
-    Layers of message passing reach as many hops as there are layers; k-MIP reaches all. None for graphs of
-    more than 20,000 nodes, where a derivative for each output takes too long, without numbers as features,
-    and where the graph is predicted.
+    Layers of message passing reach as many hops as there are layers; k-MIP reaches all. None for
+    graphs of more than 20,000 nodes, where a derivative for each output takes too long, without
+    numbers as features, and where the graph is predicted.
     """
     batch = opened.data.record(split, position).to(opened.device.kind)
     count = int(batch.num_nodes)
@@ -130,8 +130,9 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
 def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]:
     """Return Σ |∂ outputs[node, c] / ∂ x[u, f]| over c and f for every node u: (N,) float64.
 
-    ``outputs`` (N, C) must have been computed from ``x`` (N, F), which requires a gradient; one backward pass
-    per output. k-MIP attention is differentiated as in training, through the chosen pairs.
+    ``outputs`` (N, C) must have been computed from ``x`` (N, F), which requires a gradient; one
+    backward pass per output. k-MIP attention is differentiated as in training, through the chosen
+    pairs.
     """
     total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     for output in outputs[node]:
@@ -195,8 +196,8 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
 def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
     """Return ``names`` of the classes, and by part ``rows`` of each class and how many are ``right``.
 
-    Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` if the run does not predict one
-    class for each node or graph.
+    Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` if the run does not
+    predict one class for each node or graph.
     """
     opened = open_run(run, **where)
     with opened.working() as module:
@@ -221,7 +222,8 @@ def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
     return {"names": names, "rows": rows, "right": right}
 
 
-#: Smallest distance of each band: one by one as far as a small network reaches, then wider and wider.
+#: Smallest distance of each band: one by one as far as a small network reaches, then wider and
+#: wider.
 STARTS = (1, 2, 3, 4, 5, 7, 9, 13, 19, 27, 39, 55, 79, 111)
 
 
@@ -242,10 +244,12 @@ class ByDistance:
 def by_distance(
     run: str | os.PathLike[str], *, split: str = "test", **where: Any
 ) -> ByDistance | None:
-    """Measure the best weights of ``run`` on a part by the column ``distance`` of its data; None without it.
+    """Measure the best weights of ``run`` on a part by the column ``distance`` of its data.
 
-    Nodes at distance 0 are left out: their target is known where it is asked for. Further arguments and
-    errors are those of :func:`~kmip_data.models.training.run.evaluate.evaluate`.
+    None without it.
+
+    Nodes at distance 0 are left out: their target is known where it is asked for. Further arguments
+    and errors are those of :func:`~kmip_data.models.training.run.evaluate.evaluate`.
     """
     build = open_run(run, **where).data.build
     if "node/distance" not in {column.key for column in build.card.schema_.columns}:
@@ -289,10 +293,12 @@ def _name(number: int) -> str:
 def draw_by_distance(
     runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None
 ) -> None:
-    """Draw one curve for each run on the same data; ``chance`` is the accuracy of a guess, a fraction.
+    """Draw one curve for each run on the same data.
 
-    Curves stand a little apart, the first one in front: equal ones are all seen. Each band has its number of
-    nodes; points of fewer than :data:`ENOUGH` are hollow, without a line.
+    ``chance`` is the accuracy of a guess, a fraction.
+
+    Curves stand a little apart, the first one in front: equal ones are all seen. Each band has its
+    number of nodes; points of fewer than :data:`ENOUGH` are hollow, without a line.
     """
     figure = new_figure(8, 4.5, title=title)
     axes = figure.subplots()

@@ -13,7 +13,8 @@ from kmip_data.models.analysis.study import Study
 from kmip_data.models.training.metrics import all_metrics, is_share
 
 Row = Mapping[str, Any]
-#: Analysis -> title, what the y axis shows, its largest value, and label, colour and style of each curve.
+#: Analysis -> title, what the y axis shows, its largest value, and label, colour and style of each
+#: curve.
 STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]]] = {
     "approximation": (
         "k-MIP against full attention",
@@ -62,8 +63,8 @@ def draw_over_k(
 ) -> None:
     """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 
-    Rows are those of :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour and one
-    legend entry.
+    Rows are those of :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour
+    and one legend entry.
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")
     names = list(dict.fromkeys(row["curve"] for both in curves for rows in both for row in rows))

@@ -77,7 +77,10 @@ class Refinement(NamedTuple):
 
     @property
     def separated(self) -> int | None:
-        """Iteration in which the first two graphs have different multisets of colours; None: never."""
+        """Iteration in which the first two graphs have different multisets of colours.
+
+        None: never.
+        """
         for iteration, (first, second, *_) in enumerate(self.colours):
             if not np.array_equal(np.sort(first), np.sort(second)):
                 return iteration
@@ -87,8 +90,8 @@ class Refinement(NamedTuple):
 def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     """Refine colours: a node's next one encodes the multiset {{(colour of r, relation to r)}} over all r.
 
-    ``start`` (ΣN,) are those of all nodes, graph after graph; ``relations`` (N, N) each graph's f_R of the
-    row's node to the column's, from 0.
+    ``start`` (ΣN,) are those of all nodes, graph after graph; ``relations`` (N, N) each graph's f_R
+    of the row's node to the column's, from 0.
     """
     ptr = np.cumsum([0, *map(len, relations)])
     kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
@@ -98,7 +101,8 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     for _ in range(ptr[-1] + 1):
         iterations.append([colour[low:high] for low, high in pairwise(ptr)])
 
-        # A node's multiset as a sorted row, filled up with −1; equal rows have the same next colour.
+        # A node's multiset as a sorted row, filled up with −1; equal rows have the same next
+        # colour.
         multisets = np.full((ptr[-1], largest), -1)
         for (low, high), relation in zip(pairwise(ptr), relations, strict=True):
             pairs = colour[low:high] * kinds + relation
@@ -114,7 +118,10 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
 
 
 def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
-    """1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, by name; graphs are adjacency matrices."""
+    """1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, by name.
+
+    Graphs are adjacency matrices.
+    """
     equal = np.zeros(sum(map(len, matrices)), np.int64)
     tests = {"1-WL": refine(equal, matrices), "S-SEG-WL": seg_wl(matrices)}
     for name in REFINED_WITH:
@@ -126,7 +133,8 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
     """S-SEG-WL with the S of Theorem 1, for nodes without other features than an encoding.
 
     f_R separates neighbours, the node itself and the rest. Of LapPE only the eigenvalues are used:
-    the entries of eigenvectors change with the order of the nodes, and would separate a graph from itself.
+    the entries of eigenvectors change with the order of the nodes, and would separate a graph from
+    itself.
     """
     graphs = as_graphs(matrices)
     columns = {} if encoding is None else encoded(graphs, encoding)
@@ -189,7 +197,10 @@ class Check(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """``bounded``; ``order of nodes``: a premise is not met; ``not bounded``: against the theorem."""
+        """``bounded``.
+
+        ``order of nodes``: a premise is not met; ``not bounded``: against the theorem.
+        """
         if self.gap <= EQUAL:
             return "bounded"
         return "order of nodes" if self.relabelled > EQUAL else "not bounded"
@@ -198,9 +209,9 @@ class Check(NamedTuple):
 def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) -> Iterator[Check]:
     """Compare outputs of GPS networks in float64, with each attention, on each pair.
 
-    The networks have three layers, GatedGCN next to the attention, and a head for graphs that pools the mean
-    or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference of ``draws`` draws counts,
-    of a graph and the other with its nodes in another order.
+    The networks have three layers, GatedGCN next to the attention, and a head for graphs that pools
+    the mean or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference of
+    ``draws`` draws counts, of a graph and the other with its nodes in another order.
     """
     # 1. Each pair, then both graphs with their nodes in another order, all in one batch.
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -212,7 +223,8 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
 
     @functools.cache
     def columns(encoding: Encoding) -> dict[str, Tensor]:
-        # Pair by pair: of many graphs, different values of an encoding are near enough to be taken for equal.
+        # Pair by pair: of many graphs, different values of an encoding are near enough to be taken
+        # for equal.
         by_pair = [encoded(as_graphs(four), encoding) for four in fours]
         joined = {}
         for key in by_pair[0]:
@@ -282,9 +294,12 @@ def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
 
 
 class TransformerBlock(nn.Module):
-    """x + attention(x), then x + MLP(x), as the paper defines a transformer block; k None: full attention.
+    """x + attention(x), then x + MLP(x), as the paper defines a transformer block.
 
-    ``sharp`` scales queries and keys as they are drawn; 0: not, and at first the block changes nothing.
+    K None: full attention.
+
+    ``sharp`` scales queries and keys as they are drawn; 0: not, and at first the block changes
+    nothing.
     """
 
     def __init__(self, shape: tuple[int, int, int], k: int | None, sharp: float = 0.0) -> None:
@@ -346,11 +361,13 @@ def copied(k: int, seed: int = 0) -> tuple[float, float]:
 
 
 def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator[float]:
-    """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many; give the error of each.
+    """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many.
 
-    The error is the L2 distance over U, in units of that of the identity, which has no blocks. The next depth
-    begins with the existing blocks and new ones that change nothing, so a larger class begins where the
-    smaller one ended; it is trained for ``steps`` batches of points drawn from U.
+    Give the error of each.
+
+    The error is the L2 distance over U, in units of that of the identity, which has no blocks. The
+    next depth begins with the existing blocks and new ones that change nothing, so a larger class
+    begins where the smaller one ended; it is trained for ``steps`` batches of points drawn from U.
     """
     target = transformer(TARGET, None, 2, seed).requires_grad_(False)
     unseen = _points(2000, seed + 1)

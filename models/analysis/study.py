@@ -1,8 +1,8 @@
 """Distance of k-MIP attention to full attention, and attention weight of the k best keys, over many graphs.
 
-Both put the keys of each query in order, a block of queries at a time. All sums are float64: these are
-analyses, whose figures should not depend on the order of a sum. The paper's own figure of the distance was
-computed with the keys in the wrong order (docs/analysis.md).
+Both put the keys of each query in order, a block of queries at a time. All sums are float64: these
+are analyses, whose figures should not depend on the order of a sum. The paper's own figure of the
+distance was computed with the keys in the wrong order (docs/analysis.md).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Sample(NamedTuple):
 class Projections:
     """Queries, keys and values of attention layers, for the same graphs."""
 
-    #: layer by layer (queries (H, N, d), keys (H, N, d), values (H, N, v)), nodes of all graphs one after
-    #: another, one floating dtype, before the factor 1/√d
+    #: layer by layer (queries (H, N, d), keys (H, N, d), values (H, N, v)), nodes of all graphs one
+    #: after another, one floating dtype, before the factor 1/√d
     layers: tuple[Layer, ...]
     sizes: tuple[int, ...]  #: nodes of each graph
     #: plain values on their origin: ``sample`` (generated data), dataset, run, k …
@@ -143,8 +143,8 @@ class Recorder:
 def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recorder]:
     """Record within the block the projections of every :class:`KMIPAttention` of ``model``.
 
-    Padding (``legacy_padding``), whose keys and values are the biases, is left out, and so are graphs outside
-    the range ``sizes``. Compiled code, which skips the hooks, runs uncompiled.
+    Padding (``legacy_padding``), whose keys and values are the biases, is left out, and so are
+    graphs outside the range ``sizes``. Compiled code, which skips the hooks, runs uncompiled.
     """
     attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     recorder = Recorder(attentions, sizes)
@@ -171,10 +171,10 @@ def record_run(
 ) -> Projections:
     """Record the first ``graphs`` graphs of a part of the split by the best weights of ``run``, in eval mode.
 
-    Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one graph,
-    whatever the part. Takes ``home`` and ``device``, and raises, as
-    :func:`kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also if the model has no
-    k-MIP attention.
+    Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one
+    graph, whatever the part. Takes ``home`` and ``device``, and raises, as
+    :func:`kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also if the model
+    has no k-MIP attention.
     """
     from kmip_data.models.training.run.evaluate import open_run
 
@@ -240,9 +240,9 @@ def run_study(
 ) -> Study:
     """Apply a measure, :func:`approximation` or :func:`weight_share`, to layers and graphs.
 
-    Takes all graphs (the work grows with the square of their nodes), and all layers but the first, whose
-    input has many equal rows, unless it is alone. ``ks`` rise; default: the paper's, up to the largest graph.
-    ``queries``: so many random nodes of each graph, each against all keys.
+    Takes all graphs (the work grows with the square of their nodes), and all layers but the first,
+    whose input has many equal rows, unless it is alone. ``ks`` rise; default: the paper's, up to
+    the largest graph. ``queries``: so many random nodes of each graph, each against all keys.
     """
     count = len(projections.layers)
     sizes = projections.sizes
@@ -290,9 +290,9 @@ def approximation_error(
 ) -> tuple[F64, float]:
     """Return mean Euclidean distances to full attention (scaled by 1/√d), over nodes and heads.
 
-    First (len(ks),) those of k-MIP attention for each of rising k, 0 where k ≥ n; then that of standard
-    normal outputs, the paper's yardstick, drawn from ``seed``. Queries are (H, m, d), keys (H, n, d), values
-    (H, n, v): m queries against the n keys of one graph.
+    First (len(ks),) those of k-MIP attention for each of rising k, 0 where k ≥ n; then that of
+    standard normal outputs, the paper's yardstick, drawn from ``seed``. Queries are (H, m, d), keys
+    (H, n, d), values (H, n, v): m queries against the n keys of one graph.
     """
     ks = check_ks(ks)
     generator = torch.Generator().manual_seed(seed)
@@ -306,7 +306,8 @@ def approximation_error(
         distances = (noise - full).norm(dim=-1)
         random += float(distances.sum())
 
-        # Attention over the k best keys, for all k at once: prefix sums of what full attention adds up.
+        # Attention over the k best keys, for all k at once: prefix sums of what full attention adds
+        # up.
         weights, order = _ranked_weights(scores)
         numerators, denominators = _prefix_sums(weights, value[order], ks)
         outputs = numerators / denominators[..., None]
@@ -320,9 +321,9 @@ def approximation_error(
 def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
     """Return the sum of the k largest softmax weights, mean over queries and heads, for each k: (len(ks),).
 
-    As the published code computes it: scores are scaled by 1/√d, and the sum over queries is a mean;
-    the formula in the paper's text has neither. Queries (H, m, d), keys (H, n, d) of one graph; values of k
-    rise, and where k ≥ n it is 1.
+    As the published code computes it: scores are scaled by 1/√d, and the sum over queries is a
+    mean; the formula in the paper's text has neither. Queries (H, m, d), keys (H, n, d) of one
+    graph; values of k rise, and where k ≥ n it is 1.
     """
     ks = check_ks(ks)
     last = torch.tensor(ks).clamp_max(keys.shape[1]) - 1

@@ -1,9 +1,9 @@
 """BigBird: attention of blocks of nodes to a few blocks, in a whole encoder layer.
 
-The nodes of a graph stand in a row, in the order of the data, and are cut into blocks of R. The first and
-the last block are global: they attend to all blocks, and all attend to them. Every other block also attends
-to itself, to its two neighbours and to a few random blocks, which differ by head. A block that is named
-twice counts twice in the softmax, as it does in the published code.
+The nodes of a graph stand in a row, in the order of the data, and are cut into blocks of R. The
+first and the last block are global: they attend to all blocks, and all attend to them. Every other
+block also attends to itself, to its two neighbours and to a few random blocks, which differ by
+head. A block that is named twice counts twice in the softmax, as it does in the published code.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from kmip_data.models.search.problem import check_heads, check_nodes
 class BigBirdAttention(nn.Module):
     """An encoder layer of BigBird (Zaheer et al., 2020), as GraphGPS uses it for global attention.
 
-    Block-sparse attention, a linear layer, residual connection and layer norm; then two linear layers of
-    the same width with ReLU between, residual connection and layer norm. :func:`plan_blocks` says which
-    blocks attend to which. The order of the nodes matters: it is what blocks are cut from.
+    Block-sparse attention, a linear layer, residual connection and layer norm; then two linear
+    layers of the same width with ReLU between, residual connection and layer norm.
+    :func:`plan_blocks` says which blocks attend to which. The order of the nodes matters: it is
+    what blocks are cut from.
 
     Parameters
     ----------
@@ -39,15 +40,16 @@ class BigBirdAttention(nn.Module):
     block_size
         Nodes of a block.
     random_blocks, seed
-        Random blocks that a block attends to, for each head, and seed of their draw, the same in every layer
-        and step.
+        Random blocks that a block attends to, for each head, and seed of their draw, the same in
+        every layer and step.
     dropout
         Probability, before each of the two residual connections; attention itself has none.
     norm_eps
         Added to the variance in layer norms.
     legacy_padding
-        Reproduce the published code: every graph is as long as the longest of its batch, so its random
-        blocks and its last block, which is then padding, depend on the others. False: each as if alone.
+        Reproduce the published code: every graph is as long as the longest of its batch, so its
+        random blocks and its last block, which is then padding, depend on the others. False: each
+        as if alone.
 
     Examples
     --------
@@ -86,7 +88,8 @@ class BigBirdAttention(nn.Module):
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, d) to the same.
 
-        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
+        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None:
+        one graph.
         """
         x = check_nodes(x, self.query.weight)
         attended = self.output(self._attend(x, ptr))
@@ -127,7 +130,10 @@ def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Softmax attention of blocks (H, B, R, d) to those of a plan. Keeps the weights, no gathered row."""
+    """Softmax attention of blocks (H, B, R, d) to those of a plan.
+
+    Keeps the weights, no gathered row.
+    """
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
@@ -243,7 +249,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
     filled = torch.zeros((total + 1) * block, dtype=torch.bool)
     filled[rows] = True
 
-    # 2. Blocks that attend to their whole graph: the first and last, and all of graphs below four blocks.
+    # 2. Blocks that attend to their whole graph: the first and last, and all of graphs below four
+    #    blocks.
     graph = torch.arange(len(sizes)).repeat_interleave(held)
     position = torch.arange(total) - first[graph]
     length = held[graph]
@@ -259,7 +266,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         exists = (positions >= 0) & (positions < held[graphs, None])
         return torch.where(exists, positions + begins, total)
 
-    # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is empty.
+    # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is
+    #    empty.
     groups = []
     power = held[graph].double().log2().ceil()
     for value in sorted(set(power[whole].tolist())):
@@ -270,8 +278,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         keys = of_batch(positions, blocks)
         groups.append(Group(blocks, keys[None]))
 
-    # 4. All others in one group: first, left, itself, right, last (−1 where that would repeat a global
-    #    block), then the random ones of each head.
+    # 4. All others in one group: first, left, itself, right, last (−1 where that would repeat a
+    #    global block), then the random ones of each head.
     blocks = (~whole).nonzero()[:, 0]
     if len(blocks):
         middle = position[blocks]
@@ -315,12 +323,14 @@ def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
 
 @functools.lru_cache(maxsize=128)
 def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArray[np.int64]:
-    """Draw as the published code does after ``numpy.random.seed(seed)``; that generator is left alone.
+    """Draw as the published code does after ``numpy.random.seed(seed)``.
 
-    Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come from the
-    first ``count`` + 5 and the others from the rest; in longer graphs all come from the first
-    2 · ``count`` + 5. Blocks that are attended anyway are not left out. Return (heads, blocks, count), unused
-    for the first and last block of a graph.
+    That generator is left alone.
+
+    Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come
+    from the first ``count`` + 5 and the others from the rest; in longer graphs all come from the
+    first 2 · ``count`` + 5. Blocks that are attended anyway are not left out. Return (heads,
+    blocks, count), unused for the first and last block of a graph.
     """
     generator = np.random.RandomState(seed)  # the stream of numpy.random.seed
     drawn = np.zeros((heads, blocks, count), np.int64)
@@ -332,7 +342,8 @@ def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArra
         for row in rows:
             for head in range(heads):
                 shuffled = generator.permutation(np.array(among))
-                # Repeated where there are too few: the published code does so with one, and else fails.
+                # Repeated where there are too few: the published code does so with one, and else
+                # fails.
                 drawn[head, row, columns] = np.resize(shuffled, width)
 
     short = count + WINDOW

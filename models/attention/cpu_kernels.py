@@ -1,7 +1,7 @@
 """Attention over chosen pairs in compiled loops on the CPU: no gathered row is ever stored.
 
-Every sum runs in one order that no split of the work changes, so outputs and gradients have the same
-bits for any number of threads. A range counts the rows of all heads, one head after another.
+Every sum runs in one order that no split of the work changes, so outputs and gradients have the
+same bits for any number of threads. A range counts the rows of all heads, one head after another.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def forward(
 ) -> tuple[Array, Array]:
     """Softmax of the scores and the weighted sum of the chosen values: (H, N, v), and the weights (H, N, k).
 
-    Values are (H, M, v) float32 or float64, scores (H, N, k) of that dtype, indices int32 or int64 rows of
-    values, −1: no key. ``keep`` (H, N, k) bool are the weights that are not set to zero after the softmax; of
-    size 0: all; those that are given are of the softmax itself. ``scale`` is the factor of the scores in it.
+    Values are (H, M, v) float32 or float64, scores (H, N, k) of that dtype, indices int32 or int64
+    rows of values, −1: no key. ``keep`` (H, N, k) bool are the weights that are not set to zero
+    after the softmax; of size 0: all; those that are given are of the softmax itself. ``scale`` is
+    the factor of the scores in it.
     """
     heads, rows, k = indices.shape
     out = np.empty((heads, rows, values.shape[2]), values.dtype)
@@ -56,8 +57,8 @@ def backward(
     """Gradients of queries, keys and values from that of the output, (H, N, v).
 
     Queries take theirs row by row. Keys and values are written by the thread that owns them: each
-    thread walks all pairs in order and adds those that chose one of its keys. That costs one comparison
-    per pair and thread, and neither locks nor a sorted copy of the pairs.
+    thread walks all pairs in order and adds those that chose one of its keys. That costs one
+    comparison per pair and thread, and neither locks nor a sorted copy of the pairs.
     """
     heads, rows, k = indices.shape
     many = keys.shape[1]
@@ -77,8 +78,8 @@ def backward(
 
     for_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
     if k == 1:
-        # The weight of an only key is 1 whatever the score. Outside the kernel, whose sums another branch
-        # would put in another order.
+        # The weight of an only key is 1 whatever the score. Outside the kernel, whose sums another
+        # branch would put in another order.
         grad_scores[:] = grad_queries[:] = 0
     # One range a thread, as each walks all pairs of the heads whose keys it owns.
     pairs_a_key = max(1, rows * k // max(1, many))
@@ -184,7 +185,8 @@ def _backward_keys(
     _, rows, k = indices.shape
     many = grad_keys.shape[1]
     for head in range(start // many, (stop - 1) // many + 1):
-        # This thread owns the keys from first to last: it walks all pairs and adds those that chose one.
+        # This thread owns the keys from first to last: it walks all pairs and adds those that chose
+        # one.
         first = max(start - head * many, 0)
         last = min(stop - head * many, many)
         for row in range(rows):

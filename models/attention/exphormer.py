@@ -84,9 +84,9 @@ class ExphormerEdges(nn.Module):
 def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     """Edges of the column ``expander`` in both directions, and of complete graphs where it has none.
 
-    Every node has the same number of edges where no graph is complete: they are then a table. Raises
-    ``UsageError`` where the batch has no such column; ``DamagedInput`` where it names nodes that are not
-    there.
+    Every node has the same number of edges where no graph is complete: they are then a table.
+    Raises ``UsageError`` where the batch has no such column; ``DamagedInput`` where it names nodes
+    that are not there.
     """
     targets = batch.added.get("expander")
     if targets is None or targets.ndim != 2:
@@ -151,9 +151,9 @@ def _complete(ptr: Tensor, chosen: Tensor) -> Tensor:
 class ExphormerAttention(nn.Module):
     """Attention along given edges (Shirzad et al., "Exphormer: Sparse Transformers for Graphs", ICML 2023).
 
-    For an edge j → i with features e, and each head of s channels, the weight is
-    w = exp(clamp(Σ (W_K x_j)(W_Q x_i)(W_E e) / √s)), and x_i' = Σ w W_V x_j / (Σ w + 10⁻⁶). As upstream has
-    it (graphgps/layer/Exphormer.py): no biases, no W_O, and virtual nodes take the result as it is.
+    For an edge j → i with features e, and each head of s channels, the weight is w = exp(clamp(Σ
+    (W_K x_j)(W_Q x_i)(W_E e) / √s)), and x_i' = Σ w W_V x_j / (Σ w + 10⁻⁶). As upstream has it
+    (graphgps/layer/Exphormer.py): no biases, no W_O, and virtual nodes take the result as it is.
 
     Parameters
     ----------
@@ -254,7 +254,8 @@ class ExphormerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return sums at the targets of some edges: messages (N, d) and weights (N, H).
 
-        ``features``, in the form of the edges, are None where all have the same: then the queries hold them.
+        ``features``, in the form of the edges, are None where all have the same: then the queries
+        hold them.
         """
         pairs = edges.at_source(k) * edges.at_target(q)
         if features is not None:

@@ -79,7 +79,8 @@ def differentiable(
 ) -> tuple[Tensor, Tensor]:
     """Attend as :func:`forward` does, in operations that PyTorch differentiates in any mode.
 
-    The scores are computed from queries and keys. It holds the gathered rows, (H, N, k, d), all at once.
+    The scores are computed from queries and keys. It holds the gathered rows, (H, N, k, d), all at
+    once.
     """
     head = torch.arange(len(indices), device=indices.device)
     head = head[:, None, None]

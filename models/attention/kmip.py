@@ -41,11 +41,12 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
-    Differentiable in queries, keys and values through the chosen pairs only: once, or any number of times by
-    ``torch.func`` (grad, vjp, jvp; not vmap), which holds the (H, N, k, d) gathered rows. Besides operands
-    it keeps a weight and an index of each chosen pair for the backward pass. Gradients have the same bits in
-    every run, on the CPU for any number of threads; on CUDA those of float64, or where Triton does not run,
-    only under ``torch.use_deterministic_algorithms(True)``.
+    Differentiable in queries, keys and values through the chosen pairs only: once, or any number of
+    times by ``torch.func`` (grad, vjp, jvp; not vmap), which holds the (H, N, k, d) gathered rows.
+    Besides operands it keeps a weight and an index of each chosen pair for the backward pass.
+    Gradients have the same bits in every run, on the CPU for any number of threads; on CUDA those
+    of float64, or where Triton does not run, only under
+    ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     dropout
         Probability with which an attention weight is dropped; survivors are scaled up.
     repeat_first_key
-        Where a graph has fewer than k keys, repeat its first key in the slots left over, as the published
-        code's search did.
+        Where a graph has fewer than k keys, repeat its first key in the slots left over, as the
+        published code's search did.
     context
         The forward pass that it is part of.
 
@@ -113,9 +114,10 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
-    ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
-    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then. ``among`` says
-    which queries of a graph on several processes these are: dropout draws for all.
+    ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes
+    nothing. ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint
+    then. ``among`` says which queries of a graph on several processes these are: dropout draws for
+    all.
     """
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
@@ -147,7 +149,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
 
-    # 2. Dropout draws for all queries of a graph, so that each process has its part of the same draw.
+    # 2. Dropout draws for all queries of a graph, so that each process has its part of the same
+    #    draw.
     keep = None
     if dropout > 0 and among is None:
         keep = torch.rand_like(scores) >= dropout
@@ -167,7 +170,10 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 
 
 def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the operands with their lazy signs applied; the search checks the first two further."""
+    """Return the operands with their lazy signs applied.
+
+    The search checks the first two further.
+    """
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)
     values = problem.strided("values", values, meta=True)
@@ -193,7 +199,8 @@ def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Fill missing slots with the graph's first key and its score."""
-    # Where a slot is missing the graph has fewer than k keys, all of them chosen: the first is the lowest.
+    # Where a slot is missing the graph has fewer than k keys, all of them chosen: the first is the
+    # lowest.
     missing = indices < 0
     lowest = indices.masked_fill(missing, torch.iinfo(indices.dtype).max).amin(-1, keepdim=True)
     score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
@@ -215,22 +222,22 @@ class KMIPAttention(nn.Module):
     value_dim
         Length of a value of one head; ``dim / heads`` by default.
     output_projection
-        End with a linear layer (W_O of Algorithm 1). The published configurations have none: the heads are
-        concatenated, so ``heads · value_dim`` must be ``dim``.
+        End with a linear layer (W_O of Algorithm 1). The published configurations have none: the
+        heads are concatenated, so ``heads · value_dim`` must be ``dim``.
     dropout
-        Probability with which an attention weight is dropped in training. The paper names 0.5; its code
-        ignored that for k-MIP.
+        Probability with which an attention weight is dropped in training. The paper names 0.5; its
+        code ignored that for k-MIP.
     backend
         Search backend.
     legacy_padding
-        Reproduce the published code: graphs are padded with zero rows to the largest of the batch, padding is
-        attended like any node (its key and value are the biases), and where k exceeds that size the first key
-        counts several times. The result for a graph then depends on the others in its batch. False: every
-        graph as if alone.
+        Reproduce the published code: graphs are padded with zero rows to the largest of the batch,
+        padding is attended like any node (its key and value are the biases), and where k exceeds
+        that size the first key counts several times. The result for a graph then depends on the
+        others in its batch. False: every graph as if alone.
     warm_start
-        Begin each search with the pairs of the call before, where their shape fits. Changes nothing but the
-        time; made for training on one graph. They take 4 bytes per pair between the calls and are not part of
-        the ``state_dict``.
+        Begin each search with the pairs of the call before, where their shape fits. Changes nothing
+        but the time; made for training on one graph. They take 4 bytes per pair between the calls
+        and are not part of the ``state_dict``.
 
     Attributes
     ----------
@@ -291,12 +298,13 @@ class KMIPAttention(nn.Module):
         Parameters
         ----------
         x
-            Nodes (N, dim). Or padded graphs (G, W, dim), as ``torch_geometric.nn.attention`` takes them;
-            padding is left out and gives zeros.
+            Nodes (N, dim). Or padded graphs (G, W, dim), as ``torch_geometric.nn.attention`` takes
+            them; padding is left out and gives zeros.
         ptr
-            (G + 1) row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has them;
-            None: one graph. Of padded graphs a bool mask (G, W) of their nodes; None: all. A tensor of N
-            numbers that are no such pointers is taken as ``batch``, as in PyG's ``layer(x, batch)``.
+            (G + 1) row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has
+            them; None: one graph. Of padded graphs a bool mask (G, W) of their nodes; None: all. A
+            tensor of N numbers that are no such pointers is taken as ``batch``, as in PyG's
+            ``layer(x, batch)``.
         batch
             (N,) sorted graph numbers of the nodes, instead of ``ptr``.
 
@@ -415,7 +423,10 @@ def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:
-    """Let every :class:`KMIPAttention` in ``model`` attend to k keys in training; None: to its own number."""
+    """Let every :class:`KMIPAttention` in ``model`` attend to k keys in training.
+
+    None: to its own number.
+    """
     for module in model.modules():
         if isinstance(module, KMIPAttention):
             module.training_k = k

@@ -17,10 +17,10 @@ from kmip_data.models.search.problem import FLOATS, check_k, strided
 class KMIPMultiheadAttention(nn.MultiheadAttention):
     """Multi-head attention in which each query attends to its k best keys.
 
-    Weights have the names and shapes of ``torch.nn.MultiheadAttention``'s: ``load_state_dict`` takes those of
-    a trained one. It runs wherever that is called: in ``torch_geometric.nn.GPSConv`` (as ``conv.attn``) or
-    ``torch.nn.TransformerEncoderLayer`` (as ``layer.self_attn``). Padded rows are left out, not masked: the
-    work is that of the graphs alone.
+    Weights have the names and shapes of ``torch.nn.MultiheadAttention``'s: ``load_state_dict``
+    takes those of a trained one. It runs wherever that is called: in ``torch_geometric.nn.GPSConv``
+    (as ``conv.attn``) or ``torch.nn.TransformerEncoderLayer`` (as ``layer.self_attn``). Padded rows
+    are left out, not masked: the work is that of the graphs alone.
 
     Parameters
     ----------
@@ -64,8 +64,9 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
     def _reset_parameters(self) -> None:
         """Draw the weights that torch's own method draws: all but the matrix of the output."""
-        # torch reads from this flag which weights there are. Elsewhere it must be false: in evaluation
-        # torch's transformer layers replace an attention of which it is true by a fused kernel.
+        # torch reads from this flag which weights there are. Elsewhere it must be false: in
+        # evaluation torch's transformer layers replace an attention of which it is true by a fused
+        # kernel.
         self._qkv_same_embed_dim = self.in_proj_weight is not None
         super()._reset_parameters()
         self._qkv_same_embed_dim = False
@@ -90,14 +91,15 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         Parameters
         ----------
         query, key, value
-            (L, B, E), (S, B, kdim), (S, B, vdim), both widths E by default; batch first where so made;
-            without B for one sequence.
+            (L, B, E), (S, B, kdim), (S, B, vdim), both widths E by default; batch first where so
+            made; without B for one sequence.
         key_padding_mask
-            (B, S) or (S): True (or −inf) where a key is padding, which is never chosen. Where ``query``
-            is ``key``, padded queries are left out as well, and give the bias of the output.
+            (B, S) or (S): True (or −inf) where a key is padding, which is never chosen. Where
+            ``query`` is ``key``, padded queries are left out as well, and give the bias of the
+            output.
         need_weights, average_attn_weights
-            Also return the weights, (B, L, S), or (B, heads, L, S) if not averaged; before dropout and
-            without a gradient. That is a dense tensor: leave it out for long sequences.
+            Also return the weights, (B, L, S), or (B, heads, L, S) if not averaged; before dropout
+            and without a gradient. That is a dense tensor: leave it out for long sequences.
         attn_mask, is_causal
             Not taken: None and False.
 
@@ -197,7 +199,10 @@ class _Packing:
 
     @classmethod
     def of(cls, rows: Tensor, mask: Tensor | None) -> _Packing:
-        """Packing of sequences (B, L, width); ``mask`` as ``key_padding_mask``, None: no padding."""
+        """Packing of sequences (B, L, width).
+
+        ``mask`` as ``key_padding_mask``, None: no padding.
+        """
         sequences, length = rows.shape[:2]
         if mask is None:
             return cls(sequences, length, None, torch.arange(sequences + 1) * length)

@@ -1,7 +1,7 @@
 """Search and attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
 
-``torch.compile`` sees opaque operators with known shapes and a gradient; their loops depend on the data. On
-the CPU compiled kernels do the work, on CUDA those of Triton, elsewhere torch operations.
+``torch.compile`` sees opaque operators with known shapes and a gradient; their loops depend on the
+data. On the CPU compiled kernels do the work, on CUDA those of Triton, elsewhere torch operations.
 """
 
 # ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
@@ -87,11 +87,12 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Weigh the chosen values by the softmax of their scores: (H, N, v), dtype of ``values``, and weights.
 
-    Queries are (H, N, d), keys (H, M, d), values (H, M, v). Scores and indices (H, N, k) are inner products
-    and rows of ``keys`` (int32 or int64), as the search gives them; index −1: no key. The scores are taken as
-    they are, times ``scale``, and differentiated as queries · keys. ``keep`` (H, N, k) bool are the weights
-    that dropout keeps, and ``kept_scale`` their factor; None: all. A row without any key is zero. The
-    weights, (H, N, k), are those of the softmax before dropout, through which no gradient flows.
+    Queries are (H, N, d), keys (H, M, d), values (H, M, v). Scores and indices (H, N, k) are inner
+    products and rows of ``keys`` (int32 or int64), as the search gives them; index −1: no key. The
+    scores are taken as they are, times ``scale``, and differentiated as queries · keys. ``keep``
+    (H, N, k) bool are the weights that dropout keeps, and ``kept_scale`` their factor; None: all. A
+    row without any key is zero. The weights, (H, N, k), are those of the softmax before dropout,
+    through which no gradient flows.
     """
     work = _working(values.dtype)
     inputs = values.to(work), scores.to(work), indices, keep, scale

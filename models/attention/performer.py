@@ -1,9 +1,10 @@
 """Performer attention by FAVOR+ (Choromanski et al., ICLR 2021): linear in the nodes, by random features.
 
-With features φ of queries and keys a node's result is Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) over the nodes of its
-graph: the sums over keys are made once, and are small. φ takes m channels where a query has d, so features of
-a whole batch would take most of the memory: they are made for some rows at a time, and again in the backward
-pass. Graphs of similar size form the tiles of rows that are worked on together.
+With features φ of queries and keys a node's result is Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) over the nodes of
+its graph: the sums over keys are made once, and are small. φ takes m channels where a query has d,
+so features of a whole batch would take most of the memory: they are made for some rows at a time,
+and again in the backward pass. Graphs of similar size form the tiles of rows that are worked on
+together.
 
 Letters besides the usual ones: m features; B graphs with W places each, of a tile.
 """
@@ -29,8 +30,8 @@ from kmip_data.models.search.problem import check_heads, check_nodes
 def orthogonal_directions(count: int, dim: int) -> Tensor:
     """Draw (count, dim) Gaussian directions, of which each ``dim`` are orthogonal to each other.
 
-    The draws are performer-pytorch's: the same seed gives the same directions. As there, signs are those of
-    the QR factorisation, so that the mean is not quite zero.
+    The draws are performer-pytorch's: the same seed gives the same directions. As there, signs are
+    those of the QR factorisation, so that the mean is not quite zero.
     """
     blocks = [torch.linalg.qr(torch.randn(dim, dim)).Q.T for _ in range(-(-count // dim))]
     lengths = torch.randn(count, dim).norm(dim=1, keepdim=True)
@@ -41,7 +42,8 @@ def orthogonal_directions(count: int, dim: int) -> Tensor:
 class PerformerAttention(nn.Module):
     """Multi-head attention whose softmax is estimated by random features: O(N) time and memory.
 
-    Weights, names and result are those of ``SelfAttention`` of performer-pytorch 1.1.4 on each graph alone.
+    Weights, names and result are those of ``SelfAttention`` of performer-pytorch 1.1.4 on each
+    graph alone.
 
     Parameters
     ----------
@@ -54,9 +56,9 @@ class PerformerAttention(nn.Module):
     dropout
         Probability with which a channel of the result is dropped in training.
     legacy_mask
-        Reproduce the published code: zero rows up to the largest graph of the batch count as keys in the
-        largest exponent and in the normaliser (their values are zero). The result for a graph then depends
-        on the others in its batch. False: every graph as if alone.
+        Reproduce the published code: zero rows up to the largest graph of the batch count as keys
+        in the largest exponent and in the normaliser (their values are zero). The result for a
+        graph then depends on the others in its batch. False: every graph as if alone.
 
     Examples
     --------
@@ -95,7 +97,8 @@ class PerformerAttention(nn.Module):
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
-        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
+        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None:
+        one graph.
         """
         x = check_nodes(x, self.to_q.weight)
         by_head = (self.heads, -1)
@@ -228,7 +231,8 @@ class _Favor(torch.autograd.Function):
     """Keeps its operands and its result, no features and no sums.
 
     The largest exponents, which are subtracted before ``exp``, are constants to the gradient; with
-    :data:`EPSILON` that makes a (small) difference. ``padding``: zero keys that count in each graph, or None.
+    :data:`EPSILON` that makes a (small) difference. ``padding``: zero keys that count in each
+    graph, or None.
     """
 
     @staticmethod
@@ -305,7 +309,8 @@ class _Kernel:
     ) -> tuple[Tensor, Tensor]:
         """Queries or keys of a tile (B, H, W, d) and their features (B, H, W, m).
 
-        ``top`` are the largest exponents of the keys (B, H, 1, 1); None: each row's own, for queries.
+        ``top`` are the largest exponents of the keys (B, H, 1, 1); None: each row's own, for
+        queries.
         """
         taken, exponents = self._exponents(rows, tile)
         if top is None:

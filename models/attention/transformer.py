@@ -47,10 +47,10 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
 class TransformerAttention(nn.Module):
     """Multi-head softmax attention of each node to all nodes of its graph.
 
-    Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights load
-    with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one call, so
-    that nothing is padded or masked. On a CPU memory grows with the nodes, but with their pairs in training
-    with dropout.
+    Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights
+    load with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one
+    call, so that nothing is padded or masked. On a CPU memory grows with the nodes, but with their
+    pairs in training with dropout.
 
     Parameters
     ----------
@@ -83,7 +83,8 @@ class TransformerAttention(nn.Module):
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
-        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
+        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None:
+        one graph.
         """
         x = check_nodes(x, self.in_proj_weight)
         projected = linear(x, self.in_proj_weight, self.in_proj_bias)

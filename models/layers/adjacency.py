@@ -1,10 +1,10 @@
 """Edges as a list, with sums over the edges of each node in one order on every device.
 
-``index_add`` adds in the order of the index on a CPU; on a GPU by atomics, in a different order each time,
-and slowly where many rows go to one node. There rows are sorted by node first, and each list of them is
-summed by itself. Where a message is its source's row, or a multiple of it, the sum needs no (edges, d)
-tensor: with the edges sorted by target it is one ``embedding_bag``, and its gradient one with them sorted
-by source.
+``index_add`` adds in the order of the index on a CPU; on a GPU by atomics, in a different order
+each time, and slowly where many rows go to one node. There rows are sorted by node first, and each
+list of them is summed by itself. Where a message is its source's row, or a multiple of it, the sum
+needs no (edges, d) tensor: with the edges sorted by target it is one ``embedding_bag``, and its
+gradient one with them sorted by source.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tenso
     if len(rows) <= LONG * lists:
         return embedding_bag(order, rows, start, mode="sum", include_last_offset=True)
 
-    # Cut every list at the multiples of TILE inside it; the number of cuts does not depend on values.
+    # Cut every list at the multiples of TILE inside it; the number of cuts does not depend on
+    # values.
     tiles = torch.arange(0, len(rows), TILE, device=start.device)
     cuts = torch.cat([start, tiles]).sort().values
     sums = embedding_bag(order, rows, cuts, mode="sum", include_last_offset=True)
@@ -77,7 +78,10 @@ def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tenso
 
 @dataclass(frozen=True, eq=False)
 class EdgeList:
-    """Any edges, in any order: edge values are (E, d). Sorted on first use, for all layers of a batch."""
+    """Any edges, in any order: edge values are (E, d).
+
+    Sorted on first use, for all layers of a batch.
+    """
 
     #: source, target: (E,) int64
     source: Tensor
@@ -116,7 +120,10 @@ class EdgeList:
         return _LookUp.apply(x, self, True)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum_at_target(self, values: Tensor) -> Tensor:
-        """Sum the values of each node's incoming edges, (E, d) → (N, d); half precision in float32."""
+        """Sum the values of each node's incoming edges, (E, d) → (N, d).
+
+        Half precision in float32.
+        """
         return _SumAtTargets.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum(self, values: Tensor, *, targets: bool) -> Tensor:

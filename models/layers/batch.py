@@ -1,13 +1,13 @@
 """Graphs of a batch in the form that networks read, from PyTorch Geometric's objects.
 
-Edges are a list (2, E), which gathers and scatters by index, or where every node has exactly k sources a
-neighbour table (N, k), which needs no index for the target side: values at the target broadcast along k and
-sums run over k. Both give the same numbers to float tolerance.
+Edges are a list (2, E), which gathers and scatters by index, or where every node has exactly k
+sources a neighbour table (N, k), which needs no index for the target side: values at the target
+broadcast along k and sums run over k. Both give the same numbers to float tolerance.
 
-Edge values have the channels last and one or two leading axes, by form: ``at_source`` returns them newly
-allocated, and the result of ``at_target`` broadcasts against them. ``distance`` is the squared distance of
-the positions of each edge's ends, edge values with one channel, or None; ``index`` (2, E) are sources and
-targets, as PyTorch Geometric's layers take them.
+Edge values have the channels last and one or two leading axes, by form: ``at_source`` returns them
+newly allocated, and the result of ``at_target`` broadcasts against them. ``distance`` is the
+squared distance of the positions of each edge's ends, edge values with one channel, or None;
+``index`` (2, E) are sources and targets, as PyTorch Geometric's layers take them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class NeighborTable:
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (N, k, d)."""
-        # An embedding look-up, because its result is not a view: adding to a view in place copies it.
+        # An embedding look-up, because its result is not a view: adding to a view in place copies
+        # it.
         return nn.functional.embedding(self.neighbor, x)
 
     def at_target(self, x: Tensor) -> Tensor:
@@ -74,8 +75,9 @@ class NeighborTable:
     def parts(self) -> list[TableRange]:
         """The nodes in a few parts, by the data alone, with the range of each part's sources.
 
-        Compiled kernels that sum at the sources have sums for each part's range, added up in this order.
-        In a batch of graphs the ranges are short; where all of them are long there are fewer parts.
+        Compiled kernels that sum at the sources have sums for each part's range, added up in this
+        order. In a batch of graphs the ranges are short; where all of them are long there are fewer
+        parts.
 
         Raises ``UsageError`` where the table names missing nodes.
         """
@@ -153,7 +155,8 @@ class BatchSize:
         return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
 
 
-#: Attribute of a padded batch, (2,) int64: numbers of real nodes and edges, which come before the padding.
+#: Attribute of a padded batch, (2,) int64: numbers of real nodes and edges, which come before the
+#: padding.
 COUNTED = "counted"
 #: Attributes of a batch with a row for each edge.
 EDGE_COLUMNS = {"edge_attr", "edge_rwse"}
@@ -182,16 +185,17 @@ class GraphBatch:
     edges: Edges
     #: Edge features in the form of ``edges``.
     edge_attr: Tensor | None
-    #: (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU because the search
-    #: reads it in every layer; a tensor because ``torch.compile`` would recompile for other numbers.) That
-    #: of a padded batch is on the batch's device, and the host does not read it.
+    #: (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU because
+    #: the search reads it in every layer; a tensor because ``torch.compile`` would recompile for
+    #: other numbers.) That of a padded batch is on the batch's device, and the host does not read
+    #: it.
     ptr: Tensor
     #: (N,) int64, the graph of each node.
     graph: Tensor
     #: Further columns, such as encodings; those of edges in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    #: (2,) int64 on the device of ``x``: numbers of real nodes and edges, which come before the padding;
-    #: None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
+    #: (2,) int64 on the device of ``x``: numbers of real nodes and edges, which come before the
+    #: padding; None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
     counted: Tensor | None = None
     #: Settings and records of the forward pass.
     context: ForwardContext = PLAIN
@@ -272,15 +276,15 @@ def read_batch(
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
-    whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index`` (2, E).
-    ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph. A
-    batch with :data:`COUNTED` is padded, and both are used unchecked.
+    whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index``
+    (2, E). ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is
+    one graph. A batch with :data:`COUNTED` is padded, and both are used unchecked.
 
     Raises
     ------
     UsageError
-        The batch has no node features or no edges attribute, or they do not fit; ``batch`` is not sorted, or
-        contradicts ``ptr``.
+        The batch has no node features or no edges attribute, or they do not fit; ``batch`` is not
+        sorted, or contradicts ``ptr``.
     """
     x = strided(
         "the batch's x",
@@ -349,8 +353,9 @@ def _whole_numbers(
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``ptr`` and ``graph``, as :class:`GraphBatch` has them, of a batch whose nodes have ``rows``.
 
-    Raises ``UsageError`` where ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they contradict
-    each other. On a GPU, which the host does not wait for, the last two fail in an assertion on the device.
+    Raises ``UsageError`` where ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they
+    contradict each other. On a GPU, which the host does not wait for, the last two fail in an
+    assertion on the device.
     """
     count = rows.shape[0]
     device = rows.device

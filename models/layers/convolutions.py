@@ -107,8 +107,8 @@ class MLP(Convolution):
 class GCN(Convolution):
     """Graph convolution (Kipf & Welling, arXiv 1609.02907), equal to PyTorch Geometric's ``GCNConv``.
 
-    x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an edge
-    from a node to itself is not counted twice.
+    x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an
+    edge from a node to itself is not counted twice.
     """
 
     def __init__(self, dim: int, **options: Any) -> None:
@@ -152,8 +152,8 @@ def _is_compiled(edges: EdgeList, x: Tensor) -> bool:
 class GAT(Convolution):
     """Graph attention (Veličković et al., arXiv 1710.10903) with one head, equal to ``GATConv(dim, dim)``.
 
-    With h = W x, node i takes Σ_j a_ij h_j + b over its sources j and itself, where a_ij is the softmax over
-    j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
+    With h = W x, node i takes Σ_j a_ij h_j + b over its sources j and itself, where a_ij is the
+    softmax over j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
     """
 
     def __init__(self, dim: int, **options: Any) -> None:
@@ -198,7 +198,8 @@ class GAT(Convolution):
 def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
     """Σ_j relu(x_j + e_ij) over the sources j of each node i, (N, d).
 
-    ``e`` has the form of the edges, or one row (1, d) where all edges share it; None: there are none.
+    ``e`` has the form of the edges, or one row (1, d) where all edges share it; None: there are
+    none.
     """
     if e is None:
         return neighbor_sum(edges.adjacency, x.relu())
@@ -212,8 +213,8 @@ def relu_sum(x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
 class GCNE(Convolution):
     """GNN⁺'s GCN for graphs with edge features (Luo et al., arXiv 2502.09263).
 
-    x_i' = Σ_j relu(W x_j + e_ij) + b over the sources j of i: unlike :class:`GCN` without degrees, and
-    without node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of LUOyk1999/GNNPlus.
+    x_i' = Σ_j relu(W x_j + e_ij) + b over the sources j of i: unlike :class:`GCN` without degrees,
+    and without node i itself. Source: ``GNNPlus/layer/gcn_conv_layer_e.py`` of LUOyk1999/GNNPlus.
     """
 
     def __init__(self, dim: int, **options: Any) -> None:
@@ -236,9 +237,9 @@ class GCNE(Convolution):
 class GINE(Convolution):
     """Graph isomorphism network with edge features (Hu et al., arXiv 1905.12265), as ``GINEConv``.
 
-    x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. f is linear, activation, dropout, linear,
-    dropout with nothing after it in the stack ``lrgb``; linear, ReLU, linear in the others, with what they
-    put after it.
+    x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. f is linear, activation, dropout,
+    linear, dropout with nothing after it in the stack ``lrgb``; linear, ReLU, linear in the others,
+    with what they put after it.
     """
 
     def __init__(self, dim: int, **options: Any) -> None:

@@ -1,9 +1,9 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
 The edges are processed by compiled passes on the CPU (numba, neighbour tables), fused ones on a GPU
-(Triton, tables and lists), or torch operations in all other cases: the choice depends on the device, the
-dtype and the layer alone. The first two drop the same elements for the same seed; torch operations drop
-others.
+(Triton, tables and lists), or torch operations in all other cases: the choice depends on the
+device, the dtype and the layer alone. The first two drop the same elements for the same seed; torch
+operations drop others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class GatedGCN(nn.Module):
     """Residual gated graph convolution (Bresson & Laurent, arXiv 1711.07553) as upstream writes it.
 
-    For an edge j → i with features e: ê = D x_i + E x_j + C e, gate s = sigmoid(ê), and
-    x_i' = A x_i + Σ_j s · B x_j / (Σ_j s + 10⁻⁶). Then batch norm, ReLU and dropout on x' and ê; the
-    edges keep a residual connection (upstream graphgps/layer/gatedgcn_layer.py). With
-    ``by_distance``, s is first multiplied by a number between 0 and 1 that a perceptron 1 → d → 1 computes
-    from the squared distance of the positions of i and j (Wang et al., "Equivariant and Stable Positional
+    For an edge j → i with features e: ê = D x_i + E x_j + C e, gate s = sigmoid(ê), and x_i' = A
+    x_i + Σ_j s · B x_j / (Σ_j s + 10⁻⁶). Then batch norm, ReLU and dropout on x' and ê; the edges
+    keep a residual connection (upstream graphgps/layer/gatedgcn_layer.py). With ``by_distance``, s
+    is first multiplied by a number between 0 and 1 that a perceptron 1 → d → 1 computes from the
+    squared distance of the positions of i and j (Wang et al., "Equivariant and Stable Positional
     Encoding for More Powerful Graph Neural Networks", ICLR 2022).
 
     Parameters
@@ -49,8 +49,8 @@ class GatedGCN(nn.Module):
     activation
         ``relu``, or ``gelu`` as LRGB's own code configures it.
     defer_edges
-        The layer may return :class:`~kmip_data.models.layers.batch.UnformedEdges`, which the next layer
-        of this kind forms in its own passes. It does so on a GPU.
+        The layer may return :class:`~kmip_data.models.layers.batch.UnformedEdges`, which the next
+        layer of this kind forms in its own passes. It does so on a GPU.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class GatedGCN(nn.Module):
     ) -> tuple[Tensor, Tensor | UnformedEdges]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
 
-        ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` has the edges,
-        and with ``by_distance`` the distance of their ends.
+        ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` has the
+        edges, and with ``by_distance`` the distance of their ends.
         """
         dropout = self.dropout if self.training else 0.0
         fused = _fused(batch, x, e, self)

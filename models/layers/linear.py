@@ -1,9 +1,9 @@
 """Linear maps whose large float32 products on a CPU are oneDNN's.
 
-PyTorch leaves these products to MKL, which on AMD processors runs them at a third of oneDNN's speed:
-30,000 × 235 by 235 × 235 takes 47 ms of a Zen 5 core with MKL and 17 ms with oneDNN, the gradient of the
-weight 40 and 24 ms. Sums are rounded in a different order, so small products, which gain little, stay
-MKL's.
+PyTorch leaves these products to MKL, which on AMD processors runs them at a third of oneDNN's
+speed: 30,000 × 235 by 235 × 235 takes 47 ms of a Zen 5 core with MKL and 17 ms with oneDNN, the
+gradient of the weight 40 and 24 ms. Sums are rounded in a different order, so small products, which
+gain little, stay MKL's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-#: Multiplications from which a product is oneDNN's, two milliseconds of MKL. Helsinki's networks stay below.
+#: Multiplications from which a product is oneDNN's, two milliseconds of MKL. Helsinki's networks
+#: stay below.
 LARGE = 2**27
 
 

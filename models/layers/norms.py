@@ -1,8 +1,9 @@
 """Normalisations of a layer by name, alone or fused with the operations around them.
 
-A batch norm is called as ``norm(x, rows)``, those of graphs as ``norm(x, batch)``: padding is a graph of its
-own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of float32 and bfloat16,
-with statistics of this process alone. The fused kernels and torch draw other chances of dropout.
+A batch norm is called as ``norm(x, rows)``, those of graphs as ``norm(x, batch)``: padding is a
+graph of its own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of
+float32 and bfloat16, with statistics of this process alone. The fused kernels and torch draw other
+chances of dropout.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
 
 
-#: Elements from which :mod:`~.cpu.chances` draws dropout on a CPU; below, its state costs more than drawing.
+#: Elements from which :mod:`~.cpu.chances` draws dropout on a CPU; below, its state costs more than
+#: drawing.
 DRAWN_IN_BLOCKS = 1 << 16
 
 
@@ -41,8 +43,8 @@ class BatchNorm(nn.BatchNorm1d):
     running_var: Tensor
     num_batches_tracked: Tensor
     momentum: float
-    #: In training on several processes that share a batch: whether this one's rows count (1.0) or not (0.0).
-    #: ``None`` takes the statistics of this process's rows alone.
+    #: In training on several processes that share a batch: whether this one's rows count (1.0) or
+    #: not (0.0). ``None`` takes the statistics of this process's rows alone.
     share: float | None = None
 
     def forward(self, x: Tensor, rows: Rows = ALL) -> Tensor:
@@ -60,7 +62,10 @@ class BatchNorm(nn.BatchNorm1d):
         return self._by_running(x, by_batch)
 
     def _by_running(self, x: Tensor, by_batch: bool = False) -> Tensor:
-        """Normalise by running statistics, or by those of the batch; neither moves the running ones."""
+        """Normalise by running statistics, or by those of the batch.
+
+        Neither moves the running ones.
+        """
         return nn.functional.batch_norm(
             x,
             self.running_mean,
@@ -79,7 +84,8 @@ class BatchNorm(nn.BatchNorm1d):
     def _normalised_by_first(self, x: Tensor, count: Tensor, repeated: bool) -> Tensor:
         work = widened(x)
         counted = (torch.arange(len(x), device=x.device) < count)[:, None]
-        # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their gradients.
+        # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their
+        # gradients.
         mean = work.where(counted, 0).sum(0) / count
         centred = work - mean
         variance = centred.where(counted, 0).square().sum(0) / count
@@ -115,7 +121,8 @@ class BatchNorm(nn.BatchNorm1d):
     def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor, *, repeated: bool) -> None:
         """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
-        The variance is that of the batch itself, divided by ``rows``. A ``repeated`` batch is not taken up.
+        The variance is that of the batch itself, divided by ``rows``. A ``repeated`` batch is not
+        taken up.
         """
         if repeated:
             return
@@ -129,7 +136,10 @@ class BatchNorm(nn.BatchNorm1d):
 
 @torch.no_grad()
 def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
-    """Number of rows on all processes, and their mean and variance (d,) in float64; waits for a GPU."""
+    """Number of rows on all processes, and their mean and variance (d,) in float64.
+
+    Waits for a GPU.
+    """
     work = widened(x)
     d = x.shape[1]
     local_mean = work.sum(0) / max(1, len(x))
@@ -150,7 +160,10 @@ def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
 
 
 class _Together(torch.autograd.Function):
-    """Batch norm by statistics of all processes; what a row changes in them reaches the others' losses."""
+    """Batch norm by statistics of all processes.
+
+    What a row changes in them reaches the others' losses.
+    """
 
     @staticmethod
     def forward(
@@ -191,8 +204,8 @@ def constants_of(
 ) -> tuple[Tensor, Tensor]:
     """Factors, shifts and means of a norm (3, d), and 1 / its deviations (d,) in float64.
 
-    The norm of a value z is factor · z + shift. ``statistics`` are mean and variance (d,) of these ``rows``
-    values, which ``norm`` takes up unless they are ``repeated``; None: its running ones.
+    The norm of a value z is factor · z + shift. ``statistics`` are mean and variance (d,) of these
+    ``rows`` values, which ``norm`` takes up unless they are ``repeated``; None: its running ones.
     """
     if statistics is not None:
         norm.note(*statistics, rows, repeated=repeated)
@@ -208,10 +221,10 @@ def gradients_of(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the norm's weight and bias (d,), and the constants of the gradient of a value.
 
-    ``total`` and ``product`` (d,) float64 are Σ g and Σ g · (z − mean), g the gradient of what the norm
-    gives; ``share`` is 1 / the number of values where their own statistics were taken, else 0: running ones
-    do not depend on z. Gives (5, d): ``constants``, offsets and slopes; the gradient of z is
-    factor · g − offset − slope · (z − mean).
+    ``total`` and ``product`` (d,) float64 are Σ g and Σ g · (z − mean), g the gradient of what the
+    norm gives; ``share`` is 1 / the number of values where their own statistics were taken, else 0:
+    running ones do not depend on z. Gives (5, d): ``constants``, offsets and slopes; the gradient
+    of z is factor · g − offset − slope · (z − mean).
     """
     means = torch.stack([total * share, product * inverse.square() * share])
     offsets_and_slopes = (constants[0] * means).float()
@@ -265,9 +278,9 @@ def normed(
 ) -> Tensor:
     """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
 
-    Arguments that are None are omitted. ``before`` and ``after`` are the probabilities of the two dropouts,
-    0 outside training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows are the nodes of
-    ``batch`` (None: one graph).
+    Arguments that are None are omitted. ``before`` and ``after`` are the probabilities of the two
+    dropouts, 0 outside training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows
+    are the nodes of ``batch`` (None: one graph).
     """
     counted = ALL if batch is None else batch.node_rows
     if activation != "gelu" and _is_fused(norm, rows, more, residual):
@@ -305,7 +318,9 @@ def _is_fused(norm: nn.Module, rows: Tensor, *others: Tensor | None) -> TypeGuar
 
 
 def dropout(x: Tensor, p: float, rows: Rows = ALL) -> Tensor:
-    """Torch's dropout of the rows of ``x``; of a graph on several processes as if one had all of them.
+    """Torch's dropout of the rows of ``x``.
+
+    Of a graph on several processes as if one had all of them.
 
     Each process draws the numbers of all rows, in the order of one process, and keeps its own.
     """

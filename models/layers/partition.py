@@ -1,11 +1,12 @@
 """One graph on several processes: each holds its own nodes and the edges into them.
 
-Layers exchange what they read of other processes' nodes: message passing the *halo*, sources of local edges
-on other processes; k-MIP attention the keys and values of all nodes; norms and losses sums. Every exchange
-sends its gradient back the same way, so that N processes compute the results of one, up to the rounding of
-sums. Each process draws dropout's numbers for all rows and uses those of its own. On a CPU the sums over
-nodes in a forward pass run in the order of the nodes, so that they have the bits of one process; exceptions
-are batch norms, Exphormer's virtual nodes and the reported loss, which combine sums of processes.
+Layers exchange what they read of other processes' nodes: message passing the *halo*, sources of
+local edges on other processes; k-MIP attention the keys and values of all nodes; norms and losses
+sums. Every exchange sends its gradient back the same way, so that N processes compute the results
+of one, up to the rounding of sums. Each process draws dropout's numbers for all rows and uses those
+of its own. On a CPU the sums over nodes in a forward pass run in the order of the nodes, so that
+they have the bits of one process; exceptions are batch norms, Exphormer's virtual nodes and the
+reported loss, which combine sums of processes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Partition:
     sizes: tuple[int, ...]
     #: (N,) int64, row of each node among the concatenated shares, each padded to the largest.
     padded_row: Tensor
-    #: (S,) int64, local rows that other processes read: those for the first process, for the second, …
+    #: (S,) int64, local rows that other processes read: those for the first process, for the
+    #: second, …
     sent: Tensor
     #: Numbers of them for each process.
     counts_sent: tuple[int, ...]
@@ -125,9 +127,9 @@ def divided(
 ) -> tuple[Partition, Tensor]:
     """Return the share of process ``rank``, and its edges (2, e) by local rows, the halo after its nodes.
 
-    Every process computes this from the whole graph (2, E), without communication. Nodes are dealt in
-    contiguous ranges of an order in which neighbours are near each other (:func:`owners`). Raises
-    ``UsageError`` where a process would have none.
+    Every process computes this from the whole graph (2, E), without communication. Nodes are dealt
+    in contiguous ranges of an order in which neighbours are near each other (:func:`owners`).
+    Raises ``UsageError`` where a process would have none.
     """
     # 1. Nodes of every process, and the edges into those of this one.
     owner = owners(edge_index, num_nodes, processes)
@@ -141,8 +143,9 @@ def divided(
     nodes = (owner == rank).nonzero()[:, 0]
     edges = (owner[target] == rank).nonzero()[:, 0]
 
-    # 2. The same pairs, seen from both sides: for an edge from a node of process a to one of process b, a
-    #    sends the node to b. Every node once, by process and then by number, so that both agree on the order.
+    # 2. The same pairs, seen from both sides: for an edge from a node of process a to one of
+    #    process b, a sends the node to b. Every node once, by process and then by number, so that
+    #    both agree on the order.
     far = owner[source] != owner[target]
     incoming = far & (owner[target] == rank)
     outgoing = far & (owner[source] == rank)
@@ -196,10 +199,10 @@ def share_of(graph: Data, rank: int, processes: int) -> Data:
 def owners(edge_index: Tensor, num_nodes: int, processes: int) -> Tensor:
     """Return the process of each node, (N,) int64: ranges of the order of Cuthill and McKee, reversed.
 
-    That order follows breadth-first levels, so that a range touches only its two neighbours: of the streets
-    of Helsinki each of two processes reads 2 % of the nodes from the other, in the stored order 26 %. One of
-    eight, on a city of 570,000 nodes, reads 2 % in addition to its own: too little for METIS to be worth a
-    dependency.
+    That order follows breadth-first levels, so that a range touches only its two neighbours: of the
+    streets of Helsinki each of two processes reads 2 % of the nodes from the other, in the stored
+    order 26 %. One of eight, on a city of 570,000 nodes, reads 2 % in addition to its own: too
+    little for METIS to be worth a dependency.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -218,7 +221,10 @@ def owners(edge_index: Tensor, num_nodes: int, processes: int) -> Tensor:
 
 
 class _Extended(torch.autograd.Function):
-    """Halo exchange; backwards each halo row's gradient returns to its owner, added rank by rank."""
+    """Halo exchange.
+
+    Backwards each halo row's gradient returns to its owner, added rank by rank.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, part: Partition) -> Tensor:
@@ -250,7 +256,10 @@ class _Extended(torch.autograd.Function):
 
 
 class _Gathered(torch.autograd.Function):
-    """All-gather in the order of the nodes; backwards a reduce-scatter. Shares are padded to the largest."""
+    """All-gather in the order of the nodes; backwards a reduce-scatter.
+
+    Shares are padded to the largest.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, part: Partition) -> Tensor:
@@ -277,8 +286,8 @@ class _Gathered(torch.autograd.Function):
 class _SumOfNodes(torch.autograd.Function):
     """Sum over the nodes in their order: a float32 sum depends on it, and near ties of keys on the sum.
 
-    Each process sums a range of the channels over all nodes. It sends and receives about as much as its own
-    rows, where a gather of all rows would grow with the number of processes.
+    Each process sums a range of the channels over all nodes. It sends and receives about as much as
+    its own rows, where a gather of all rows would grow with the number of processes.
     """
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Seconds of each stage of one training step of attention, drawn as stacked bars next to the paper's.
 
-The stages are the projections of the nodes' inputs, the search, scores, softmax, weighted sum and the
-backward pass. Where softmax and weighted sum are one kernel, they are one stage.
+The stages are the projections of the nodes' inputs, the search, scores, softmax, weighted sum and
+the backward pass. Where softmax and weighted sum are one kernel, they are one stage.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class StageClock:
 def projections(heads: int, width: int) -> tuple[Tensor, ...]:
     """Return three orthogonal (heads, width, width) matrices.
 
-    They leave normal inputs standard normal, and inputs of length 1 at that length: queries, keys and values
-    have the distribution that the efficiency experiment draws them from.
+    They leave normal inputs standard normal, and inputs of length 1 at that length: queries, keys
+    and values have the distribution that the efficiency experiment draws them from.
     """
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(3, heads, width, width, generator=generator)
@@ -93,8 +93,8 @@ def projections(heads: int, width: int) -> tuple[Tensor, ...]:
 def stages_of(method: Method, work: Workload, chunk: int, *, training: bool) -> dict[str, float]:
     """Return the seconds of each stage of one step of ``method``; ``backward`` in training alone.
 
-    The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and values are
-    projected.
+    The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and
+    values are projected.
     """
     inputs = work.queries.detach().requires_grad_(training)
     matrices = projections(inputs.shape[-3], inputs.shape[-1])
@@ -134,8 +134,8 @@ def draw_breakdown(
 ) -> None:
     """Draw the stages of each method as a stacked bar, the fastest again at its own scale.
 
-    ``paper`` (``manifests/results/efficiency.toml``) adds a panel with the forward and the backward pass of
-    the paper's table, which has no finer stages. The last line of ``title`` is the footer.
+    ``paper`` (``manifests/results/efficiency.toml``) adds a panel with the forward and the backward
+    pass of the paper's table, which has no finer stages. The last line of ``title`` is the footer.
     """
     here = {cell.method: median_stages(cell) for cell in cells if cell.stages}
     published = {row["method"]: _passes(row) for row in (paper or {}).get("split", ())}
@@ -174,7 +174,10 @@ def _passes(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
-    """Draw stacked bars with the time of each part and the total; return a handle for each stage."""
+    """Draw stacked bars with the time of each part and the total.
+
+    Return a handle for each stage.
+    """
     from matplotlib.ticker import EngFormatter
 
     duration = EngFormatter("s", places=1)

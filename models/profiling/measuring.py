@@ -1,8 +1,8 @@
 """Seconds and peak memory of attention methods, each method in its own process.
 
-Whatever ends that process, memory, time or a crash of a library, is a cell of the table. Each run has inputs
-of its own, drawn before the clock starts and placed on the device; memory is measured in a run of its own
-after the peak was reset; the first run is not counted.
+Whatever ends that process, memory, time or a crash of a library, is a cell of the table. Each run
+has inputs of its own, drawn before the clock starts and placed on the device; memory is measured in
+a run of its own after the peak was reset; the first run is not counted.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Measurement:
     method: str
     setting: Setting
     n: int
-    #: ``oom``: memory ran out; ``time``: one run took longer than the limit; ``unavailable``: the method
-    #: cannot run here or on these inputs; ``failed``: it ended with an error
+    #: ``oom``: memory ran out; ``time``: one run took longer than the limit; ``unavailable``: the
+    #: method cannot run here or on these inputs; ``failed``: it ended with an error
     status: Status
     forward: tuple[float, ...] = ()  #: one number per run
     backward: tuple[float, ...] = ()  #: one number per run; empty in inference
@@ -88,7 +88,10 @@ class Measurement:
         }
 
     def stage_rows(self) -> list[dict[str, Any]]:
-        """Return one row a stage for JSON and CSV; a method that was not measured has one without a stage."""
+        """Return one row a stage for JSON and CSV.
+
+        A method that was not measured has one without a stage.
+        """
         rows = []
         for stage, seconds in (self.stages or {"": ()}).items():
             row = {
@@ -118,7 +121,8 @@ def _extent(seconds: Sequence[float]) -> dict[str, float | None]:
 def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     """Return the slope of log seconds over log n, by least squares over the last decade of n.
 
-    Takes points (n, seconds); smaller n measure overhead, not growth. None for fewer than two points.
+    Takes points (n, seconds); smaller n measure overhead, not growth. None for fewer than two
+    points.
 
     >>> growth_exponent([(10, 5), (1000, 1), (10000, 100)])
     2.0
@@ -142,8 +146,8 @@ def draw_sweep(
 ) -> None:
     """Draw four log-log plots: seconds and peak bytes, inference and training.
 
-    Curves measured here are coloured; those of ``paper`` (``manifests/results/efficiency.toml``) are grey. A
-    cross marks where a method ran out of memory or time.
+    Curves measured here are coloured; those of ``paper`` (``manifests/results/efficiency.toml``)
+    are grey. A cross marks where a method ran out of memory or time.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -245,7 +249,10 @@ class Measurer:
         )
 
     def stages(self, method: Method, setting: Setting, n: int) -> Measurement:
-        """Time each stage of ``method`` on n nodes, with projections; errors are left to the caller."""
+        """Time each stage of ``method`` on n nodes, with projections.
+
+        Errors are left to the caller.
+        """
         training = setting == "training"
 
         def run(number: int) -> dict[str, float]:
@@ -316,7 +323,10 @@ class Measurer:
 
 
 class Peak:
-    """Peak memory between ``start`` and ``stop`` with the inputs; None if the system cannot measure it."""
+    """Peak memory between ``start`` and ``stop`` with the inputs.
+
+    None if the system cannot measure it.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -366,8 +376,9 @@ def measure(
 ) -> list[Measurement]:
     """Measure every method in every setting at every number of nodes, small ones first.
 
-    After a method runs out of memory or time, its larger sizes in that setting get the same status untried.
-    ``log`` is called with each finished cell. Raises ``UsageError`` if there is no such method.
+    After a method runs out of memory or time, its larger sizes in that setting get the same status
+    untried. ``log`` is called with each finished cell. Raises ``UsageError`` if there is no such
+    method.
     """
     unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
     cells: list[Measurement] = []

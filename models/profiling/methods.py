@@ -37,8 +37,8 @@ class Shape:
 class Workload:
     """One set of float32 inputs.
 
-    Queries, keys and values are (H, N, d), the nodes of all graphs in a row; after :func:`pad` they are
-    (G, H, n, d).
+    Queries, keys and values are (H, N, d), the nodes of all graphs in a row; after :func:`pad` they
+    are (G, H, n, d).
     """
 
     queries: Tensor
@@ -46,7 +46,8 @@ class Workload:
     values: Tensor
     ptr: tuple[int, ...]  #: first row of each graph, and N
     k: int  #: keys that a query attends to
-    #: (G, n), True where padded inputs have nodes, False at padding, which is zero; None: no padding
+    #: (G, n), True where padded inputs have nodes, False at padding, which is zero; None: no
+    #: padding
     real: Tensor | None = None
 
     @property
@@ -56,7 +57,10 @@ class Workload:
 
 
 def pad(work: Workload) -> Workload:
-    """Pad graphs to the largest; k is at most the size of the smallest, so that no slot stays empty."""
+    """Pad graphs to the largest.
+
+    K is at most the size of the smallest, so that no slot stays empty.
+    """
     sizes = torch.tensor(work.ptr).diff()
     graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
 
@@ -120,11 +124,11 @@ class Method:
     """One way to compute attention."""
 
     name: str  #: as in ``--methods``
-    #: ``search(work, chunk)`` returns the indices of the chosen keys; ``chunk`` limits the bytes of scores at
-    #: a time. None: full attention
+    #: ``search(work, chunk)`` returns the indices of the chosen keys; ``chunk`` limits the bytes of
+    #: scores at a time. None: full attention
     search: Step | None = None
-    #: ``fused(work, chunk, ended)`` returns the output, and calls ``ended`` after each stage that ends before
-    #: it does. None: the paper's gather, softmax and multiply after search
+    #: ``fused(work, chunk, ended)`` returns the output, and calls ``ended`` after each stage that
+    #: ends before it does. None: the paper's gather, softmax and multiply after search
     fused: Callable[[Workload, int, Ended], Tensor] | None = None
     padded: bool = True  #: True if it takes graphs padded to the largest of them
     dtype: torch.dtype = torch.float32  #: of its inputs
@@ -132,7 +136,10 @@ class Method:
     unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int, ended: Ended = _no_clock) -> Tensor:
-        """Return the output of attention; ``ended`` hears of each stage that a kernel boundary ends."""
+        """Return the output of attention.
+
+        ``ended`` hears of each stage that a kernel boundary ends.
+        """
         if self.fused is not None:
             return self.fused(work, chunk, ended)
         assert self.search is not None
@@ -221,7 +228,10 @@ def _naive_search(work: Workload, chunk: int) -> Tensor:
 
 @torch.no_grad()
 def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
-    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code; padding counts as keys."""
+    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code.
+
+    Padding counts as keys.
+    """
     from kmip_data.models.search.backends.keops import lazy_tensor
 
     with contextlib.redirect_stdout(sys.stderr):

@@ -95,7 +95,10 @@ class Contestant:
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 
     def run(self, batches: int) -> list[tuple[float, int]]:
-        """Train on one batch that is left out and ``batches`` more; return their seconds and graphs."""
+        """Train on one batch that is left out and ``batches`` more.
+
+        Return their seconds and graphs.
+        """
         loop = Loop(self.module, self.data, self.device)
         # A step takes the gradients of several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)
@@ -145,9 +148,9 @@ def compare_training(
 ) -> list[Pace]:
     """Measure networks in turn, round after round; the first is the one that ratios refer to.
 
-    ``makers`` make a contestant of a name; one that does not fit into memory is a row with its reason. An
-    uncounted round before the counted ``rounds`` compiles and warms up; a round has at most ``most`` batches,
-    fewer if ``seconds`` for all rounds of one network do not suffice.
+    ``makers`` make a contestant of a name; one that does not fit into memory is a row with its
+    reason. An uncounted round before the counted ``rounds`` compiles and warms up; a round has at
+    most ``most`` batches, fewer if ``seconds`` for all rounds of one network do not suffice.
     """
     paces = list[Pace]()
     ready = dict[Contestant, int]()

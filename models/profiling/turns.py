@@ -9,14 +9,18 @@ import statistics
 import time
 from collections.abc import Callable
 
-#: Median seconds of ours and of theirs, median ratio theirs / ours, and the least and the largest ratio.
+#: Median seconds of ours and of theirs, median ratio theirs / ours, and the least and the largest
+#: ratio.
 Times = tuple[float, float, float, tuple[float, float]]
 
 
 def compare(
     ours: Callable[[], object], theirs: Callable[[], object], *, repeats: int = 7, warmup: int = 1
 ) -> Times:
-    """Time both in turn (A B A B …), so that a busy machine slows both; ``warmup`` turns do not count."""
+    """Time both in turn (A B A B …), so that a busy machine slows both.
+
+    ``warmup`` turns do not count.
+    """
     our_seconds = []
     their_seconds = []
     ratios = []

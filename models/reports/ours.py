@@ -1,7 +1,7 @@
 """Results of this package as data: the rows of ``manifests/results/ours``.
 
-A row is a preset and its seeds: metric, digests of weights, seconds, machine. ``kmip-data report`` shows it
-beside the paper's figure, ``kmip-data train --reproduce DATASET/ROW`` trains it again.
+A row is a preset and its seeds: metric, digests of weights, seconds, machine. ``kmip-data report``
+shows it beside the paper's figure, ``kmip-data train --reproduce DATASET/ROW`` trains it again.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ class Ours(Strict):
 
 @functools.cache
 def our_rows() -> dict[str, Ours]:
-    """Return every row by ``FILE/NAME``; what the rows of a file share stands in its table ``common``."""
+    """Return every row by ``FILE/NAME``.
+
+    What the rows of a file share stands in its table ``common``.
+    """
     files = {name: read_shipped("results/ours", name) for name in shipped_names("results/ours")}
     return {
         f"{name}/{row['name']}": Ours.model_validate(values["common"] | row)
@@ -102,7 +105,10 @@ def our_rows() -> dict[str, Ours]:
 
 
 def our_row(name: str) -> Ours:
-    """Return a row by ``FILE/NAME``; raise ``UsageError``, with the nearest name, where there is none."""
+    """Return a row by ``FILE/NAME``.
+
+    Raise ``UsageError``, with the nearest name, where there is none.
+    """
     if name not in (rows := our_rows()):
         raise unknown_name(
             "row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL"
@@ -124,10 +130,10 @@ def row_of_result(result: RunResult) -> Ours | None:
 def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     """Compare each seed of ``summary`` with ``row``; return that as a dictionary and as text.
 
-    With the row's processor, threads and torch, metric and weights have to be equal bit for bit; elsewhere,
-    or with another seed, the metric has to lie within three standard deviations of the row's mean. Raises
-    ``NotReproduced`` where it does not, or where build or split are others. A run that stopped before the row's
-    last epoch is compared with the row's first epochs.
+    With the row's processor, threads and torch, metric and weights have to be equal bit for bit;
+    elsewhere, or with another seed, the metric has to lie within three standard deviations of the
+    row's mean. Raises ``NotReproduced`` where it does not, or where build or split are others. A
+    run that stopped before the row's last epoch is compared with the row's first epochs.
     """
     if summary.results[0].epochs < row.epochs:
         return _check_first_epochs(row, summary)
@@ -182,8 +188,9 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
 def _check_first_epochs(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     """Compare the columns of ``metrics.csv`` with the first epochs of ``row``, to the last digit.
 
-    Raises ``UsageError`` where the row has none, ``NotReproduced`` where the data are others, or a figure
-    differs on the row's processor with its version of torch; elsewhere differences are shown alone.
+    Raises ``UsageError`` where the row has none, ``NotReproduced`` where the data are others, or a
+    figure differs on the row's processor with its version of torch; elsewhere differences are shown
+    alone.
     """
     if not row.first_epochs:
         raise UsageError(

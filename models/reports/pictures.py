@@ -116,7 +116,8 @@ def over_seeds(
 def draw_over_hours(figure: Any, table: Table) -> None:
     """Draw the metric over hours of training: val epoch by epoch, test at the end, and the paper's results.
 
-    A model has one colour. The paper's are shown with complete published data alone, as in the table.
+    A model has one colour. The paper's are shown with complete published data alone, as in the
+    table.
     """
     first = table.rows[0]
     metric = first["metric"]
@@ -176,7 +177,10 @@ def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[flo
 
 
 def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
-    """Return the hours until the end of an epoch, and the value there; none where seconds are missing."""
+    """Return the hours until the end of an epoch, and the value there.
+
+    None where seconds are missing.
+    """
     columns = metrics_columns(run.folder)
     seconds = columns.get("seconds", [])
     whole = [epoch for epoch, _ in seconds] == list(range(1, len(seconds) + 1))
@@ -215,7 +219,8 @@ class Label(NamedTuple):
 def draw_frontier(figure: Any, table: Table) -> None:
     """Draw the metric on test over seconds of a training epoch for each k, with the Pareto frontiers.
 
-    Filled points are rows that differ in k alone, hollow ones the paper's on complete published data.
+    Filled points are rows that differ in k alone, hollow ones the paper's on complete published
+    data.
     """
     ours, paper = rows_over_k(table)
     metric = ours[0]["metric"]

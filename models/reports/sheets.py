@@ -1,4 +1,7 @@
-"""Tables of a report with the paper's figures, as Markdown, LaTeX or HTML; its page with pictures."""
+"""Tables of a report with the paper's figures, as Markdown, LaTeX or HTML.
+
+Its page with pictures.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ class Sheet:
     notes: str = ""
 
     def written(self, form: str) -> str:
-        """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` are marked in ``test``."""
+        """Return the table as ``markdown``, ``latex`` or ``html``.
+
+        ``places`` are marked in ``test``.
+        """
         quoted, marks, write = _FORMS[form]
         rows = [list(map(quoted, row)) for row in (self.header, *self.cells)]
         test = self.header.index("test")
@@ -98,9 +104,12 @@ _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str
 
 
 def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
-    """Return a table of results for people, without empty columns; ``narrow``: as fits a page on paper.
+    """Return a table of results for people, without empty columns.
 
-    A page has room for one difference: to the model of ``--against``, else to the paper, else to the best.
+    ``narrow``: as fits a page on paper.
+
+    A page has room for one difference: to the model of ``--against``, else to the paper, else to
+    the best.
     """
     first = table.rows[0]
     rows = [_shown(row, table.reference) for row in table.rows]

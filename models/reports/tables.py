@@ -1,7 +1,7 @@
 """Finished runs, read without trust, and grouped into tables.
 
-A row is the seeds of one configuration, a table has rows on the same data. Rows that differ in k alone are
-curves, next to those of the paper's experiment on the influence of k.
+A row is the seeds of one configuration, a table has rows on the same data. Rows that differ in k
+alone are curves, next to those of the paper's experiment on the influence of k.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _read(folder: Path) -> Run:
         whole = result.complete and not result.sample
         if same and whole and preset.paper and config.variant not in preset.ours:
             paper = preset.paper if preset.paper.metric == result.metric else None
-    # A figure is of this configuration if nothing differs from the variant that it was published for.
+    # A figure is of this configuration if nothing differs from the variant that it was published
+    # for.
     changes = tuple(_changes(config, base, result))
     exact = exact and paper is not None and not changes
     return Run(folder, result, config, changes, paper, exact)
@@ -168,8 +169,8 @@ class Table:
 def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Table], list[str]]:
     """Return the tables of ``runs``, and a notice for each run that was left out.
 
-    Differences refer to the best row of model ``against``, or of all, seed by seed. Raises ``UsageError`` if
-    no run is of that model.
+    Differences refer to the best row of model ``against``, or of all, seed by seed. Raises
+    ``UsageError`` if no run is of that model.
     """
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
@@ -356,8 +357,9 @@ def published_over_k(dataset: str, metric: str) -> list[Row]:
 def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
     """Return the rows that differ in k alone, with the paper's figures, and all rows of the paper.
 
-    ``curve`` names the curve of a row, by model and shared changes; ``seconds`` and ``seconds_std`` are of a
-    training epoch. The paper's figures, ``paper_…``, are only given for complete published data.
+    ``curve`` names the curve of a row, by model and shared changes; ``seconds`` and ``seconds_std``
+    are of a training epoch. The paper's figures, ``paper_…``, are only given for complete published
+    data.
     """
     first = table.rows[0]
     share = ""

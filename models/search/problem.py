@@ -29,22 +29,25 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class SearchProblem:
     """Queries, keys and where each graph begins, checked and widened."""
 
-    #: queries, keys: (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or float64, on
-    #: one device, contiguous, without gradient; finite once :func:`check_finite` has seen them
+    #: queries, keys: (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or
+    #: float64, on one device, contiguous, without gradient; finite once :func:`check_finite` has
+    #: seen them
     queries: Tensor
     keys: Tensor
     k: int  #: number of keys wanted for each query, at least 1; may exceed the size of a graph
-    #: query_ptr, key_ptr: G + 1 row numbers each: graph g has queries ``query_ptr[g]:query_ptr[g + 1]`` and
-    #: keys ``key_ptr[g]:key_ptr[g + 1]``
+    #: query_ptr, key_ptr: G + 1 row numbers each: graph g has queries ``query_ptr[g]:query_ptr[g +
+    #: 1]`` and keys ``key_ptr[g]:key_ptr[g + 1]``
     query_ptr: tuple[int, ...]
     key_ptr: tuple[int, ...]
-    #: (H, N, h) int32 or int64, contiguous, on the same device: keys likely to be among the best, or None.
-    #: Not checked: entries may be negative, repeated, or rows that no query of the graph may see
+    #: (H, N, h) int32 or int64, contiguous, on the same device: keys likely to be among the best,
+    #: or None. Not checked: entries may be negative, repeated, or rows that no query of the graph
+    #: may see
     hint: Tensor | None = None
-    #: (G + 1) int64 on the same device, where queries and keys of each graph begin, if the host has not read
-    #: it; ``query_ptr`` and ``key_ptr`` then divide the rows evenly among as many graphs
+    #: (G + 1) int64 on the same device, where queries and keys of each graph begin, if the host has
+    #: not read it; ``query_ptr`` and ``key_ptr`` then divide the rows evenly among as many graphs
     starts: Tensor | None = None
-    #: receives what a recorded CUDA graph reads: see :class:`~kmip_data.models.context.ForwardContext`
+    #: receives what a recorded CUDA graph reads: see
+    #: :class:`~kmip_data.models.context.ForwardContext`
     keep: list[Any] | None = None
     narrow: bool = False  #: True: indices are int32
 
@@ -81,8 +84,8 @@ class SearchProblem:
     def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
 
-        Where some graph has fewer than k keys all are −inf and −1, else they are not set: then a backend
-        writes every one.
+        Where some graph has fewer than k keys all are −inf and −1, else they are not set: then a
+        backend writes every one.
         """
         shape = (*self.queries.shape[:2], self.k)
         whole = torch.int32 if narrow else torch.int64
@@ -121,8 +124,8 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
 ) -> SearchProblem:
     """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
 
-    ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and not read.
-    ``keep`` and ``narrow`` are as in :class:`SearchProblem`.
+    ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and
+    not read. ``keep`` and ``narrow`` are as in :class:`SearchProblem`.
     """
     queries = check_rows("queries", queries)
     keys = check_rows("keys", keys)
@@ -202,8 +205,8 @@ def strided(
 ) -> Tensor:
     """Return ``value`` if it is a tensor in strided memory, with a lazy sign or conjugation applied.
 
-    Sparse, nested and quantised tensors, those without values (unless ``meta``) and what is no tensor raise
-    :class:`UsageError`.
+    Sparse, nested and quantised tensors, those without values (unless ``meta``) and what is no
+    tensor raise :class:`UsageError`.
     """
     if not isinstance(value, Tensor):
         kind = type(value).__name__
@@ -260,7 +263,10 @@ def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
 
 
 def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
-    """Return nodes (N, c) that ``weight`` (…, c) can be applied to; :class:`UsageError` for others."""
+    """Return nodes (N, c) that ``weight`` (…, c) can be applied to.
+
+    :class:`UsageError` for others.
+    """
     expected = f"(N, {weight.shape[1]}), {weight.dtype} on {weight.device}"
     x = strided("x", x, expected, meta=weight.device.type == "meta")
     fits = (

@@ -1,13 +1,14 @@
 """Ranking rule of all search backends, in torch operations for any device, and proofs from its filters.
 
 The score of a pair is the float64 sum, in index order from +0, of its exact products, rounded once
-to float32 (−0 to +0); the result is the k largest, descending, equal scores by lower index. (Products of two
-float32 numbers are exact in float64, so fused multiply-add changes nothing.) Float64 operands are
-summed the same way but their products are rounded and their scores stay float64.
+to float32 (−0 to +0); the result is the k largest, descending, equal scores by lower index.
+(Products of two float32 numbers are exact in float64, so fused multiply-add changes nothing.)
+Float64 operands are summed the same way but their products are rounded and their scores stay
+float64.
 
-A backend may rank all keys by any arithmetic whose error has a bound, and keep the best few. They are scored
-by the rule; rows where the bound does not prove that nothing better was left out, such as rows full of ties,
-are scored whole.
+A backend may rank all keys by any arithmetic whose error has a bound, and keep the best few. They
+are scored by the rule; rows where the bound does not prove that nothing better was left out, such
+as rows full of ties, are scored whole.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tenso
 def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k largest scores (…, M) of each row and their indices, (…, k), descending, equal ones by index.
 
-    No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² identifies each score (rising along M if
-    float64); its position when absent.
+    No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² identifies each score (rising along
+    M if float64); its position when absent.
     """
     # Float64 scores fill all 64 bits: a stable sort keeps equal ones in index order.
     if scores.dtype == torch.float64:
@@ -69,7 +70,8 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
         index = torch.arange(scores.shape[-1], device=scores.device)
         index = index.expand(scores.shape)
     # torch.topk breaks ties arbitrarily, so it is given numbers without ties: one int64 per pair.
-    # 1. Bits of a float32 as an integer of the same order: negative ones have their magnitude inverted.
+    # 1. Bits of a float32 as an integer of the same order: negative ones have their magnitude
+    #    inverted.
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 makes −0 equal to +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     # 2. The score in the high half; below it the index, inverted so that the lower one is larger.
@@ -121,23 +123,23 @@ def settle(
     ranked no higher than any candidate j, so its exact score is at most that of j + 2 · error: when
     even the lowest candidate plus that stays below the k-th best, nothing was missed.
 
-    Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys, the error
-    (B, R) float64; at most ``pairs`` pairs are scored at a time.
+    Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys,
+    the error (B, R) float64; at most ``pairs`` pairs are scored at a time.
     """
     # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)
     scores, rows = largest(exact, k, candidates)
 
-    # 2. Best score that a missed key can have: the worst candidate's, plus twice the filter's error, plus a
-    #    rounding to float32. NaN and infinities prove nothing.
+    # 2. Best score that a missed key can have: the worst candidate's, plus twice the filter's
+    #    error, plus a rounding to float32. NaN and infinities prove nothing.
     lowest = exact.amin(-1).double()
     rounding = lowest.abs() * 2.0**-23 + 2.0**-148
     highest_missed = (lowest + 2 * error + rounding).to(exact.dtype)
     proven = torch.isfinite(lowest) & (highest_missed < scores[..., -1])
     unproven = ~proven
 
-    # 3. Rows without a proof, such as rows full of ties, are scored whole, a bounded number of pairs at a
-    #    time.
+    # 3. Rows without a proof, such as rows full of ties, are scored whole, a bounded number of
+    #    pairs at a time.
     step = max(1, pairs // keys.shape[1])
     for b in unproven.any(1).nonzero().flatten().tolist():
         queries_left = unproven[b].nonzero().flatten()
@@ -161,10 +163,11 @@ def search_by_graph(
 ) -> None:
     """Search graphs one after another behind a filter; float64 problems without it.
 
-    ``find`` leads from queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of
-    keys, those that the filter ranks highest; a negative one where it ranks none, such as NaN from an
-    overflow. ``error`` bounds its scores' error, (H, R); ``ranked`` pairs are ranked at a time (None: all of
-    a graph), ``pairs`` are scored whole. Fills in the ``result``, scores (H, N, k) and indices (H, N, k).
+    ``find`` leads from queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct
+    rows of keys, those that the filter ranks highest; a negative one where it ranks none, such as
+    NaN from an overflow. ``error`` bounds its scores' error, (H, R); ``ranked`` pairs are ranked at
+    a time (None: all of a graph), ``pairs`` are scored whole. Fills in the ``result``, scores (H,
+    N, k) and indices (H, N, k).
     """
     scores, indices = result
     for graph in graphs:
@@ -174,7 +177,8 @@ def search_by_graph(
         if start == stop or count == 0:
             continue
 
-        # 1. Six candidates beyond k make a proof likely; a graph that has fewer keys is scored whole.
+        # 1. Six candidates beyond k make a proof likely; a graph that has fewer keys is scored
+        #    whole.
         keys = problem.keys[:, low:high].contiguous()
         k = min(problem.k, count)
         wanted = problem.k + SPARE
@@ -188,7 +192,8 @@ def search_by_graph(
             rows = slice(first, min(first + step, stop))
             queries = problem.queries[:, rows].contiguous()
             if filtered:
-                # 2. Where the filter ranks nothing, any candidates with an infinite bound: scored whole.
+                # 2. Where the filter ranks nothing, any candidates with an infinite bound: scored
+                #    whole.
                 candidates = find(queries, keys, wanted)
                 bound = error(queries, keys)
                 lost = (candidates < 0).any(-1)

@@ -3,13 +3,16 @@
 A backend is one module in ``kmip_data.models.search.backends``, discovered automatically, with
 
 - ``NAME``, and ``AUTO`` (when ``auto`` takes it), a line for ``kmip-data doctor``,
-- ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only by name
-  (a fixed order: measured, they lie far apart, see ADR 0280),
-- ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
+- ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only
+  by name (a fixed order: measured, they lie far apart, see ADR 0280),
+- ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports
+  nothing heavy),
 - ``refuses(problem) -> str | None``: why it cannot take this problem,
 - ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
-- ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is called,
-- ``READS_STARTS = True``, if it takes ``starts`` of a problem; else the host reads them before it is called.
+- ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is
+  called,
+- ``READS_STARTS = True``, if it takes ``starts`` of a problem; else the host reads them before it
+  is called.
 """
 
 from __future__ import annotations
@@ -56,40 +59,43 @@ def topk_inner_product(
 
     The result is exact and the same bits from every backend and device: the score of a pair is the
     float64 sum, in index order, of its exact products, rounded once to float32; scores descend and
-    equal ones come by lower index. Not differentiable; :func:`kmip_data.models.attention.kmip.kmip_attention`
-    differentiates through the chosen pairs.
+    equal ones come by lower index. Not differentiable;
+    :func:`kmip_data.models.attention.kmip.kmip_attention` differentiates through the chosen pairs.
 
     Parameters
     ----------
     queries
-        (H, N, d) float16, bfloat16 (both widened to float32, which is exact), float32, or float64, for
-        checking gradients: only ``dense`` takes it, products are rounded, and the scores stay float64.
+        (H, N, d) float16, bfloat16 (both widened to float32, which is exact), float32, or float64,
+        for checking gradients: only ``dense`` takes it, products are rounded, and the scores stay
+        float64.
     keys
         (H, M, d), same dtype and device.
     k
         At least 1; may exceed the number of keys.
     query_ptr, key_ptr
-        (G + 1) integers: graph g has the rows ``ptr[g]:ptr[g + 1]``, and no query sees another graph's keys.
-        ``key_ptr`` defaults to ``query_ptr`` when N = M; both absent: one graph. Graphs may be empty.
+        (G + 1) integers: graph g has the rows ``ptr[g]:ptr[g + 1]``, and no query sees another
+        graph's keys. ``key_ptr`` defaults to ``query_ptr`` when N = M; both absent: one graph.
+        Graphs may be empty.
     backend
         ``auto`` or a name that :func:`kmip_data.models.search.topk.backend_status` lists.
     hint
-        (H, N, h) integers: rows of ``keys`` that are likely among the best, such as the indices of the
-        layer or the step before. They set where the search begins and never its result; negative
-        entries, repeated ones and those of other graphs are passed over.
+        (H, N, h) integers: rows of ``keys`` that are likely among the best, such as the indices of
+        the layer or the step before. They set where the search begins and never its result;
+        negative entries, repeated ones and those of other graphs are passed over.
 
     Returns
     -------
     tuple of Tensor
-        Scores (H, N, k) float32 (float64 for float64 input), and indices (H, N, k) int64, row numbers of
-        ``keys`` (of the whole ragged tensor). Where a graph has fewer than k keys the slots left over hold
-        −inf and −1.
+        Scores (H, N, k) float32 (float64 for float64 input), and indices (H, N, k) int64, row
+        numbers of ``keys`` (of the whole ragged tensor). Where a graph has fewer than k keys the
+        slots left over hold −inf and −1.
 
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came. NaN and infinity that
-        the backend ``cuda`` finds are raised by the next search on that device: asking would wait for it.
+        A ``ValueError`` that names the argument, what was expected and what came. NaN and infinity
+        that the backend ``cuda`` finds are raised by the next search on that device: asking would
+        wait for it.
     OutOfResources
         Memory ran out; it says how much was needed.
     """
@@ -118,7 +124,8 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
                     raise memory_error(problem, error) from error
                 if backend != "auto" or isinstance(error, NotFinite) or _is_lost(problem.device):
                     raise
-                # A kernel that does not compile, load or launch costs the run its speed, not its life.
+                # A kernel that does not compile, load or launch costs the run its speed, not its
+                # life.
                 log.debug("search backend %s failed", module.NAME, exc_info=True)
                 found = f"{type(error).__name__}: {error}".splitlines()[0]
                 _left_out[module.NAME, kind] = f"it failed, please report this: {found}"
@@ -146,7 +153,8 @@ class BackendStatus(NamedTuple):
     reason: str  #: why it cannot run, or when ``auto`` takes it
 
 
-#: Why ``auto`` passes over backends that failed, by name and kind of device, for the rest of the process.
+#: Why ``auto`` passes over backends that failed, by name and kind of device, for the rest of the
+#: process.
 _left_out: dict[tuple[str, str], str] = {}
 
 
@@ -188,7 +196,10 @@ def get_backend(name: str) -> Any:
 
 
 def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> Any:
-    """Return the backend of that name; refuse one that cannot run on such a device, or take the problem."""
+    """Return the backend of that name.
+
+    Refuse one that cannot run on such a device, or take the problem.
+    """
     if name == "auto":
         return None
     module = get_backend(name)

@@ -15,10 +15,11 @@ import torch
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import BackendStatus, get_backend
 
-#: Seconds of a trial: importing torch and compiling kernels take one to two minutes of CPU, and on a busy
-#: machine many times that. Passing it means slow.
+#: Seconds of a trial: importing torch and compiling kernels take one to two minutes of CPU, and on
+#: a busy machine many times that. Passing it means slow.
 PREPARING = 600.0
-#: Seconds of a search that is compiled, of 100 keys: it takes milliseconds. Passing it means broken.
+#: Seconds of a search that is compiled, of 100 keys: it takes milliseconds. Passing it means
+#: broken.
 SEARCHING = 60
 LATE = "no result within"  #: how :func:`ended` begins of a process that was too slow
 
@@ -31,7 +32,10 @@ class Failure(NamedTuple):
 
 
 def ended(command: Sequence[str], limit: float) -> str | None:
-    """Run Python with these arguments for at most ``limit`` seconds; return why it failed, if it did."""
+    """Run Python with these arguments for at most ``limit`` seconds.
+
+    Return why it failed, if it did.
+    """
     try:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = subprocess.run([sys.executable, *command], **pipes, timeout=limit, check=False)  # type: ignore[call-overload]
@@ -50,8 +54,8 @@ def failures(backends: Sequence[BackendStatus]) -> dict[tuple[str, str], Failure
         return ended(("-m", __name__, _argument(row)), PREPARING)
 
     usable = [row for row in backends if row.usable]
-    # All in one process first: importing PyTorch is most of the work of a trial. Only where that ends badly,
-    # each has a process of its own, which says which one it was.
+    # All in one process first: importing PyTorch is most of the work of a trial. Only where that
+    # ends badly, each has a process of its own, which says which one it was.
     if len(usable) > 1 and ended(("-m", __name__, *map(_argument, usable)), PREPARING) is None:
         return {}
     with ThreadPoolExecutor(max(1, len(usable))) as pool:

@@ -1,4 +1,7 @@
-"""Plans of sweeps, shipped, written by a user or by options alone; and their cells, one run each."""
+"""Plans of sweeps, shipped, written by a user or by options alone.
+
+And their cells, one run each.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +169,9 @@ def sweep_names() -> list[str]:
 
 
 def read_plan(name: str | None) -> Plan:
-    """Read a shipped plan by its name, or a file that ends in ``.toml``; None is a plan without datasets.
+    """Read a shipped plan by its name, or a file that ends in ``.toml``.
+
+    None is a plan without datasets.
 
     Raises ``UsageError`` if there is no such plan or file, or a key or value of it is wrong.
     """
@@ -216,8 +221,8 @@ class Cell:
 def cells_of(plan: Plan, home: Home) -> list[Cell]:
     """Return every cell of a plan in order: by dataset, model, change and seed.
 
-    Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or the plan
-    has no run or more than ``MOST_RUNS``.
+    Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or
+    the plan has no run or more than ``MOST_RUNS``.
     """
     if plan.most_runs > MOST_RUNS:  # counted before anything is expanded
         raise UsageError(
@@ -281,7 +286,10 @@ def digest(config: RunConfig) -> str:
 
 
 def _label(config: RunConfig, home: Home) -> str:
-    """Return the name of the dataset's folder below ``runs``; raise UsageError without such a dataset."""
+    """Return the name of the dataset's folder below ``runs``.
+
+    Raise UsageError without such a dataset.
+    """
     data = config.data
     if data.dataset in dataset_names():
         no_recipe(load_manifest(data.dataset))
@@ -301,9 +309,10 @@ def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
 def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
     """Return the cells of the combined change, for each dataset and model whose cells are all done.
 
-    Changes of the same keys are one axis. On each axis the best mean on val wins, among its changes and the
-    run without any; of equal ones the first in the plan. Only results on disk decide, so that a sweep that
-    was killed makes the same choice. If at most one axis gains, the combination exists already: no cells.
+    Changes of the same keys are one axis. On each axis the best mean on val wins, among its changes
+    and the run without any; of equal ones the first in the plan. Only results on disk decide, so
+    that a sweep that was killed makes the same choice. If at most one axis gains, the combination
+    exists already: no cells.
     """
     combined = list[Cell]()
     means = _means_on_val(cells)

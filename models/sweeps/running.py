@@ -1,4 +1,7 @@
-"""Run the cells of a sweep as processes, or submit them to SLURM; skip finished ones, resume stopped ones."""
+"""Run the cells of a sweep as processes, or submit them to SLURM.
+
+Skip finished ones, resume stopped ones.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,8 @@ def state_of(run: Path, home: Home) -> State:
     with contextlib.suppress(ArithmeticError, ValueError):
         left = rough_time(sum(seconds) / done * max(0, (epochs or 0) - done))
     log = next(home.root.glob(f"sweeps/*/{glob.escape('.'.join(run.parts[-3:]))}.log"), None)
-    # In this order: a sweep that starts a run holds the first lock and must find the second one free.
+    # In this order: a sweep that starts a run holds the first lock and must find the second one
+    # free.
     if not ((log is None or is_free(log)) and is_free(run)):
         return State("running", done, epochs, left)
     reason = "" if log is None else failure(log)
@@ -84,7 +88,10 @@ def state_of(run: Path, home: Home) -> State:
 
 
 def log_of(cell: Cell, folder: Path) -> Path:
-    """Return the log of a cell's last process; the sweep that runs the cell holds the lock of this path."""
+    """Return the log of a cell's last process.
+
+    The sweep that runs the cell holds the lock of this path.
+    """
     return folder / f"{'.'.join(cell.folder.parts[-3:])}.log"
 
 
@@ -150,9 +157,9 @@ def list_runs(home: Home) -> list[dict[str, Any]]:
 def described(folder: Path, home: Home) -> dict[str, Any]:
     """Return the state of a run for people and scripts; its folder need not exist.
 
-    ``path``, ``dataset``, ``model``, ``name``, ``state``, ``epoch`` (that are done), ``epochs``, ``metric``
-    (that chose the epoch), ``test`` (its value), ``left`` (estimated time), ``reason`` (of a failure) and
-    ``resume``: the command that resumes it, unless it runs or is done.
+    ``path``, ``dataset``, ``model``, ``name``, ``state``, ``epoch`` (that are done), ``epochs``,
+    ``metric`` (that chose the epoch), ``test`` (its value), ``left`` (estimated time), ``reason``
+    (of a failure) and ``resume``: the command that resumes it, unless it runs or is done.
     """
     run = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
     state = state_of(folder, home)
@@ -186,7 +193,8 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
 
 
 LOOK = 0.2  #: seconds between two looks at the processes
-#: By run folder: the cell, its process, and what to close when it ends: its lock, and its slot, freed.
+#: By run folder: the cell, its process, and what to close when it ends: its lock, and its slot,
+#: freed.
 Running = dict[Path, tuple[Cell, subprocess.Popen[bytes], ExitStack]]
 
 
@@ -201,10 +209,11 @@ def run_cells(
 ) -> None:
     """Run the cells that are not done, ``jobs`` at a time with equal shares of the cores, or one on each GPU.
 
-    ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder``, the sweep's, is for its logs; ``options`` are
-    those of the builds of missing data, which are built before the first cell starts. Cells that another
-    process runs are waited for. However this function ends, its processes end first; the outcome of every
-    cell is on disk (:func:`state_of`). Raises ``UsageError`` if a folder or log is a link or a special file.
+    ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder``, the sweep's, is for its logs;
+    ``options`` are those of the builds of missing data, which are built before the first cell
+    starts. Cells that another process runs are waited for. However this function ends, its
+    processes end first; the outcome of every cell is on disk (:func:`state_of`). Raises
+    ``UsageError`` if a folder or log is a link or a special file.
     """
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
@@ -354,7 +363,10 @@ class Submission:
         run_cells([self.cell], home=self.home, folder=self.folder, jobs=1, options=self.options)
 
     def checkpoint(self) -> Any:
-        """Return the same work, queued when the job is preempted or out of time; the run resumes."""
+        """Return the same work, queued when the job is preempted or out of time.
+
+        The run resumes.
+        """
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -368,10 +380,13 @@ def submit_cells(
     options: BuildArguments,
     settings: Mapping[str, int | str],
 ) -> None:
-    """Build missing data here, and submit the cells that are not done; a job whose cell runs waits for it.
+    """Build missing data here, and submit the cells that are not done.
 
-    ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes, ``array_parallelism`` and so
-    on. Raises ``UsageError`` if there is no cluster, it has no such setting, or a folder is a link.
+    A job whose cell runs waits for it.
+
+    ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes,
+    ``array_parallelism`` and so on. Raises ``UsageError`` if there is no cluster, it has no such
+    setting, or a folder is a link.
     """
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError

@@ -23,9 +23,10 @@ from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Task
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     """Sum over graphs of the mean over a graph's links of each ranking and hit.
 
-    A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it ranks half above it,
-    as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to float64 (7): three
-    mean reciprocal ranks, three shares of hits, and the number of graphs with links.
+    A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it ranks half
+    above it, as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to
+    float64 (7): three mean reciprocal ranks, three shares of hits, and the number of graphs with
+    links.
     """
     if target.is_cpu:
         graph, i, j = links_alone(target)
@@ -35,7 +36,8 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     is_nan = scores[graph, i].isnan()
     rows = scores[graph, i].masked_fill(is_nan, torch.inf)
 
-    # A score's rank follows from its positions among all of its row, which one sort gives for every j.
+    # A score's rank follows from its positions among all of its row, which one sort gives for every
+    # j.
     score = rows.gather(1, j)
     ordered, order = rows.sort(1)
     first = torch.searchsorted(ordered, score, right=False)
@@ -108,7 +110,10 @@ def gathered(rows: Tensor) -> list[Tensor]:
 
 
 class _Counts(nn.Module):
-    """Tensors that move with the module; no buffers, which DDP would fill with the first process's."""
+    """Tensors that move with the module.
+
+    No buffers, which DDP would fill with the first process's.
+    """
 
     device = torch.device("cpu")
 
@@ -152,8 +157,8 @@ class _Sums(_Counts):
 def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
     """``(7, T)`` over known targets: rows, absolute errors, squared errors, targets, their squares.
 
-    Then the mean absolute error of this batch, and 1, or 0 where no target is known. With ``log10`` of
-    10 to the power of both arguments.
+    Then the mean absolute error of this batch, and 1, or 0 where no target is known. With ``log10``
+    of 10 to the power of both arguments.
     """
     values = logits.double()
     target = target.double().view(logits.shape)
@@ -201,7 +206,10 @@ def _confusion(logits: Tensor, target: Tensor) -> Tensor:
 
 
 class _Rows(_Counts):
-    """Scores and targets of all rows, because a ranking needs all of them; ``(N, T)`` float64 each."""
+    """Scores and targets of all rows, because a ranking needs all of them.
+
+    ``(N, T)`` float64 each.
+    """
 
     scores: list[Tensor]
     targets: list[Tensor]
@@ -253,11 +261,11 @@ class SplitMetrics(nn.Module):
 
     The sums are no buffers of the module, and :meth:`compute` adds them over the processes of a
     distributed run. Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
-    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels),
-    ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
-    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being
-    a known target. ``chosen`` may be the metric of a plugin, computed besides ours. A metric with an
-    accumulator of its own is computed where it is chosen.
+    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over
+    labels), ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
+    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a
+    row being a known target. ``chosen`` may be the metric of a plugin, computed besides ours. A
+    metric with an accumulator of its own is computed where it is chosen.
     """
 
     def __init__(self, task: Task, chosen: str | None = None) -> None:

@@ -1,7 +1,8 @@
 """Loss functions by name; torch is imported when a loss is computed.
 
-A loss is one entry of :data:`LOSSES`: its function, the targets it is for and how it is divided among
-processes. Configuration keys, error messages and the table of keys in docs/training.md read their names here.
+A loss is one entry of :data:`LOSSES`: its function, the targets it is for and how it is divided
+among processes. Configuration keys, error messages and the table of keys in docs/training.md read
+their names here.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ NEGATIVES = 2  #: pairs apart for each link, of those with the same first node
 
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
-    """Cross-entropy in which a class weighs the more, the rarer it is in the batch; a scalar float32.
+    """Cross-entropy in which a class weighs the more, the rarer it is in the batch.
+
+    A scalar float32.
 
     With V labels in the batch and n_c of class c, the weight of class c is (V - n_c) / V, and the
     loss is the weighted mean of the negative log-likelihoods (divided by the sum of the weights).
 
-    A batch of one class has weights 0 and the loss 0/0 = NaN upstream. All its rows weigh the same, so
-    here its loss is the plain mean, as it is for any equal weights that are not 0. Without rows it is 0.
+    A batch of one class has weights 0 and the loss 0/0 = NaN upstream. All its rows weigh the same,
+    so here its loss is the plain mean, as it is for any equal weights that are not 0. Without rows
+    it is 0.
 
     Parameters
     ----------
@@ -57,7 +61,10 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
 
 
 def _class_counts(logits: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
-    """``(C,)``, of the ``known`` rows ``(N,)``; as ``bincount``, which has the host wait for a GPU."""
+    """``(C,)``, of the ``known`` rows ``(N,)``.
+
+    As ``bincount``, which has the host wait for a GPU.
+    """
     import torch
 
     ones = torch.ones_like(target) if known is None else known.to(target.dtype)
@@ -78,7 +85,10 @@ def _sum_of_class_weights(target: Tensor, count: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes, in float32; without rows 0."""
+    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes, in float32.
+
+    Without rows 0.
+    """
     from torch.nn import functional
 
     if not target.numel():
@@ -87,7 +97,9 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean over the known labels of the binary cross-entropy, in float32; without any known label 0.
+    """Mean over the known labels of the binary cross-entropy, in float32.
+
+    Without any known label 0.
 
     ``logits`` and ``target`` are ``(N, T)``; targets are 0 or 1, NaN where unknown. Source:
     ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
@@ -130,9 +142,10 @@ def _smallest() -> float:
 def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Binary cross-entropy over the links and, for each, two pairs apart with the same first node, a float32.
 
-    Upstream draws those pairs anew for each batch; here all pairs apart of a node share the weight that the
-    draws have in the mean, 2 · links / pairs apart. That is the expectation of upstream's loss and of its
-    gradient, and the same for every evaluation. Both arguments are (G, W, W); without any link the loss is 0.
+    Upstream draws those pairs anew for each batch; here all pairs apart of a node share the weight
+    that the draws have in the mean, 2 · links / pairs apart. That is the expectation of upstream's
+    loss and of its gradient, and the same for every evaluation. Both arguments are (G, W, W);
+    without any link the loss is 0.
     """
     import torch
     from torch.nn.functional import softplus
@@ -191,8 +204,8 @@ def _over_processes(local: Tensor) -> Tensor:
 class Loss:
     """A loss function of ``(logits, target)``, a weighted mean over rows, and the targets it is for.
 
-    ``compute`` leaves out targets that are NaN, or :data:`PADDING` where they are whole numbers, and gives 0
-    without any other.
+    ``compute`` leaves out targets that are NaN, or :data:`PADDING` where they are whole numbers,
+    and gives 0 without any other.
     """
 
     compute: Callable[..., Tensor]
@@ -225,7 +238,8 @@ class Loss:
         Returns
         -------
         learned
-            What this process differentiates: the mean over processes of its gradients is that of the whole.
+            What this process differentiates: the mean over processes of its gradients is that of
+            the whole.
         whole
             The loss of all rows, without a gradient; the same on all processes.
         """
@@ -246,7 +260,8 @@ class Loss:
 
         if self.of_mean is None:
             return learned, whole
-        # The value of the whole with the gradient of this process: f'(whole) times that of ``learned``.
+        # The value of the whole with the gradient of this process: f'(whole) times that of
+        # ``learned``.
         differentiable = whole + (learned - learned.detach())
         return self.of_mean(differentiable), self.of_mean(whole)
 

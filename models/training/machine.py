@@ -209,8 +209,8 @@ def gathered(state: Any) -> list[Any]:
 def share_buffers(model: torch.nn.Module) -> None:
     """Copy the first process's buffers to every process.
 
-    Each had different graphs in its last step, so their batch norm statistics differ; DDP shares them
-    before a training step only, and an evaluation over processes must be of one network.
+    Each had different graphs in its last step, so their batch norm statistics differ; DDP shares
+    them before a training step only, and an evaluation over processes must be of one network.
     """
     if distributed.is_initialized():
         for buffer in model.buffers():
@@ -231,7 +231,10 @@ def check_logger(name: str) -> None:
 
 
 def build_logger(config: RunConfig, folder: Path | None, project: str) -> Logger:
-    """Return the run's logger; ``metrics.csv`` is always written, and without a folder nothing else."""
+    """Return the run's logger.
+
+    ``metrics.csv`` is always written, and without a folder nothing else.
+    """
     if folder is None or config.system.logger == "csv":
         return lambda *_: None
     if config.system.logger == "tensorboard":

@@ -1,7 +1,7 @@
 """Memory of a training step: measured on a cut of the data on a CPU, where the system would kill the process.
 
-Networks of two and of three layers learn from the cut: their difference is one layer. A GPU raises an error
-when its memory ends, so steps run there without a measurement.
+Networks of two and of three layers learn from the cut: their difference is one layer. A GPU raises
+an error when its memory ends, so steps run there without a measurement.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class StepMemory:
 def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     """Decide if layers are recomputed: on request or, on a CPU, where a step needs it.
 
-    Raises ``OutOfResources``, with the options that lower it, where a step does not fit into free memory.
+    Raises ``OutOfResources``, with the options that lower it, where a step does not fit into free
+    memory.
     """
     requested = config.model.checkpoint_layers
     if device.kind == "cuda":
@@ -93,7 +94,8 @@ def plan_evaluation(
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
     cut = cut_of(config, data, whole)
     graph = sum(column.nbytes for column in _columns(cut)) * whole.nodes // cut.num_nodes
-    # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the graph.
+    # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the
+    # graph.
     need = max(4 * graph, graph + step_bytes(config, data, recompute=False, whole=whole))
     if need <= free:
         return config
@@ -150,7 +152,8 @@ def _on_a_cut(
             changes["attention"] = config.model.attention.model_copy(update={"k": max(ks)})
         model = build_model(config.model.model_copy(update=changes), **data.channels)
 
-        # 2. One step; gradients of parameters exist before it, as they are counted with the weights.
+        # 2. One step; gradients of parameters exist before it, as they are counted with the
+        #    weights.
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         existing = [*model.parameters(), *model.buffers(), *_columns(cut)]

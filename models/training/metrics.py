@@ -1,7 +1,7 @@
 """Metrics by name: what a run measures, and chooses its best epoch by; loads torch on use alone.
 
-A metric is one entry of :data:`METRICS`: its function, title, unit, better end and targets. Keys, tables,
-pictures and error messages read all of it here.
+A metric is one entry of :data:`METRICS`: its function, title, unit, better end and targets. Keys,
+tables, pictures and error messages read all of it here.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
 def mean_average_precision(rows: tuple[Tensor, Tensor]) -> Tensor:
     """Mean over labels of the average precision; labels that are nowhere positive are left out.
 
-    Takes scores and targets (0, 1, NaN for unknown), both (N, T) float64. A label equals scikit-learn's
-    ``average_precision_score`` on its known rows. Labels are left out as in the paper's code
-    (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also leaves out those that are
-    positive everywhere, where the average precision is 1.
+    Takes scores and targets (0, 1, NaN for unknown), both (N, T) float64. A label equals
+    scikit-learn's ``average_precision_score`` on its known rows. Labels are left out as in the
+    paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also
+    leaves out those that are positive everywhere, where the average precision is 1.
     """
     import torch
 
@@ -97,8 +97,8 @@ def mean_absolute_error(sums: Tensor) -> Tensor:
 def mean_error_of_batches(sums: Tensor) -> Tensor:
     """Mean over batches of the mean absolute error of each, then over targets; sums as above.
 
-    What ECHO reports: unlike :func:`mean_absolute_error` it depends on the batch size, as batches of few
-    nodes count as much as others. A batch that several processes share counts once for each.
+    What ECHO reports: unlike :func:`mean_absolute_error` it depends on the batch size, as batches
+    of few nodes count as much as others. A batch that several processes share counts once for each.
     """
     errors = sums[5]
     batches = sums[6]

@@ -1,8 +1,8 @@
 """Self-check of a GPU: each part with custom kernels against PyTorch's operators, once a device.
 
-A part is a child process, ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``, so that an
-illegal address or a hang ends there; all begin at once, which compiles in parallel. This process does not use
-a part that fails (``LEFT_OUT`` of ``models/context.py``).
+A part is a child process, ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``, so
+that an illegal address or a hang ends there; all begin at once, which compiles in parallel. This
+process does not use a part that fails (``LEFT_OUT`` of ``models/context.py``).
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ def sizes_of(model: Any) -> dict[str, int]:
 
 
 def before_run(model: Any, device: Device) -> None:
-    """Check the GPU of a run, unless that is done or switched off; replace parts that fail, with a warning."""
+    """Check the GPU of a run, unless that is done or switched off.
+
+    Replace parts that fail, with a warning.
+    """
     if os.environ.get("KMIP_DATA_SELF_CHECK", "").lower() == "off":
         return
 
@@ -135,7 +138,8 @@ def check(
 # ---- in a child process: the parts, each of which raises SystemExit with a reason --------------------------
 #: Tolerances by Euclidean norm.
 PRECISIONS = {torch.float32: 5e-5, torch.bfloat16: 2e-2}
-#: Rows of a ragged batch, of keys that are ordered by norm, and of four heads whose warps share keys.
+#: Rows of a ragged batch, of keys that are ordered by norm, and of four heads whose warps share
+#: keys.
 RAGGED = 1_500
 ORDERED = 9_000
 STAGED = 25_000
@@ -325,7 +329,10 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _near(name: str, results: Any, exact: Any, usual: Any, tolerance: float) -> None:
-    """Compare tensors in norm; four times the error of PyTorch's ``usual`` kernels is allowed in addition."""
+    """Compare tensors in norm.
+
+    Four times the error of PyTorch's ``usual`` kernels is allowed in addition.
+    """
 
     def size(tensor: Tensor) -> float:
         return float(tensor.detach().double().square().mean().sqrt())
@@ -334,7 +341,8 @@ def _near(name: str, results: Any, exact: Any, usual: Any, tolerance: float) -> 
     triples = zip(results, exact, usual, strict=True)
     for number, (result, expected, other) in enumerate(triples):
         error = size(result - expected)
-        # A gradient that is zero but for rounding, as of a bias before a norm, has no scale of its own.
+        # A gradient that is zero but for rounding, as of a bias before a norm, has no scale of its
+        # own.
         scale = size(expected) + most / 50
         allowed = tolerance * scale + 4 * size(other - expected)
         if not error <= allowed:  # also for NaN

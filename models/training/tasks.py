@@ -1,11 +1,11 @@
 """Tasks of networks: level and kind of the targets; loads no torch.
 
-Scores and targets of links are padded to (G, W, W), W nodes of the largest graph of a batch: entry [g, i, j]
-is of the pair of nodes i and j of graph g. A target is :data:`LINK`, :data:`APART` (also a node with itself)
-or :data:`NO_PAIR` where the graph has no such nodes.
+Scores and targets of links are padded to (G, W, W), W nodes of the largest graph of a batch: entry
+[g, i, j] is of the pair of nodes i and j of graph g. A target is :data:`LINK`, :data:`APART` (also
+a node with itself) or :data:`NO_PAIR` where the graph has no such nodes.
 
-Source: ``graphgps/head/inductive_edge.py`` and ``graphgps/loader/dataset/pcqm4mv2_contact.py`` of LRGB and
-its re-evaluation (Tönshoff et al., "Where Did the Gap Go?", 2023).
+Source: ``graphgps/head/inductive_edge.py`` and ``graphgps/loader/dataset/pcqm4mv2_contact.py`` of
+LRGB and its re-evaluation (Tönshoff et al., "Where Did the Gap Go?", 2023).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def link_targets(batch: Any) -> Tensor:
 class Task:
     """Targets of a network.
 
-    ``single-label``: one of ``outputs`` classes, targets int64 (rows,); ``multilabel``: each of ``outputs``
-    labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs), NaN where unknown;
-    ``links``: one score for each pair of nodes, see above.
+    ``single-label``: one of ``outputs`` classes, targets int64 (rows,); ``multilabel``: each of
+    ``outputs`` labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs),
+    NaN where unknown; ``links``: one score for each pair of nodes, see above.
     """
 
     level: Level  #: unit that a prediction belongs to

@@ -46,7 +46,10 @@ def own_versions() -> tuple[tuple[str, str], ...]:
 
 
 def check_view(view: SharedView) -> str:
-    """Return the name of this machine, a worker's; an error where it does not see what ``view`` says."""
+    """Return the name of this machine, a worker's.
+
+    An error where it does not see what ``view`` says.
+    """
     host = socket.gethostname()
     seen = False
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -86,10 +89,10 @@ def call_here(
 class DaskWorkers(Executor):
     """A Dask cluster, found or started when the block is entered.
 
-    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures`` (3) times.
-    ``work`` is a folder on the shared file system for the stop file and the token that workers must find,
-    ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs`` workers here. Every worker
-    must see the folders that it ``needs``.
+    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures``
+    (3) times. ``work`` is a folder on the shared file system for the stop file and the token that
+    workers must find, ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs``
+    workers here. Every worker must see the folders that it ``needs``.
     """
 
     def __init__(
@@ -178,7 +181,10 @@ class DaskWorkers(Executor):
         jobs: int,
         done: Callable[[R], None],
     ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task; the cluster says how many at a time (see :class:`Executor`)."""
+        """Run ``function`` on every task.
+
+        The cluster says how many at a time (see :class:`Executor`).
+        """
         from distributed import as_completed
 
         waiting = deque(tasks)

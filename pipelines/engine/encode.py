@@ -84,13 +84,13 @@ def encode_build(
 ) -> list[ColumnsCard]:
     """Add missing columns to a build, and return the cards of all requested ones.
 
-    The shards are never touched. An interrupted run resumes with the files it has finished, and the bytes
-    depend on nothing but the shards and the encodings, which
-    :func:`~kmip_data.graphs.encodings.parse_encoding` makes from names. ``again`` computes those that are
-    there, too; of the ``options`` ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count.
+    The shards are never touched. An interrupted run resumes with the files it has finished, and the
+    bytes depend on nothing but the shards and the encodings, which
+    :func:`~kmip_data.graphs.encodings.parse_encoding` makes from names. ``again`` computes those
+    that are there, too; of the ``options`` ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count.
 
-    Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput`` where a shard
-    is damaged; ``OutOfResources`` where disk or memory ran out: the next run resumes.
+    Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput``
+    where a shard is damaged; ``OutOfResources`` where disk or memory ran out: the next run resumes.
     """
     chosen = BuildOptions.of(build.card.dataset, options)
     if build.card.schema_.edges == "none":
@@ -256,8 +256,8 @@ def _stored_edges(schema: Schema, edge_index: Array) -> dict[str, Any]:
 def encode_shard_columns(task: EncodeTask) -> UnitResult:
     """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
 
-    BLAS has one thread here, whatever the worker was started with: its sums depend on their number. Errors
-    are those of :func:`~kmip_data.pipelines.engine.pool.build_unit`.
+    BLAS has one thread here, whatever the worker was started with: its sums depend on their number.
+    Errors are those of :func:`~kmip_data.pipelines.engine.pool.build_unit`.
     """
     from threadpoolctl import threadpool_limits
 
@@ -313,13 +313,13 @@ def repair_build(
 ) -> list[str]:
     """Build again what ``verify`` finds broken: all of the build for a card, shard or split, else the column.
 
-    Needs the raw files the build was made from. They give the same bytes, in the same folder, and only files
-    that the build names are replaced. The card is replaced last, so that a repair that was stopped resumes
-    with the shards it has finished.
+    Needs the raw files the build was made from. They give the same bytes, in the same folder, and
+    only files that the build names are replaced. The card is replaced last, so that a repair that
+    was stopped resumes with the shards it has finished.
 
-    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the raw files
-    are others; ``DamagedInput`` where the card cannot be read, or has parameters that no build can have;
-    ``UsageError`` where the build was not made by this version of a pipeline.
+    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the
+    raw files are others; ``DamagedInput`` where the card cannot be read, or has parameters that no
+    build can have; ``UsageError`` where the build was not made by this version of a pipeline.
     """
     path = Path(path).absolute()
     chosen = BuildOptions.of("", options)

@@ -56,7 +56,8 @@ def build_key(
 ) -> str:
     """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
 
-    Of the raw files that is the digest of each member by path, not of their container: mirrors repack.
+    Of the raw files that is the digest of each member by path, not of their container: mirrors
+    repack.
     """
     identity = {
         "dataset": pipeline.manifest.name,
@@ -177,10 +178,13 @@ def write_split(
     records: Records,
     requested: Mapping[str, Any],
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
-    """Write ``splits/<name>.h5``; return its entry on the card, and how often each class is in each part.
+    """Write ``splits/<name>.h5``.
 
-    The ``requested`` parameters are stored with the rule's own, so that the same request finds the split
-    again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit the graph.
+    Return its entry on the card, and how often each class is in each part.
+
+    The ``requested`` parameters are stored with the rule's own, so that the same request finds the
+    split again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit
+    the graph.
     """
     codes = split.node_code
     nodes = int(records.nodes.sum())
@@ -316,7 +320,8 @@ def differing_counts(
 ) -> Iterator[str]:
     """Yield the counts of the manifest that a build does not have, as text.
 
-    ``classes`` is how often each occurs; nodes and edges are compared for the ``usual`` parameters alone.
+    ``classes`` is how often each occurs; nodes and edges are compared for the ``usual`` parameters
+    alone.
     """
     expected = manifest.expected
     graphs = counts["graphs"]

@@ -1,9 +1,10 @@
 """Journal of an unfinished build, and the files of a build folder that it proves to be ours.
 
-The journal has one JSON line for each thing that is done and on disk: a line is appended and fsynced only
-after what it names is itself on disk. A process killed in the middle of a line leaves a torn one; it is cut
-off when the journal is opened again, and the step it meant to name is repeated. Lines prove nothing by
-themselves: a shard counts as done only when the digest of its file is the one in its line.
+The journal has one JSON line for each thing that is done and on disk: a line is appended and
+fsynced only after what it names is itself on disk. A process killed in the middle of a line leaves
+a torn one; it is cut off when the journal is opened again, and the step it meant to name is
+repeated. Lines prove nothing by themselves: a shard counts as done only when the digest of its file
+is the one in its line.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class UnitResult:
 class Journal:
     """Append-only JSON lines, opened (or begun) for one build key, which is in the first line.
 
-    ``entries`` are the readable lines after the first, oldest first. Raises ``UsageError`` where the journal
-    is of another build, or may not be written to.
+    ``entries`` are the readable lines after the first, oldest first. Raises ``UsageError`` where
+    the journal is of another build, or may not be written to.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -96,12 +97,16 @@ class Journal:
                     "number": path.parent.stat().st_ino,
                 }
                 text = f"{canonical_json(header)}\n".encode()
-            # A new file, complete at once: a hard link elsewhere, such as a backup has, keeps its bytes.
+            # A new file, complete at once: a hard link elsewhere, such as a backup has, keeps its
+            # bytes.
             files.write_file(path, text)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def append(self, entry: Line) -> None:
-        """Write one line and wait until it is on disk; a torn one is cut off at the next opening."""
+        """Write one line and wait until it is on disk.
+
+        A torn one is cut off at the next opening.
+        """
         self._write(entry)
         self.entries.append(dict(entry))
 
@@ -120,7 +125,10 @@ class Journal:
 
 
 def journal_entries(path: Path, key: str | None = None) -> list[Line] | None:
-    """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
+    """Return the lines of a journal after the first.
+
+    ``None`` where there is none (of the build ``key``).
+    """
     _, lines = _read(path)
     if _is_header(lines) and key in {None, lines[0]["key"]}:
         return lines[1:]
@@ -215,7 +223,8 @@ def finished_card(folder: Path) -> Card | None:
 def check_folder(folder: Path, key: str) -> None:
     """Refuse a folder that holds anything but the build of this key, finished or not.
 
-    A new build begins in a missing or empty folder, or in one whose journal of this key proves each shard.
+    A new build begins in a missing or empty folder, or in one whose journal of this key proves each
+    shard.
     """
     card = finished_card(folder)
     if card is not None:
@@ -279,8 +288,8 @@ def _own_shards(
 ) -> list[str]:
     """Names of shards and members that the build of this key wrote into the folder of its journal.
 
-    A journal that was begun here proves its numbers, for the folder was empty. Next to one that was copied
-    here, a shard is known by the build key in it.
+    A journal that was begun here proves its numbers, for the folder was empty. Next to one that was
+    copied here, a shard is known by the build key in it.
     """
     units = _units(entries) or 0
     begun_here = _begun_here(folder)
@@ -367,7 +376,10 @@ def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | Non
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
-    """Remove what the unfinished build of this key made in ``folder``; return whether there was one."""
+    """Remove what the unfinished build of this key made in ``folder``.
+
+    Return whether there was one.
+    """
     names = files_of_unfinished(folder, key)
     if names is None:
         return False

@@ -78,9 +78,9 @@ def prepare(
 def build_unit(task: BuildTask) -> UnitResult:
     """Build the records of one unit, encode them, write the shard and describe it.
 
-    Raises ``KmipDataError`` as the pipeline raised it, with the unit and the record named; ``DamagedInput``
-    for any other exception; ``OutOfResources`` where disk or memory ran out; ``StopRequestedError`` once the
-    stop file appeared.
+    Raises ``KmipDataError`` as the pipeline raised it, with the unit and the record named;
+    ``DamagedInput`` for any other exception; ``OutOfResources`` where disk or memory ran out;
+    ``StopRequestedError`` once the stop file appeared.
     """
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
@@ -189,7 +189,8 @@ R = TypeVar("R")
 class Executor(AbstractContextManager["Executor", None]):
     """Runs functions elsewhere. Leaving the ``with`` block ends what it started.
 
-    After an exception in the block the file ``stop`` appears, running calls see it, and no more is begun.
+    After an exception in the block the file ``stop`` appears, running calls see it, and no more is
+    begun.
     """
 
     def __init__(self, stop: Path) -> None:
@@ -219,8 +220,9 @@ class Executor(AbstractContextManager["Executor", None]):
     ) -> tuple[list[T], list[T]]:
         """Run ``function`` on every task, ``jobs`` at a time unless a cluster decides that.
 
-        ``done`` is called here with each result, as they come; the first exception of a task is raised.
-        Returns, after a worker died, the tasks handed over and not finished, and those not yet handed over.
+        ``done`` is called here with each result, as they come; the first exception of a task is
+        raised. Returns, after a worker died, the tasks handed over and not finished, and those not
+        yet handed over.
         """
 
 
@@ -268,9 +270,12 @@ class Workers(Executor):
         self._size = 0
 
     def ensure(self, size: int) -> None:
-        """Have at least ``size`` processes, which start with the first task; fewer ones are replaced.
+        """Have at least ``size`` processes, which start with the first task.
 
-        Raises ``UsageError`` where the current folder was removed: no process can be started from it.
+        Fewer ones are replaced.
+
+        Raises ``UsageError`` where the current folder was removed: no process can be started from
+        it.
         """
         from multiprocessing import resource_tracker
 
@@ -286,7 +291,8 @@ class Workers(Executor):
             what = "The current folder no longer exists: no worker process can be started in it."
             raise UsageError(what, next="cd, then the same command again") from error
         with signals.held():
-            # Else loky starts it before the first worker, and that unblocks the signals that are held then.
+            # Else loky starts it before the first worker, and that unblocks the signals that are
+            # held then.
             resource_tracker.ensure_running()
         with signals.held():
             initargs = (os.getpid(), self._memory)
@@ -352,8 +358,8 @@ class Workers(Executor):
                 # Without room for the file the workers are ended all the same.
                 with contextlib.suppress(OSError):
                     self.stop.touch()
-                # Not cancelled: loky stumbles over cancelled futures when it kills its workers, and a
-                # task that only now begins sees the stop file.
+                # Not cancelled: loky stumbles over cancelled futures when it kills its workers, and
+                # a task that only now begins sees the stop file.
                 wait(list(self._futures), timeout=GRACE_SECONDS)
             self.end()
 
@@ -361,8 +367,9 @@ class Workers(Executor):
 class InProcess(Executor):
     """Calls the functions here, one after the other: a worker would take longer to start than to work.
 
-    Bytes on disk, journal and resume are those of worker processes. A crash of a library ends this process
-    as ``kill -9`` would, with all finished steps kept. Helsinki takes 0.34 s here, 2.26 s by a worker.
+    Bytes on disk, journal and resume are those of worker processes. A crash of a library ends this
+    process as ``kill -9`` would, with all finished steps kept. Helsinki takes 0.34 s here, 2.26 s
+    by a worker.
     """
 
     def call(self, function: Callable[..., R], *arguments: object, expect: int = 1) -> R:

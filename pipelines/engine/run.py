@@ -53,8 +53,8 @@ def open_executor(
 ) -> Executor:
     """Return the executor that the options mean; it is not entered yet.
 
-    ``work`` is for its files; every worker must see the folders that it ``needs``. ``here``: run in this
-    process, for work that is done before a worker has started.
+    ``work`` is for its files; every worker must see the folders that it ``needs``. ``here``: run in
+    this process, for work that is done before a worker has started.
     """
     if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers
@@ -78,14 +78,14 @@ def run_build(
 ) -> Card:
     """Build every shard that is missing, then splits, README and card; the caller holds the lock.
 
-    The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order in
-    which units finish, or of how often an earlier run was killed. A finished build is returned as it
-    is, unless it is to be built ``again``; an unfinished one is resumed. Each of ``split_params`` is written
-    once; the first is the default.
+    The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order
+    in which units finish, or of how often an earlier run was killed. A finished build is returned
+    as it is, unless it is to be built ``again``; an unfinished one is resumed. Each of
+    ``split_params`` is written once; the first is the default.
 
-    Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``, which
-    names unit and record, where one could not be built; ``KeyboardInterrupt`` or ``SystemExit`` when it is
-    interrupted. Workers are gone then, and finished shards stay.
+    Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``,
+    which names unit and record, where one could not be built; ``KeyboardInterrupt`` or
+    ``SystemExit`` when it is interrupted. Workers are gone then, and finished shards stay.
     """
     folder = plan.folder
     files.refuse_links(folder)
@@ -106,7 +106,10 @@ def run_build(
 
 @dataclass
 class _Run:
-    """One run of the engine over a build folder; inside :meth:`opened` with its journal and executor."""
+    """One run of the engine over a build folder.
+
+    Inside :meth:`opened` with its journal and executor.
+    """
 
     plan: BuildPlan
     jobs: int
@@ -267,7 +270,8 @@ def run_units(
 ) -> list[UnitResult]:
     """Run the ``tasks`` whose file is not in ``folder`` yet; return the results of all, in order.
 
-    An error of a task says what is on disk; a task that takes its worker down twice is an error, too.
+    An error of a task says what is on disk; a task that takes its worker down twice is an error,
+    too.
     """
     results = _finished_units(journal, folder, tasks)
     total = len(tasks)

@@ -1,13 +1,15 @@
 """Read a pickle without running it: data, and calls of an explicit allow-list, nothing else.
 
-A pickle is a small program, and Python's own reader lets it import and call anything. This one carries out
-the opcodes that build numbers, text, bytes and containers itself. A global that is not on the caller's list
-is refused where it is named, before any call, and a call only reaches the function that the list maps the
-name to. No class is imported, no attribute is set, nothing is looked up by name.
+A pickle is a small program, and Python's own reader lets it import and call anything. This one
+carries out the opcodes that build numbers, text, bytes and containers itself. A global that is not
+on the caller's list is refused where it is named, before any call, and a call only reaches the
+function that the list maps the name to. No class is imported, no attribute is set, nothing is
+looked up by name.
 
-A list of any size is streamed out of a mapped file: long byte strings are views of it, and items leave the
-list as soon as the pickle appends them, so that memory does not grow with the file (27 times less for
-COCO-SP). The twenty opcodes that most of such a file consists of take a third of a microsecond each.
+A list of any size is streamed out of a mapped file: long byte strings are views of it, and items
+leave the list as soon as the pickle appends them, so that memory does not grow with the file (27
+times less for COCO-SP). The twenty opcodes that most of such a file consists of take a third of a
+microsecond each.
 """
 
 from __future__ import annotations
@@ -111,8 +113,9 @@ def read_pickle(
 ) -> Value:
     """Return the value of a pickle of protocol 0 to 5.
 
-    Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a tensor's
-    storage. Raises ``DamagedInput`` where the pickle is cut off or broken, or asks for anything else.
+    Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a
+    tensor's storage. Raises ``DamagedInput`` where the pickle is cut off or broken, or asks for
+    anything else.
     """
     with _damaged_if_refused(name, "a pickle of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=False)
@@ -129,9 +132,10 @@ def stream_list(
 ) -> Iterator[tuple[list[Value], int]]:
     """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
 
-    The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the position
-    behind it. Byte strings of 64 bytes and more reach the globals that are ``allowed`` as views of ``data``.
-    Raises ``DamagedInput`` as :func:`read_pickle`, or where an item refers to a part of an earlier one.
+    The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the
+    position behind it. Byte strings of 64 bytes and more reach the globals that are ``allowed`` as
+    views of ``data``. Raises ``DamagedInput`` as :func:`read_pickle`, or where an item refers to a
+    part of an earlier one.
     """
     with _damaged_if_refused(name, "a pickle of a list of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=True)
@@ -252,7 +256,10 @@ class _Machine:
         raise EOFError("no end of the pickle")
 
     def _rarely(self, code: int, position: int) -> int:
-        """Read any other opcode by its description in pickletools and carry it out; return where it ends."""
+        """Read any other opcode by its description in pickletools and carry it out.
+
+        Return where it ends.
+        """
         opcode = _OPCODES.get(code)
         if opcode is None:
             raise ValueError(f"no opcode: byte {code:#04x} at {position - 1}")

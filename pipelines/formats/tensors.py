@@ -1,15 +1,16 @@
 """Read numpy arrays and tensors from pickles and ``.pt`` files, without torch and without running anything.
 
-``torch.save`` of version 1.6 and later writes a zip of ``<name>/data.pkl`` and one stored member a storage. A
-storage becomes a numpy array and a tensor a view of it. A worker that imported torch would start in 2.7 s
-with 295 MiB, not in 0.8 s with 111 MiB.
+``torch.save`` of version 1.6 and later writes a zip of ``<name>/data.pkl`` and one stored member a
+storage. A storage becomes a numpy array and a tensor a view of it. A worker that imported torch
+would start in 2.7 s with 295 MiB, not in 0.8 s with 111 MiB.
 
-An ordinary pickle of tensors (``pickle.dump``) calls ``torch.storage._load_from_bytes`` for every tensor with
-a whole file of the layout before version 1.6, which torch would load, and run. Here its header must be the
-one that torch writes, and the array is a view of the numbers behind it.
+An ordinary pickle of tensors (``pickle.dump``) calls ``torch.storage._load_from_bytes`` for every
+tensor with a whole file of the layout before version 1.6, which torch would load, and run. Here its
+header must be the one that torch writes, and the array is a view of the numbers behind it.
 
-Arrays are of plain numbers, and views of exactly as many bytes as their shape says. Other values are only
-looked at by type: the text and the hash of nested tuples can take time that doubles with each level.
+Arrays are of plain numbers, and views of exactly as many bytes as their shape says. Other values
+are only looked at by type: the text and the hash of nested tuples can take time that doubles with
+each level.
 """
 
 from __future__ import annotations
@@ -56,14 +57,16 @@ def read_torch_file(
     *,
     mapping: mmap.mmap | None = None,
 ) -> Value:
-    """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers; tensors as numpy arrays.
+    """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers.
 
-    What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the tensors
-    did and cannot be written to; the memory needed is about the size of the file, or small where the caller
-    gives a ``mapping`` of it, of which arrays of a zip are then views. The pickle may name ``extra`` globals,
-    such as :data:`NUMPY` where numpy arrays were saved. Raises
-    ``DamagedInput`` where the file is cut, damaged, compressed, of the layout before PyTorch 1.6, or names
-    anything but data.
+    Tensors as numpy arrays.
+
+    What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the
+    tensors did and cannot be written to; the memory needed is about the size of the file, or small
+    where the caller gives a ``mapping`` of it, of which arrays of a zip are then views. The pickle
+    may name ``extra`` globals, such as :data:`NUMPY` where numpy arrays were saved. Raises
+    ``DamagedInput`` where the file is cut, damaged, compressed, of the layout before PyTorch 1.6,
+    or names anything but data.
     """
     with _opened(path, mapping) as (pickled, resolve):
         return read_pickle(
@@ -93,8 +96,8 @@ def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Value]:
 def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     """Return the one tensor of a file.
 
-    The length of an axis is ``None`` where any will do. Raises ``DamagedInput`` as :func:`read_torch_file`,
-    or where the file holds something else.
+    The length of an axis is ``None`` where any will do. Raises ``DamagedInput`` as
+    :func:`read_torch_file`, or where the file holds something else.
     """
     lengths = ", ".join("any" if length is None else str(length) for length in shape)
     expected = f"one {dtype} tensor of shape ({lengths})"
@@ -263,8 +266,8 @@ TENSORS: Final[Allowed] = {
 _TYPES: Final[Allowed] = dict.fromkeys(STORAGES, never_called("a type of storage"))
 _GLOBALS: Final[Allowed] = {**TENSORS, **_TYPES}
 
-# Four small pickles (a magic number, a version, facts about the machine, a reference to the storage by its
-# type, key and length), a list of the one key, the length again; then the numbers.
+# Four small pickles (a magic number, a version, facts about the machine, a reference to the storage
+# by its type, key and length), a list of the one key, the length again; then the numbers.
 _HEADER: Final = re.compile(
     rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.\x80\x02M\xe9\x03\.\x80\x02}q\x00\("
     rb"X\x10\x00{3}protocol_versionq\x01M\xe9\x03X\r\x00{3}little_endianq\x02\x88X\n\x00{3}type_sizesq\x03}q\x04\("
@@ -417,8 +420,8 @@ PYG: Final[Allowed] = {
 def stream_graphs(path: Path) -> Iterator[Mapping[str, Value]]:
     """Yield the attributes of each graph of a saved list of ``Data``; tensors as numpy arrays.
 
-    Arrays are views of the file, valid until the next graph is asked for. Raises ``DamagedInput`` where the
-    file holds something else, or asks for anything but data.
+    Arrays are views of the file, valid until the next graph is asked for. Raises ``DamagedInput``
+    where the file holds something else, or asks for anything but data.
     """
     for number, graph in enumerate(stream_torch_list(path, {**NUMPY, **PYG})):
         mapping = graph.mapping if isinstance(graph, PickledData) else None

@@ -1,7 +1,9 @@
-"""Read lists, points, edges and compressed tables of text; keep many short texts in one file for workers.
+"""Read lists, points, edges and compressed tables of text.
 
-A number of a point becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit as by
-Python's ``float`` and a float32 tensor.
+Keep many short texts in one file for workers.
+
+A number of a point becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit as
+by Python's ``float`` and a float32 tensor.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ def read_columns(
 ) -> Iterator[tuple[str, ...]]:
     """Yield some columns of each row of a table with a header.
 
-    The file is gzip-compressed UTF-8 of at most ``max_bytes`` decompressed. Raises ``DamagedInput`` where it
-    is cut off or something else, a column is missing, or a row, whose line is named, has another number of
-    fields.
+    The file is gzip-compressed UTF-8 of at most ``max_bytes`` decompressed. Raises ``DamagedInput``
+    where it is cut off or something else, a column is missing, or a row, whose line is named, has
+    another number of fields.
     """
     line = 0
     with gzip.open(path) as file:
@@ -98,8 +100,9 @@ def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
 def parse_points(data: bytes, columns: int, *, name: str) -> F32:
     """Return the numbers in ``data`` as (N, columns) float32.
 
-    Numbers are decimal, separated by blanks or tabs; lines end with LF, CRLF or CR, the last one needs none.
-    Raises ``DamagedInput`` where a line, which is named, has other than ``columns`` finite numbers.
+    Numbers are decimal, separated by blanks or tabs; lines end with LF, CRLF or CR, the last one
+    needs none. Raises ``DamagedInput`` where a line, which is named, has other than ``columns``
+    finite numbers.
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
@@ -142,8 +145,8 @@ def _is_finite_decimal(word: str) -> bool:
 def parse_edges(data: bytes, *, name: str) -> tuple[list[str], I32]:
     """Return the comment lines at the top and the edges, int32 (2, E), in the order of the lines.
 
-    Numbers are separated by tabs or blanks; lines end with LF or CRLF, the last one needs no line break.
-    Raises ``DamagedInput`` where a line, which is named, is not two node numbers.
+    Numbers are separated by tabs or blanks; lines end with LF or CRLF, the last one needs no line
+    break. Raises ``DamagedInput`` where a line, which is named, is not two node numbers.
     """
     text = data.replace(b"\r\n", b"\n").removesuffix(b"\n")
     header: list[str] = []

@@ -1,8 +1,9 @@
 """Archives from anywhere: a folder, a zip, a tar or a bare file, listed and read within limits.
 
-:mod:`zipfile` and :mod:`tarfile` parse the headers, and their view of an archive is the one that is taken.
-Here are the limits on number, names and sizes, which neither has, and a check that a tar has its end mark.
-Names and types are checked for wanted members (:mod:`~kmip_data.pipelines.raw.extract`).
+:mod:`zipfile` and :mod:`tarfile` parse the headers, and their view of an archive is the one that is
+taken. Here are the limits on number, names and sizes, which neither has, and a check that a tar has
+its end mark. Names and types are checked for wanted members
+(:mod:`~kmip_data.pipelines.raw.extract`).
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _TRAILER_BYTES: Final = 16 * 2**20
 _OPENERS: Final[dict[str, Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _MAGIC: Final = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 _EARLY: Final = "it ends early, as after a download that was cut"
-#: Errors of zipfile, tarfile and the decompressors on damaged or hostile bytes; RuntimeError where a
-#: password is needed, a method is not known, or headers follow each other for ever.
+#: Errors of zipfile, tarfile and the decompressors on damaged or hostile bytes; RuntimeError where
+#: a password is needed, a method is not known, or headers follow each other for ever.
 _BROKEN: Final = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, RuntimeError, ValueError, OverflowError, MemoryError),
@@ -102,7 +103,10 @@ class Archive(ABC):
 
 
 class FolderArchive(Archive):
-    """An unpacked archive. A link to a file is followed if it stays inside the folder; no other is."""
+    """An unpacked archive.
+
+    A link to a file is followed if it stays inside the folder; no other is.
+    """
 
     kind = "folder"
 
@@ -189,7 +193,10 @@ class ZipArchive(Archive):
         ]
 
     def pieces(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
-        """Yield the bytes of wanted entries in the order of their data; zipfile compares the checksums."""
+        """Yield the bytes of wanted entries in the order of their data.
+
+        Zipfile compares the checksums.
+        """
         with self._opened(math.inf) as archive:
             for entry in sorted(wanted, key=lambda entry: entry.offset):
                 with archive.open(self._infos[entry.offset]) as member:
@@ -216,7 +223,10 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
 
 
 class TarArchive(Archive):
-    """A tar, with gzip, bzip2, xz or none around it; read once for its headers, once for wanted members."""
+    """A tar, with gzip, bzip2, xz or none around it.
+
+    Read once for its headers, once for wanted members.
+    """
 
     kind = "tar"
 
@@ -369,7 +379,10 @@ def open_archive(path: Path) -> Archive:
 
 
 def refusal(archive: Path, member: str, why: str) -> DamagedInput:
-    """Return the error for a member that is refused; ``why`` continues the sentence after its name."""
+    """Return the error for a member that is refused.
+
+    ``why`` continues the sentence after its name.
+    """
     shown = ascii(member if len(member) <= 100 else f"{member[:60]}…{member[-30:]}")
     again = "use a fresh copy from one of the sources that `kmip-data info NAME` lists"
     return DamagedInput(f"{archive} is refused: its member {shown} {why}.", next=again)

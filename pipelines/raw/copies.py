@@ -1,8 +1,8 @@
 """Copies of raw data in ``raw/<dataset>/members-<digest>``: complete, with a receipt, verified on each use.
 
-A folder is copied, too, not linked: later edits of the original change nothing here. The receipt is written
-last and the folder renamed in; every use hashes all members again (1.65 GB a second). Downloads lie next to
-the copies, each with a receipt of its own.
+A folder is copied, too, not linked: later edits of the original change nothing here. The receipt is
+written last and the folder renamed in; every use hashes all members again (1.65 GB a second).
+Downloads lie next to the copies, each with a receipt of its own.
 """
 
 from __future__ import annotations
@@ -198,7 +198,9 @@ def store(
     dataset: str,
     sample: Mapping[str, Any] | None = None,
 ) -> RawCopy:
-    """Rename ``staged``, inside a :func:`staging` folder, in as a copy; its receipt is written last.
+    """Rename ``staged``, inside a :func:`staging` folder, in as a copy.
+
+    Its receipt is written last.
 
     A sound copy with the same content stays as it is and is returned; a damaged one is replaced.
     """
@@ -228,7 +230,8 @@ def store(
             files.write_json(target / RECEIPT_NAME, receipt.model_dump(), root=folder)
             return new
 
-        # Many at a time: the file system commits them together, 3,000 files in 0.4 s instead of 12 to 18.
+        # Many at a time: the file system commits them together, 3,000 files in 0.4 s instead of 12
+        # to 18.
         inner = {str(parent) for name in members for parent in Path(name).parents}
         with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
             list(pool.map(files.fsync_path, [staged / name for name in (*members, *inner)]))
@@ -245,7 +248,9 @@ def store_own(
     *,
     quiet: bool,
 ) -> tuple[RawCopy, bool]:
-    """Import the files of a dataset of the user's own into ``folder``; return the copy and True if it is new.
+    """Import the files of a dataset of the user's own into ``folder``.
+
+    Return the copy and True if it is new.
 
     ``make`` writes them into a new folder and returns members with digests, and sources.
     """
@@ -311,7 +316,10 @@ def partial_paths(target: Path) -> tuple[Path, Path]:
 
 
 def read_state(target: Path) -> PartialState | None:
-    """Return what identifies an unfinished download; ``None`` where it is not the side file of its bytes."""
+    """Return what identifies an unfinished download.
+
+    ``None`` where it is not the side file of its bytes.
+    """
     path, state_path = partial_paths(target)
     with contextlib.suppress(OSError, ValueError):
         state = PartialState.model_validate_json(read_small(state_path))

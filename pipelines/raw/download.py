@@ -1,8 +1,8 @@
 """Download a source: mirror after mirror, resumed where it was cut, checked, and renamed in when complete.
 
-An unfinished download is ``NAME.partial`` with a side file that identifies it, and never the bytes of two
-different files: it is continued only on the same mirror, with a strong validator or a pinned digest. The
-time-outs are those of :mod:`~kmip_data.runtime.http_client`.
+An unfinished download is ``NAME.partial`` with a side file that identifies it, and never the bytes
+of two different files: it is continued only on the same mirror, with a strong validator or a pinned
+digest. The time-outs are those of :mod:`~kmip_data.runtime.http_client`.
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ def fetch_source(
 ) -> Receipt:
     """Download a source to ``target``, unless it exists with a valid receipt.
 
-    Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few tries; a
-    download that was cut resumes with a Range request. ``target`` appears complete or not at all.
+    Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few
+    tries; a download that was cut resumes with a Range request. ``target`` appears complete or not
+    at all.
 
-    ``hint`` is the next step in the error if no mirror gives the file. A mirror without a pinned size sends
-    at most ``max_bytes``. ``DamagedInput`` from ``check``, called with the complete file, rejects the mirror.
+    ``hint`` is the next step in the error if no mirror gives the file. A mirror without a pinned
+    size sends at most ``max_bytes``. ``DamagedInput`` from ``check``, called with the complete
+    file, rejects the mirror.
 
     Raises ``SourceUnavailable``, which names each mirror with its reason, if none gave the file;
     ``OutOfResources`` or ``UsageError`` if it cannot be written. The unfinished part stays.

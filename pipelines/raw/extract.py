@@ -48,7 +48,10 @@ class Selection:
         return sum(entry.size for entry in self.members.values())
 
     def fingerprint(self) -> tuple[str, int]:
-        """Return SHA-256 and bytes of the file; of a folder, digest and total size of its members."""
+        """Return SHA-256 and bytes of the file.
+
+        Of a folder, digest and total size of its members.
+        """
         if not isinstance(self.archive, FolderArchive):
             return sha256_file(self.archive.path)
         digests = {}
@@ -70,10 +73,11 @@ class Selection:
 def recognise(archive: Archive, content: Content) -> Selection:
     """Find the data in an archive: the one folder with the anchor and the members next to it.
 
-    Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something else;
-    ``UsageError`` where it holds the data more than once.
+    Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something
+    else; ``UsageError`` where it holds the data more than once.
     """
-    # 1. List the files. Other members are not judged: the sizes of wanted ones alone are limited below.
+    # 1. List the files. Other members are not judged: the sizes of wanted ones alone are limited
+    #    below.
     wanted = sum(member.max_count for member in content.members)
     unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
     entries = archive.files(max(_MAX_ENTRIES, 4 * wanted), unpacked)
@@ -153,7 +157,8 @@ def _select(
 
 
 def _matches(name: str, pattern: str) -> bool:
-    # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some system.
+    # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some
+    # system.
     if name.count("/") != pattern.count("/"):
         return False
     for part, wanted in zip(name.split("/"), pattern.split("/"), strict=True):
@@ -237,10 +242,12 @@ def write_members(
     *,
     quiet: bool = True,
 ) -> dict[str, str]:
-    """Write the members of ``selection``, none of which is there, below ``target``; on any error remove it.
+    """Write the members of ``selection``, none of which is there, below ``target``.
 
-    Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged, and
-    ``OutOfResources`` or ``UsageError`` where ``target`` cannot be written.
+    On any error remove it.
+
+    Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged,
+    and ``OutOfResources`` or ``UsageError`` where ``target`` cannot be written.
     """
     archive = selection.archive
     with writing(target):

@@ -67,8 +67,8 @@ def require_agreement(
 ) -> None:
     """Return when the license was agreed to, now or before; an agreement is recorded once.
 
-    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted``, with the terms and
-    the ways to agree, where nobody agreed.
+    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted``, with the
+    terms and the ways to agree, where nobody agreed.
     """
     if not manifest.license.agreement:
         return
@@ -103,11 +103,14 @@ def obtain_raw(
     *,
     sample: bool,
 ) -> RawFolder:
-    """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
+    """Return a folder with verified raw members.
 
-    Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a mirror;
-    ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted`` where a download asks
-    for agreement; ``UsageError`` where several copies are here and none is the complete or downloaded one.
+    Bring them in, or generate a sample, where they are missing.
+
+    Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a
+    mirror; ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted``
+    where a download asks for agreement; ``UsageError`` where several copies are here and none is
+    the complete or downloaded one.
     """
     if pipeline.manifest.generated and not options.archives:
         return RawFolder(home.raw, {}, (), sample=sample)
@@ -205,7 +208,10 @@ class _Import:
         self.sources = manifest.sources or (Source(name=manifest.name, mirrors=()),)
 
     def run(self, *, complete: bool) -> RawCopy:
-        """Return the copy that is meant, imported where there is none; ``complete`` as for a fetch."""
+        """Return the copy that is meant, imported where there is none.
+
+        ``complete`` as for a fetch.
+        """
         if self.manifest.generated:
             raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
         if not self.options.quiet:
@@ -234,7 +240,8 @@ class _Import:
 
     def _earlier(self, *, complete: bool) -> RawCopy | None:
         """Return the one sound copy that is meant, or ``None`` when there is none."""
-        # 1. Complete copies, else downloaded ones; any other only if there is no download to unpack.
+        # 1. Complete copies, else downloaded ones; any other only if there is no download to
+        #    unpack.
         copies_here = [copy for copy in list_copies(self.folder) if not copy.sample]
         best = [copy for copy in copies_here if copy.is_complete(self.manifest)]
         best = best or [copy for copy in copies_here if copy.downloaded]
@@ -441,10 +448,12 @@ def _local(source: Source, selection: Selection) -> Members:
 
 
 def _packaged_file(source: Source, dataset: str) -> tuple[Path, Receipt]:
-    """Return the file of a source that a Python package ships, and its receipt; nothing is imported.
+    """Return the file of a source that a Python package ships, and its receipt.
 
-    Raises :class:`MissingExtra` or :class:`SourceUnavailable` where it is not installed, and the latter where
-    its version ships another file.
+    Nothing is imported.
+
+    Raises :class:`MissingExtra` or :class:`SourceUnavailable` where it is not installed, and the
+    latter where its version ships another file.
     """
     mirror = source.mirrors[0]
     package, _, member = mirror.url.removeprefix(PACKAGE).partition("/")

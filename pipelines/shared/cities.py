@@ -100,14 +100,19 @@ class CityTensors:
 
 
 class Streets(NamedTuple):
-    """Streets in both directions, parallel ones joined, without self loops; sorted by source, then target."""
+    """Streets in both directions, parallel ones joined, without self loops.
+
+    Sorted by source, then target.
+    """
 
     edge_index: I32  #: (2, S)
     member: I32  #: (M,) edges of each street, one street after the other
     first: I64  #: (S + 1,) position in ``member`` where each street begins
 
     def mean(self, values: Array) -> F32:
-        """Return the mean of one feature over the edges of each street, (S,); ``values`` are (M,), by street.
+        """Return the mean of one feature over the edges of each street, (S,).
+
+        ``values`` are (M,), by street.
 
         Sums are made in float64 and rounded once.
         """
@@ -142,10 +147,10 @@ def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64
     """Return streets in both directions, parallel ones averaged, without self loops.
 
     City-Networks' rule: ``to_undirected(edge_index, edge_attr, reduce="mean")``, then
-    ``remove_self_loops``. PyTorch Geometric adds in float32 in the order of an unstable sort, so that
-    the mean of three or more edges may differ in its last digit between the two directions; here the
-    sum is made in float64 and rounded once. Edges are (2, E) int64, the new ones sorted by source and then
-    target, their features (E, F) float32.
+    ``remove_self_loops``. PyTorch Geometric adds in float32 in the order of an unstable sort, so
+    that the mean of three or more edges may differ in its last digit between the two directions;
+    here the sum is made in float64 and rounded once. Edges are (2, E) int64, the new ones sorted by
+    source and then target, their features (E, F) float32.
     """
     streets = join_streets(edge_index[0], edge_index[1], num_nodes)
     means = [streets.mean(column[streets.member]) for column in edge_features.T]
@@ -155,8 +160,8 @@ def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64
 def mean_over_streets(edge_index: I64 | I32, edge_features: F32, num_nodes: int) -> F32:
     """Return the mean of an edge feature over the edges into a node, (N,) float32, of several (N, F).
 
-    ``edge_features`` are (E,) or (E, F); a node without edges has 0. Sums are made in float64, so their order
-    does not matter; upstream's are float32.
+    ``edge_features`` are (E,) or (E, F); a node without edges has 0. Sums are made in float64, so
+    their order does not matter; upstream's are float32.
     """
     if edge_features.ndim > 1:
         means = [mean_over_streets(edge_index, column, num_nodes) for column in edge_features.T]
@@ -169,8 +174,8 @@ def mean_over_streets(edge_index: I64 | I32, edge_features: F32, num_nodes: int)
 def chunk_labels(eccentricity: F32, classes: int) -> U8:
     """Return the quantile chunk of every node: 0 for the smallest eccentricities.
 
-    Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``. Raises
-    ``DamagedInput`` where there are too few nodes: a class would be empty.
+    Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``.
+    Raises ``DamagedInput`` where there are too few nodes: a class would be empty.
     """
     n = len(eccentricity)
     size = n // classes + 1
@@ -185,7 +190,10 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
 
 
 def check_tensors(tensors: CityTensors, where: str) -> None:
-    """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
+    """Refuse a city whose arrays do not fit together or hold impossible values.
+
+    ``where`` is its name.
+    """
     n = len(tensors.features)
     e = tensors.edge_index.shape[1]
     features = tensors.features
@@ -222,7 +230,8 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
 def street_weights(tensors: CityTensors, weight: str) -> F32:
     """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
 
-    Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not positive.
+    Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not
+    positive.
     """
     if weight == "length":
         return tensors.edge_length
@@ -257,7 +266,10 @@ def _file(workdir: Path, name: str) -> Path:
 
 
 def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F32:
-    """Write the columns of ``features``, each (N,), one after the other; return them mapped, (N, 37)."""
+    """Write the columns of ``features``, each (N,), one after the other.
+
+    Return them mapped, (N, 37).
+    """
     header = {
         "descr": "<f4",
         "fortran_order": True,
@@ -285,7 +297,10 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
     )
 
     def schema(self, params: P) -> Schema:
-        """Features, sinusoids, eccentricity and its chunk; of cities from OpenStreetMap its numbers."""
+        """Features, sinusoids, eccentricity and its chunk.
+
+        Of cities from OpenStreetMap its numbers.
+        """
         doc = "raw columns in the authors' order; from length on, means over streets"
         columns = [
             feature_column("node/x", FEATURES, doc),
@@ -404,8 +419,9 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
     """Write the arrays into ``workdir``; the plan has what the card says about them.
 
     It includes what standardises the features, over the train nodes of the default split, for
-    :mod:`kmip_data.graphs.city_columns`: ``mean`` and ``std`` (unbiased, 0 for a column that never changes)
-    of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then of latitude.
+    :mod:`kmip_data.graphs.city_columns`: ``mean`` and ``std`` (unbiased, 0 for a column that never
+    changes) of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then
+    of latitude.
     """
     for name in _ARRAYS:
         values = getattr(tensors, name)

@@ -76,8 +76,9 @@ def split_codes(num_nodes: int, seed: int = 0) -> U8:
 def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
     """Deal whole blocks of a square grid: at random to train until it has a tenth of the nodes, then val.
 
-    ``lon_lat`` is (N, 2) degrees; the side of a block is in metres, and a degree of longitude as long as at
-    the mean latitude. Raises ``UsageError`` where a block has more than a tenth of the intersections.
+    ``lon_lat`` is (N, 2) degrees; the side of a block is in metres, and a degree of longitude as
+    long as at the mean latitude. Raises ``UsageError`` where a block has more than a tenth of the
+    intersections.
     """
     block, sizes = _blocks(lon_lat, block_size)
     share = len(lon_lat) / 10
@@ -103,9 +104,9 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
 def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
     """Return the codes with :data:`DROPPED` at the borders: no two parts are within ``hops`` of each other.
 
-    Train keeps all of its nodes. Val loses those within ``hops`` edges of train; test those within ``hops``
-    of train or of what val has kept. Paths may lead through dropped nodes. ``edge_index`` (2, E) has every
-    street in both directions.
+    Train keeps all of its nodes. Val loses those within ``hops`` edges of train; test those within
+    ``hops`` of train or of what val has kept. Paths may lead through dropped nodes. ``edge_index``
+    (2, E) has every street in both directions.
     """
     remaining = codes.copy()
     near_train = _within(codes == TRAIN, edge_index, hops)
@@ -154,7 +155,8 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
             node_code=split_codes(n, seed),
         )
     lon_lat = records.column("node/x")[:, :2]
-    # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a tenth.
+    # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a
+    # tenth.
     fitting = (size for size in BLOCK_SIZES if _blocks(lon_lat, size)[1].max() <= max(1.0, n / 15))
     size = params.block_size or next(fitting, BLOCK_SIZES[-1])
     hops = params.buffer

@@ -1,9 +1,10 @@
 """From point clouds to k-NN graphs, whole or in blocks.
 
-Blocks hold equally many points, by the rule that made those of S3DIS (pointnet ``sem_seg/indoor3d_util.py``,
-``room2blocks_plus_normalized``): windows of the floor at a stride of half their width, those of fewer than
-100 points left out, 4,096 points drawn with replacement from those that have more, and filled up with
-duplicates where there are fewer. Upstream draws without a seed.
+Blocks hold equally many points, by the rule that made those of S3DIS (pointnet
+``sem_seg/indoor3d_util.py``, ``room2blocks_plus_normalized``): windows of the floor at a stride of
+half their width, those of fewer than 100 points left out, 4,096 points drawn with replacement from
+those that have more, and filled up with duplicates where there are fewer. Upstream draws without a
+seed.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def knn_schema(
     max_nodes: int,
     key_length: int = 64,
 ) -> Schema:
-    """Return the schema of k-NN graphs; ``pos`` is the first of the three columns of ``x`` that are it."""
+    """Return the schema of k-NN graphs.
+
+    ``pos`` is the first of the three columns of ``x`` that are it.
+    """
     views = (View(attribute="pos", source="node/x", start=pos, stop=pos + 3),)
     k = params.k if params.edges == "neighbor" else None
     return Schema(
@@ -130,8 +134,8 @@ def block_rows(
 ) -> list[I64]:
     """Return the rows of each block, (points,), windows in order of x and then of y.
 
-    ``xy`` (P, 2) are positions on the floor, the smallest at 0; windows are ``size`` wide and half of it
-    apart. ``room`` seeds the draws with ``seed``, so that they depend on no other room.
+    ``xy`` (P, 2) are positions on the floor, the smallest at 0; windows are ``size`` wide and half
+    of it apart. ``room`` seeds the draws with ``seed``, so that they depend on no other room.
     """
     order = np.argsort(xy[:, 0], kind="stable")
     along = xy[order]
@@ -140,7 +144,8 @@ def block_rows(
     rng = Generator(PCG64([seed, room_seed]))
     blocks = []
     for left, front in windows(xy.max(axis=0, initial=0).tolist(), size):
-        # Points on both borders belong to a window; only those from its left to its right are compared.
+        # Points on both borders belong to a window; only those from its left to its right are
+        # compared.
         first, last = np.searchsorted(along[:, 0], [left, left + size], side="left")
         last += np.searchsorted(along[last:, 0], left + size, side="right")
         strip = along[first:last, 1]

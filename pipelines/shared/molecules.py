@@ -1,6 +1,7 @@
 """Molecules from SMILES as graphs by RDKit, and the base class of their pipelines.
 
-The features are those of ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index into a list of known values.
+The features are those of ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index into a list of known
+values.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Molecule(NamedTuple):
 def read_smiles(smiles: str) -> Molecule:
     """Return the graph of a SMILES, as ``ogb.utils.smiles2graph`` has it.
 
-    Hydrogens are implicit, as RDKit's ``MolFromSmiles`` leaves them. :class:`RefusedSmilesError` says why
-    RDKit refuses it.
+    Hydrogens are implicit, as RDKit's ``MolFromSmiles`` leaves them. :class:`RefusedSmilesError`
+    says why RDKit refuses it.
     """
     from rdkit import Chem, rdBase
 
@@ -93,7 +94,10 @@ def read_smiles(smiles: str) -> Molecule:
 
 
 def featurise(mol: Mol) -> Molecule:
-    """Return the graph of an RDKit molecule; `RefusedSmilesError` where OGB has no index for a mark."""
+    """Return the graph of an RDKit molecule.
+
+    `RefusedSmilesError` where OGB has no index for a mark.
+    """
     if mol.GetNumAtoms() == 0:
         raise RefusedSmilesError("it has no atoms")
     from rdkit.Chem import Atom, Bond
@@ -163,8 +167,8 @@ S = TypeVar("S", bound=SplitParams)
 class MoleculePipeline(Pipeline[P, S]):
     """A dataset of SMILES in a table, whose split is lists of its row numbers.
 
-    ``prepare`` writes the SMILES with :func:`~kmip_data.pipelines.formats.text.write_rows`; its plan has
-    their number as ``rows``.
+    ``prepare`` writes the SMILES with :func:`~kmip_data.pipelines.formats.text.write_rows`; its
+    plan has their number as ``rows``.
     """
 
     version = 1
@@ -179,7 +183,10 @@ class MoleculePipeline(Pipeline[P, S]):
 
     @abstractmethod
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Return what makes the record of a row of its number, key and SMILES; `RefusedSmilesError`."""
+        """Return what makes the record of a row of its number, key and SMILES.
+
+        `RefusedSmilesError`.
+        """
 
     def schema(self, params: P) -> Schema:
         """Atoms, bonds and what is to be predicted."""

@@ -99,7 +99,10 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         return params.class_name
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Deal records by a permutation; parts are in source order, and at least one record trains."""
+        """Deal records by a permutation.
+
+        Parts are in source order, and at least one record trains.
+        """
         total = len(records.keys)
         test = share_of(total, params.test_fraction) if params.test_fraction else 0
         val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
@@ -174,9 +177,9 @@ def files_below(
 ) -> dict[str, Path]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
-    Those that end in one of ``refused`` too, for an error of the caller's. Hidden files and links to folders
-    are left out; one file may be given instead of a folder. Raises ``UsageError`` where the folder is not
-    given, not there, or has no such file.
+    Those that end in one of ``refused`` too, for an error of the caller's. Hidden files and links
+    to folders are left out; one file may be given instead of a folder. Raises ``UsageError`` where
+    the folder is not given, not there, or has no such file.
     """
     hint = f"give {option} a folder of {', '.join(sorted(suffixes))} files"
     if folder is None:
@@ -225,8 +228,9 @@ def copy_in(
 ) -> tuple[RawCopy, bool]:
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 
-    A build can so be verified and repaired whatever becomes of the originals. ``files`` maps the name in the
-    copy to the file. Raises ``UsageError`` or ``OutOfResources`` where a file cannot be read or written.
+    A build can so be verified and repaired whatever becomes of the originals. ``files`` maps the
+    name in the copy to the file. Raises ``UsageError`` or ``OutOfResources`` where a file cannot be
+    read or written.
     """
     folder = home.raw / dataset
 

@@ -102,7 +102,9 @@ def units_by_size(
     most: int,
     what: str,
 ) -> list[Unit]:
-    """Deal names to units whose sizes add up to ``most`` or less; the items of a unit are called ``what``.
+    """Deal names to units whose sizes add up to ``most`` or less.
+
+    The items of a unit are called ``what``.
 
     A name that is larger by itself is a unit of its own.
     """
@@ -142,7 +144,10 @@ def rows_inside(
 
 
 def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> list[Unit]:
-    """Deal the chosen records of each part; the items of a unit are its ``part`` and ``rows`` inside it."""
+    """Deal the chosen records of each part.
+
+    The items of a unit are its ``part`` and ``rows`` inside it.
+    """
     units: list[Unit] = []
     for part, _, rows in rows_inside([(part, sizes[part]) for part in PARTS], params):
         for first in range(0, len(rows), per_unit):
@@ -175,8 +180,8 @@ def split_by_lists(
 ) -> Split:
     """Return the published split: positions of the records of each part, in the order of its list.
 
-    Names of a list that are none of ``names``, those of the build's records, are left out; ``what`` the
-    lists are, the note says.
+    Names of a list that are none of ``names``, those of the build's records, are left out; ``what``
+    the lists are, the note says.
     """
     # A build with a limit has few of the listed records: the others are passed over.
     position = {name: i for i, name in enumerate(names)}

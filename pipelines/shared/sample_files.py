@@ -1,7 +1,7 @@
 """Sizes of the parts of a sample, gzip files, and writers of torch's files without torch.
 
-Lists of tuples of tensors are written as ``pickle.dump`` does: by Python's own pickler with protocol 4, but
-without frames, which only help reading.
+Lists of tuples of tensors are written as ``pickle.dump`` does: by Python's own pickler with
+protocol 4, but without frames, which only help reading.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ def _opcodes(value: Any, storages: list[Array]) -> bytes:
 
 
 def write_pickled_list(path: Path, graphs: Iterable[Sequence[Array]]) -> None:
-    """Write tuples of arrays, the last as numpy's, the others as tensors; the same arrays, the same bytes."""
+    """Write tuples of arrays, the last as numpy's, the others as tensors.
+
+    The same arrays, the same bytes.
+    """
     # torch names a storage by its address; here a number that counts up, for equal bytes.
     keys = map(str, itertools.count(94_000_000_000_001))
     items: list[tuple[Any, ...]] = []

@@ -1,6 +1,7 @@
 """Builds and their bytes: peptides, MalNet-Tiny and COCO-SP against PyTorch Geometric's classes.
 
-Raw files are generated and in the page cache; both sides begin with them and end with files on disk.
+Raw files are generated and in the page cache; both sides begin with them and end with files on
+disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Generated countries from file to training: time and memory of each stage, and how they grow.
 
 ``make bench TOPIC=country`` builds countries of the targets' sizes. ``PYTHONPATH=tests python -m
-benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/performance.md, from which ``make docs``
-draws its picture; 1e7 needs 10 GB of disk. A command that is killed or refuses becomes a cell of the table.
+benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/performance.md, from which ``make
+docs`` draws its picture; 1e7 needs 10 GB of disk. A command that is killed or refuses becomes a
+cell of the table.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.memory import peak_host_memory
 
-#: Directed edges -> seconds of the target, and those published of other tools, without labels and features.
+#: Directed edges -> seconds of the target, and those published of other tools, without labels and
+#: features.
 TARGETS: Final = {
     620_000: (8, "17.9 to 21"),
     2_200_000: (30, "35 to 73"),
@@ -127,7 +129,10 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
 
 
 def _run(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Cost, str]:
-    """Run a command; its memory is that of all its processes at one moment, the highest of 20 a second."""
+    """Run a command.
+
+    Its memory is that of all its processes at one moment, the highest of 20 a second.
+    """
     environment = {**os.environ, LOG: str(log), "PYTHONPATH": str(ROOT / "tests")}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         start, peak = time.perf_counter(), 0
@@ -218,7 +223,8 @@ def build_unit(task: Any) -> Any:
 def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:
     """Return the exponent fitted by least squares in log-log, and what :data:`PAPER` nodes need by it.
 
-    Sizes from :data:`FITTED` nodes on count, without what the smallest size takes: the start of processes.
+    Sizes from :data:`FITTED` nodes on count, without what the smallest size takes: the start of
+    processes.
     """
     found = [(each.nodes, getattr(each.costs.get(stage, Cost()), field)) for each in sizes]
     start = found[0][1] if found and found[0][0] < FITTED else 0.0

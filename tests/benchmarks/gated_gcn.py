@@ -68,8 +68,8 @@ def step(side: str, graphs: int, points: int) -> Step:
 class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
     """The published layer as a ``MessagePassing`` of PyTorch Geometric, with the weights of ``layer``.
 
-    What it computes is upstream's: gathers by ``edge_index``, sums by ``scatter``; batch norm, ReLU and
-    dropout are torch's.
+    What it computes is upstream's: gathers by ``edge_index``, sums by ``scatter``; batch norm, ReLU
+    and dropout are torch's.
     """
 
     def __init__(self, layer: GatedGCN) -> None:

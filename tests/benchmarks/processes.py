@@ -1,7 +1,7 @@
 """One generated city of London's size on one process and on two: seconds of a step, peak memory, bytes.
 
-One thread a process; of two steps the second is timed, and nothing is evaluated. Three layers of half the
-preset's width, so that both processes together, and the one alone, stay within 16 GB.
+One thread a process; of two steps the second is timed, and nothing is evaluated. Three layers of
+half the preset's width, so that both processes together, and the one alone, stay within 16 GB.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """k-MIP attention against full attention by the size of graphs: accuracy after equal seconds of training.
 
-The task is ``long-range``, whose answer is held by another node of the graph. Batches and epochs have the
-same number of nodes at each size. One thread; seconds are the processor's, evaluations not among them.
+The task is ``long-range``, whose answer is held by another node of the graph. Batches and epochs
+have the same number of nodes at each size. One thread; seconds are the processor's, evaluations not
+among them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class Learner:
         self.curve.append(point)
 
     def accuracy(self, seconds: float) -> float:
-        """Return the accuracy on test of the best evaluation on val within ``seconds``; 0 without one."""
+        """Return the accuracy on test of the best evaluation on val within ``seconds``.
+
+        0 without one.
+        """
         points = [(val, test) for spent, val, test in self.curve if spent <= seconds]
         return max(points, default=(0.0, 0.0))[1]
 

@@ -15,8 +15,9 @@ from kmip_data.models.profiling.turns import Times, quantity
 class Row:
     """One line of the speed table: ours against theirs.
 
-    ``ours`` and ``theirs`` are medians in ``unit``; ``None``: not measured. ``spread`` is (min, max) of the
-    pairwise ratio. ``ratio`` is theirs / ours, so more is better; ``target`` is the least ratio aimed at.
+    ``ours`` and ``theirs`` are medians in ``unit``; ``None``: not measured. ``spread`` is (min,
+    max) of the pairwise ratio. ``ratio`` is theirs / ours, so more is better; ``target`` is the
+    least ratio aimed at.
     """
 
     what: str

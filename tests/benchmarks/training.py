@@ -24,8 +24,8 @@ from kmip_data.models.profiling.methods import Workload, attend_gathered, get_me
 class PyGLayer(nn.Module):
     """PyTorch Geometric's ``GPSConv`` around its gated convolution, called as the layers of our networks.
 
-    ``ResGatedGraphConv`` is the nearest it has to GatedGCN: gates from both ends and the edge, edge features
-    that stay what they are.
+    ``ResGatedGraphConv`` is the nearest it has to GatedGCN: gates from both ends and the edge, edge
+    features that stay what they are.
     """
 
     def __init__(

@@ -197,7 +197,10 @@ def test_broken_pipe_is_quiet():
 
 
 def test_a_terminal_without_every_letter_gets_the_rest_of_the_line(home):
-    """The datasets' pages have © and ×, which ASCII has not; ``python -m kmip_data`` is the command."""
+    """The datasets' pages have © and ×, which ASCII has not.
+
+    ``python -m kmip_data`` is the command.
+    """
     words = [sys.executable, "-m", "kmip_data", "info", "s3dis"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     ended = subprocess.run(words, capture_output=True, check=False, env=environment)

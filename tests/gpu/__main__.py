@@ -1,7 +1,7 @@
 """``make gpu``: prove or disprove each claim about a GPU within eight minutes of one.
 
-``python -m tests.gpu --out DIR --minutes 8 [--only N]``; with ``DRY=1`` on a CPU, by emulation or in tiny
-sizes. Each section is a process with a limit of its own.
+``python -m tests.gpu --out DIR --minutes 8 [--only N]``; with ``DRY=1`` on a CPU, by emulation or
+in tiny sizes. Each section is a process with a limit of its own.
 """
 
 from __future__ import annotations

@@ -108,7 +108,10 @@ def _replayed(search: Search, device: torch.device) -> float:
 
 
 def _attention(record: Recorder, n: int) -> None:
-    """Ours next to each peer; Flash takes all keys in half precision, as is usual: another result."""
+    """Ours next to each peer.
+
+    Flash takes all keys in half precision, as is usual: another result.
+    """
     work = draw(Shape(), n, device=str(record.device))
     for training in (False, True):
         times = {name: _attend(record, name, work, training=training) for name in ("auto", *PEERS)}
@@ -144,7 +147,8 @@ def _attend(record: Recorder, name: str, work: Workload, *, training: bool) -> f
         return None
 
 
-#: A search, and a name of the module of plans with another value; the first of two times is that of the code.
+#: A search, and a name of the module of plans with another value; the first of two times is that of
+#: the code.
 PAIRS: tuple[tuple[str, Case, str, Any], ...] = (
     ("10⁶ nodes, tiles of a warp", CASES[3], "_tiles", lambda *_, **__: (2, 0)),
     ("10⁵ nodes, order of keys", CASES[2], "_ORDERED_KEYS", 10**9),

@@ -1,6 +1,7 @@
 """Compile Triton's kernels for GPUs that are not there: ``python compiled_kernels.py [brief]``.
 
-Prints JSON: what each kernel takes by its name. It cannot run in a process in which Triton interprets.
+Prints JSON: what each kernel takes by its name. It cannot run in a process in which Triton
+interprets.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def compile_for(
 ) -> dict[str, int]:
     """Compile a kernel to a cubin for a compute capability (80, 90) and read its resources.
 
-    ``options`` are its compile-time arguments and the compiler's own, as they are passed to a launch;
-    ``types`` those of its other arguments by name, i32 where they have none. Returns the ``registers`` and
-    ``spilled`` bytes (its whole stack frame) of a thread, and the ``shared`` bytes of a program.
+    ``options`` are its compile-time arguments and the compiler's own, as they are passed to a
+    launch; ``types`` those of its other arguments by name, i32 where they have none. Returns the
+    ``registers`` and ``spilled`` bytes (its whole stack frame) of a thread, and the ``shared``
+    bytes of a program.
     """
     names = kernel.arg_names
     constants = {name: value for name, value in options.items() if name in names}
@@ -109,7 +111,10 @@ _TYPES = {
 
 
 def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
-    """Resources of each kernel as a layer would launch it, by name; ``brief``: in the first size alone."""
+    """Resources of each kernel as a layer would launch it, by name.
+
+    ``brief``: in the first size alone.
+    """
     found = {}
     chosen = SIZES[:1] if brief else SIZES
     plain = itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16"), (False,))

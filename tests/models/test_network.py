@@ -72,7 +72,10 @@ def test_dropout_is_active_in_training_only() -> None:
 
 @pytest.mark.parametrize("table", [False, True])
 def test_compiled_layers_learn_the_same_and_take_batches_of_any_size(table: bool) -> None:
-    """``layer.compile()`` compiles layers in place; the compiler's own code generator is not the point."""
+    """``layer.compile()`` compiles layers in place.
+
+    The compiler's own code generator is not the point.
+    """
     first, second = (Batch.from_data_list(graphs(sizes)) for sizes in ((9, 1, 14), (7, 6)))
     first, second = map(compact, (first, second)) if table else (first, second)
     networks, states = [network(dropout=0.0) for _ in range(2)], []

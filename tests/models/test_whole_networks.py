@@ -1,8 +1,8 @@
 """Every preset's whole network against formulas in float64: outputs, all gradients, running statistics.
 
-The oracle, :class:`SlowNetwork`, is written from the papers' formulas alone, one graph after another, with
-dense matrices; of the network it takes weights and buffers by name. Only batch norm and the sum of losses
-see the batch as a whole. Dropout is left out.
+The oracle, :class:`SlowNetwork`, is written from the papers' formulas alone, one graph after
+another, with dense matrices; of the network it takes weights and buffers by name. Only batch norm
+and the sum of losses see the batch as a whole. Dropout is left out.
 """
 
 from __future__ import annotations
@@ -162,7 +162,10 @@ class SlowNetwork:
         return State(graph, x, e, distance, virtual, attended)
 
     def lappe(self, graphs: Sequence[Data]) -> list[Tensor]:
-        """A perceptron of each eigenpair, summed; in training signs are drawn, by torch's generator."""
+        """A perceptron of each eigenpair, summed.
+
+        In training signs are drawn, by torch's generator.
+        """
         signs = torch.ones(1, graphs[0].lappe_vectors.shape[1])
         if self.training:
             signs = torch.randint(0, 2, signs.shape) * 2 - 1
@@ -373,7 +376,9 @@ def cut(config: ModelConfig) -> ModelConfig:
 
 
 def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
-    """Cut networks of a model's presets by name, with graphs; presets that are cut to the same come once.
+    """Cut networks of a model's presets by name, with graphs.
+
+    Presets that are cut to the same come once.
 
     The deepest preset comes uncut as well, in its own depth and width.
     """
@@ -401,7 +406,10 @@ def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
 
 
 def sizes_of(name: str) -> list[int]:
-    """Nodes of the graphs: one where the dataset is one; otherwise complete and sparse for each attention."""
+    """Nodes of the graphs: one where the dataset is one.
+
+    Otherwise complete and sparse for each attention.
+    """
     return [43] if family(name.split("/")[0]) == "city" else [31, 1, 4, 12]
 
 
@@ -499,7 +507,10 @@ def compare(
 
 @pytest.mark.parametrize("model", sorted(models()))
 def test_equals_the_oracle_in_every_variant(model: str) -> None:
-    """Three layers of eight channels of each preset, everything else as it says; the deepest as it is."""
+    """Three layers of eight channels of each preset, everything else as it says.
+
+    The deepest as it is.
+    """
     cases = cases_of(model)
 
     def check(name: str) -> None:
@@ -529,7 +540,8 @@ def test_equals_the_oracle_in_single_precision(model: str) -> None:
         if parameter.requires_grad:
             gradient = slow.weights[name].grad
             size = gradient.abs().max().item()
-            # That of a bias before a batch norm is 0: a sum of others that cancel, but for rounding.
+            # That of a bias before a batch norm is 0: a sum of others that cancel, but for
+            # rounding.
             size = max(gradients) if size < 1e-9 else size
             within = 1e-4 * size + 1e-4
             torch.testing.assert_close(parameter.grad.double(), gradient, atol=within, rtol=0)

@@ -1,4 +1,7 @@
-"""City-Networks: equal to PyTorch Geometric's class on one archive; Huangpu exact; others refused."""
+"""City-Networks: equal to PyTorch Geometric's class on one archive.
+
+Huangpu exact; others refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Long-range: topologies and targets against networkx, one pair after another; equal bytes from a seed."""
+"""Long-range: topologies and targets against networkx, one pair after another.
+
+Equal bytes from a seed.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import check_params, load_pipeline
 
-#: Parameters to which 0 says something: seeds, "no such part", the value of void pixels, "blocks touch".
+#: Parameters to which 0 says something: seeds, "no such part", the value of void pixels, "blocks
+#: touch".
 ZERO = {"seed", "split_seed", "block_seed", "val_fraction", "test_fraction", "void", "buffer"}
 
 

@@ -1,9 +1,11 @@
-"""``make real``: every dataset from its real mirrors, for whoever has a network. It has run nowhere yet.
+"""``make real``: every dataset from its real mirrors, for whoever has a network.
 
-``python -m tests.real --out DIR [NAME…]`` asks every mirror of every dataset, checks sizes and digests,
-fetches, builds, compares counts with the published ones, verifies and trains one epoch. Each step is a
-process with a time limit and a line of ``results.jsonl``; the next run skips the steps that passed. With
-``DRY=1`` the files are generated samples from servers on this machine.
+It has run nowhere yet.
+
+``python -m tests.real --out DIR [NAME…]`` asks every mirror of every dataset, checks sizes and
+digests, fetches, builds, compares counts with the published ones, verifies and trains one epoch.
+Each step is a process with a time limit and a line of ``results.jsonl``; the next run skips the
+steps that passed. With ``DRY=1`` the files are generated samples from servers on this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from kmip_data.manifest import dataset_names, load_manifest  # noqa: E402
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True)
 @click.option("--hours", type=float, default=24.0, show_default=True, help="Limit of one step.")
 def main(names: tuple[str, ...], out: Path, hours: float) -> None:
-    """Run the steps of all datasets, or of NAMES, and print the table; exit code 1 if one failed."""
+    """Run the steps of all datasets, or of NAMES, and print the table.
+
+    Exit code 1 if one failed.
+    """
     from real import dry, results
 
     out.mkdir(parents=True, exist_ok=True)

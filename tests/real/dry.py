@@ -25,8 +25,8 @@ def served(
 ) -> Iterator[Any]:
     """Let the manifests of ``names`` name two mirrors here for each source, with samples behind them.
 
-    The second mirror of a dataset in ``dead`` sends a web page. Counts of the published sets are left out,
-    unless ``published``: a sample has others.
+    The second mirror of a dataset in ``dead`` sends a web page. Counts of the published sets are
+    left out, unless ``published``: a sample has others.
     """
     shipped = manifests.read_shipped
     changed: dict[str, dict[str, Any]] = {}

@@ -23,7 +23,10 @@ def append(folder: Path, row: Row) -> None:
 
 
 def read(folder: Path) -> dict[tuple[str, str], Row]:
-    """Return the last row of each step, by dataset and step; a line that was cut off is left out."""
+    """Return the last row of each step, by dataset and step.
+
+    A line that was cut off is left out.
+    """
     rows: dict[tuple[str, str], Row] = {}
     with contextlib.suppress(FileNotFoundError):
         for line in (folder / FILE).read_text("utf-8", "replace").splitlines():

@@ -42,8 +42,8 @@ def steps_of(name: str, home: Home) -> list[Step]:
 def check_mirror(manifest: Manifest, source: Source, mirror: Mirror, home: Home) -> str:
     """Download a source from one mirror alone; size and digest are checked where they are pinned.
 
-    The first mirror that answers fills the home, so that ``fetch`` has nothing left to download; what the
-    others send is compared with that and removed.
+    The first mirror that answers fills the home, so that ``fetch`` has nothing left to download;
+    what the others send is compared with that and removed.
     """
     from kmip_data.pipelines.raw.archives import open_archive
     from kmip_data.pipelines.raw.copies import verified_receipt

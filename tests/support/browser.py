@@ -52,7 +52,9 @@ def browser() -> str:
 
 
 def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000, 700)) -> Any:
-    """Open ``page``, run ``actions`` (the body of an async function) once it is ready; return their result.
+    """Open ``page``, run ``actions`` (the body of an async function) once it is ready.
+
+    Return their result.
 
     Fails where the page reports an error or warning of any kind, or is not ready.
     """

@@ -11,7 +11,10 @@ import pytest
 
 
 def check_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
-    """Call ``check`` with each case; fail with the cases that raise and what they raise, if there are any."""
+    """Call ``check`` with each case.
+
+    Fail with the cases that raise and what they raise, if there are any.
+    """
     tried, failed = 0, []
     for tried, case in enumerate(cases, start=1):  # noqa: B007 -- counted
         try:
@@ -23,7 +26,10 @@ def check_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
 
 
 class Cases:
-    """Run cases in ``with cases("name"):`` blocks; leaving ``with Cases() as cases:`` fails if one failed."""
+    """Run cases in ``with cases("name"):`` blocks.
+
+    Leaving ``with Cases() as cases:`` fails if one failed.
+    """
 
     def __init__(self) -> None:
         self.tried, self.failed = 0, dict[str, str]()

@@ -1,7 +1,7 @@
 """Tokens and density of Python code: sizes that splitting a line does not change.
 
-``python tests/support/density.py FOLDER…`` prints one line a folder and one for all. A docstring is no code, a
-comment that documents a field (``#:``) or silences a tool is no comment.
+``python tests/support/density.py FOLDER…`` prints one line a folder and one for all. A docstring is
+no code, a comment that documents a field (``#:``) or silences a tool is no comment.
 """
 
 from __future__ import annotations

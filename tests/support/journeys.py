@@ -4,8 +4,8 @@
 - That command, from start to exit, on data that is built.
 - ``build s3dis --sample --jobs 1``, its parent process.
 
-A file counts if one of its functions begins to run, not if it is imported only. Each journey runs in a child
-process.
+A file counts if one of its functions begins to run, not if it is imported only. Each journey runs
+in a child process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ BUILD = ["build", "s3dis", "--sample", "--jobs", "1", "--quiet"]
 
 
 def child(arguments: list[str], *, step: bool) -> None:
-    """Run one command in this process and print the files it executed; ``step``: those of one step."""
+    """Run one command in this process and print the files it executed.
+
+    ``step``: those of one step.
+    """
     files, of_step = set[str](), set[str]()
 
     def profile(frame: Any, event: str, _: Any) -> None:

@@ -1,16 +1,17 @@
 """Break product lines one at a time and count how many breaks the tests notice.
 
-``--count 100 --seed 0`` changes one place at a time (a comparison, an operator, a number, a condition), runs
-the tests that execute the line, fastest first, until one fails, and puts the file back. Which tests execute
-which line, and their seconds, come from one run of all tests, which also measures branch coverage::
+``--count 100 --seed 0`` changes one place at a time (a comparison, an operator, a number, a
+condition), runs the tests that execute the line, fastest first, until one fails, and puts the file
+back. Which tests execute which line, and their seconds, come from one run of all tests, which also
+measures branch coverage::
 
     pip install pytest-cov
     pytest -m "not torture" --cov=kmip_data --cov=pipelines --cov=models --cov=cli --cov-branch \\
         --cov-context=test --durations=0 -vv > tests.log
     python tests/support/mutants.py --log tests.log
 
-``--root`` names another checkout, to compare two commits. Its working tree must be clean. The same seed
-chooses the same places in the same tree.
+``--root`` names another checkout, to compare two commits. Its working tree must be clean. The same
+seed chooses the same places in the same tree.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def changed(text: str, node: ast.expr, replacement: ast.expr) -> str:
 class Map:
     """Tests that execute each line of one file after another, and the seconds each test takes.
 
-    Work in other processes and in compiled functions is not seen by coverage: such a line has the tests that
-    name its module and those of the folder that mirrors its own.
+    Work in other processes and in compiled functions is not seen by coverage: such a line has the
+    tests that name its module and those of the folder that mirrors its own.
     """
 
     def __init__(self, root: Path, data: Path, log: Path) -> None:

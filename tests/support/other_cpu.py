@@ -1,8 +1,9 @@
 """Builds, encodings and functions as an older CPU computes them: a child with four switches.
 
-NumPy's loops for AVX2 and AVX-512, OpenBLAS's kernels, the target of numba and the C library's versions for
-FMA are chosen by the CPU when a process starts. :func:`variables` turns all four back to an x86-64 of 2008;
-``python tests/support/other_cpu.py NAME…`` builds and computes there, and prints digests as JSON.
+NumPy's loops for AVX2 and AVX-512, OpenBLAS's kernels, the target of numba and the C library's
+versions for FMA are chosen by the CPU when a process starts. :func:`variables` turns all four back
+to an x86-64 of 2008; ``python tests/support/other_cpu.py NAME…`` builds and computes there, and
+prints digests as JSON.
 """
 
 from __future__ import annotations

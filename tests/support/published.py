@@ -1,9 +1,9 @@
 """Write our published data: ``digests.toml`` of datasets, ``manifests/results/ours``, tables of the docs.
 
-``python tests/support/published.py digests HOME`` writes the digests of every build of a home;
-``… results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean checkout
-of the commit that trained. ``KMIP_DATA_WRITE_DOCS=1 pytest tests/models/reports/test_ours.py`` writes the
-tables of results and docs/leaderboard.md.
+``python tests/support/published.py digests HOME`` writes the digests of every build of a home; ``…
+results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean
+checkout of the commit that trained. ``KMIP_DATA_WRITE_DOCS=1 pytest
+tests/models/reports/test_ours.py`` writes the tables of results and docs/leaderboard.md.
 """
 
 from __future__ import annotations

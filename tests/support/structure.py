@@ -1,13 +1,14 @@
 """Rules of the structure of the code, checked by ``make lint`` (``python tests/support/structure.py``).
 
-- No module imports itself through others: imports inside functions and ``"module:name"`` of a table count, those
-  for type checkers do not.
+- No module imports itself through others: imports inside functions and ``"module:name"`` of a table
+  count, those for type checkers do not.
 - No module has more than 600 lines, no folder more than 15 modules, unless all are of one kind.
-- A function of more than 90 lines, docstring left out, says why in a comment that begins ``# Long:``.
+- A function of more than 90 lines, docstring left out, says why in a comment that begins ``#
+  Long:``.
 - What begins with ``_`` is imported in its own folder only.
-- The tree keeps to the sizes in :data:`LIMITS`, which are printed: tokens of Python and their density (lines may
-  grow: one thought a line), words of docs, commands and options. Parameters of datasets, which are options of
-  several commands, count once.
+- The tree keeps to the sizes in :data:`LIMITS`, which are printed: tokens of Python and their
+  density (lines may grow: one thought a line), words of docs, commands and options. Parameters of
+  datasets, which are options of several commands, count once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from support import density
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
 LINES, MODULES, FUNCTION = 600, 15, 90
-#: Folders of one kind of file, as many as there are: commands, attention, encodings, search backends.
+#: Folders of one kind of file, as many as there are: commands, attention, encodings, search
+#: backends.
 ONE_FILE_EACH = {
     "cli",
     "models/attention/kinds",
@@ -38,17 +40,18 @@ COMMON = {
     "--quiet",
     "--verbose",
 }  #: options of every command, not counted
-#: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled lines.
+#: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled
+#: lines.
 LIMITS = {
     "tokens": 402_000,
-    "tokens a code line": 9.8,
-    **{f"tokens a code line in {folder}": 10.6 for folder in FOLDERS},
+    "tokens a code line": 9.0,
+    **{f"tokens a code line in {folder}": 9.5 for folder in FOLDERS},
     "parallel assignments": 2,
-    "conditional expressions": 30,
-    "comprehensions": 39,
-    "found": 25,
-    "Any": 36,
-    "comments": 21,
+    "conditional expressions": 18,
+    "comprehensions": 28,
+    "found": 5,
+    "Any": 20,
+    "comments": 26,
     "words of docs": 51_000,
     "commands": 27,
     "options": 150,

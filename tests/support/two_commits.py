@@ -1,7 +1,8 @@
 """Time start-up, reading, a build, the search and a training step of two checkouts in one run.
 
-``python tests/support/two_commits.py OLD NEW`` (each with its ``.venv``) runs every task alternately in
-both, as fresh processes on one thread, and prints the smallest CPU seconds of each and old over new.
+``python tests/support/two_commits.py OLD NEW`` (each with its ``.venv``) runs every task
+alternately in both, as fresh processes on one thread, and prints the smallest CPU seconds of each
+and old over new.
 """
 
 from __future__ import annotations

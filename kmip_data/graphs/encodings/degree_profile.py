@@ -44,15 +44,15 @@ class Profile(Encoding):
 def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfile = "2.0") -> F32:
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
-    Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one per
-    edge. Without any, the four values are 0. ``edge_index`` (2, E) has sources and targets; the result is
-    float32 (N, 5), :data:`FIELDS`. Raises ``UsageError`` if there is no such rule; ``DamagedInput`` if an
-    edge leads to a missing node.
+    Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one
+    per edge. Without any, the four values are 0. ``edge_index`` (2, E) has sources and targets; the
+    result is float32 (N, 5), :data:`FIELDS`. Raises ``UsageError`` if there is no such rule;
+    ``DamagedInput`` if an edge leads to a missing node.
 
-    ``rule`` says what the deviation is. ``"2.0"``: as PyTorch Geometric 2.0 with torch-scatter, the square
-    root of the sum of squared differences over max(n − 1, 1) + 10⁻⁶. ``"2.8"``: as PyTorch Geometric since
-    2.1, the square root of the mean square minus the squared mean, 0 where that is at most 10⁻⁵. Sums are
-    exact here, and float32 there.
+    ``rule`` says what the deviation is. ``"2.0"``: as PyTorch Geometric 2.0 with torch-scatter, the
+    square root of the sum of squared differences over max(n − 1, 1) + 10⁻⁶. ``"2.8"``: as PyTorch
+    Geometric since 2.1, the square root of the mean square minus the squared mean, 0 where that is
+    at most 10⁻⁵. Sums are exact here, and float32 there.
     """
     rules = get_args(DegreeProfile)
     if rule not in rules:
@@ -60,7 +60,8 @@ def local_degree_profile(edge_index: Integers, num_nodes: int, rule: DegreeProfi
     check_edges(edge_index, num_nodes)
     source, target = edge_index.astype(np.int64, copy=False)
 
-    # Exact sums over the out-edges of each node, of the degrees of their targets and the squares of these.
+    # Exact sums over the out-edges of each node, of the degrees of their targets and the squares of
+    # these.
     degree = np.bincount(source, minlength=num_nodes)
     around = degree[target]
     least = np.where(degree > 0, len(source), 0)

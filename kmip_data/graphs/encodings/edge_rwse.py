@@ -40,13 +40,13 @@ class EdgeRandomWalk(Encoding):
 def edge_walk_encoding(edge_index: Integers, num_nodes: int, steps: int = 32) -> F32:
     """Return the entries of P, P², … Pᵀ at each edge, P being the matrix of a random walk along the edges.
 
-    The relative walk probabilities that GNN⁺ (Luo et al., arXiv 2502.09263) appends to edge features:
-    ``get_rw_landing_probs_and_edge_features`` of LUOyk1999/GNNPlus multiplies dense matrices; here each walk
-    is followed over the nodes that it reaches, in float64, and rounded once. Edges count as often as they are
-    there, loops too.
+    The relative walk probabilities that GNN⁺ (Luo et al., arXiv 2502.09263) appends to edge
+    features: ``get_rw_landing_probs_and_edge_features`` of LUOyk1999/GNNPlus multiplies dense
+    matrices; here each walk is followed over the nodes that it reaches, in float64, and rounded
+    once. Edges count as often as they are there, loops too.
 
-    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1. Returns float32 (E, T), in the
-    order of the edges. Raises ``DamagedInput`` if an edge leads to a missing node.
+    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1. Returns float32 (E,
+    T), in the order of the edges. Raises ``DamagedInput`` if an edge leads to a missing node.
     """
     from kmip_data.graphs.kernels.random_walk import walk_to_targets
 

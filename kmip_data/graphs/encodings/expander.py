@@ -24,13 +24,14 @@ _TOLERANCE: Final = 1e-3  #: relative, of the eigenvalue: the bound has a slack 
 def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> I32:
     """Draw a 2d-regular multigraph on N nodes: d = ``degree`` permutations, edges in both directions.
 
-    Permutations are drawn again until the second eigenvalue of the Laplacian is at least
-    2d - 2√(2d - 1) - 0.1, nearly that of the best expanders (Friedman). Loops and repeated edges stay, as
-    in ``graphgps/transform/expander_edges.py`` of Exphormer, which filters loops but returns the unfiltered
-    edges. Raises ``UsageError`` if ``degree`` is less than 1.
+    Permutations are drawn again until the second eigenvalue of the Laplacian is at least 2d - 2√(2d
+    - 1) - 0.1, nearly that of the best expanders (Friedman). Loops and repeated edges stay, as in
+    ``graphgps/transform/expander_edges.py`` of Exphormer, which filters loops but returns the
+    unfiltered edges. Raises ``UsageError`` if ``degree`` is less than 1.
 
-    Returns int32 (N, d): node i has edges to and from each entry of row i. All are −1 in a graph of at most
-    :data:`COMPLETE` nodes, which is complete, without loops; columns from N − 1 on are −1 in any.
+    Returns int32 (N, d): node i has edges to and from each entry of row i. All are −1 in a graph of
+    at most :data:`COMPLETE` nodes, which is complete, without loops; columns from N − 1 on are −1
+    in any.
     """
     if degree < 1:
         raise UsageError(f"The degree must be 1 or more, not {degree}.")
@@ -56,8 +57,9 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> I
 def second_eigenvalue(targets: Integers) -> float:
     """Return the second smallest eigenvalue of the Laplacian of the graph of permutations (N, d), N > 2.
 
-    A loop counts in the degree of its node, and a repeated edge counts repeatedly, so every degree is 2d, and
-    the eigenvalue is 2d minus the second largest of the adjacency matrix without loops. Deterministic.
+    A loop counts in the degree of its node, and a repeated edge counts repeatedly, so every degree
+    is 2d, and the eigenvalue is 2d minus the second largest of the adjacency matrix without loops.
+    Deterministic.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.linalg import eigsh
@@ -80,7 +82,10 @@ def second_eigenvalue(targets: Integers) -> float:
 
 @dataclass(frozen=True)
 class Expander(Encoding):
-    """Edges of a random 2D-regular graph; they depend on size, key and seed, not on the graph's edges."""
+    """Edges of a random 2D-regular graph.
+
+    They depend on size, key and seed, not on the graph's edges.
+    """
 
     stem = "expander"
     metavar = "D"
@@ -121,7 +126,8 @@ class Expander(Encoding):
         targets = [np.empty((0, self.parameter), np.int32)]
         for g, nodes in enumerate(np.diff(graphs.node_ptr).tolist()):
             check()
-            # Seeded by the record's key: independent of its position and of the number of processes.
+            # Seeded by the record's key: independent of its position and of the number of
+            # processes.
             key = graphs.keys[g] if graphs.keys else str(g)
             words = np.frombuffer(hashlib.sha256(key.encode()).digest(), "<u4")
             rng = np.random.Generator(np.random.PCG64([self.seed, *words.tolist()]))

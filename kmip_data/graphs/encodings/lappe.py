@@ -69,19 +69,20 @@ def laplacian_encoding(
 ) -> tuple[F32, F32]:
     """Return the ``count`` smallest eigenvalues of the Laplacian D − A and their eigenvectors.
 
-    A is the adjacency of the simple, undirected graph: directions, loops and repeated edges are ignored. The
-    trivial pair (0, constant) comes first, as upstream. Eigenvectors have Euclidean length 1. Each connected
-    component is solved separately, so an eigenvector is 0 outside one component; equal eigenvalues come in
-    the order of the lowest nodes of their components. Raises ``DamagedInput`` if an edge leads to a missing
-    node; ``OutOfResources`` if the sparse solver does not converge.
+    A is the adjacency of the simple, undirected graph: directions, loops and repeated edges are
+    ignored. The trivial pair (0, constant) comes first, as upstream. Eigenvectors have Euclidean
+    length 1. Each connected component is solved separately, so an eigenvector is 0 outside one
+    component; equal eigenvalues come in the order of the lowest nodes of their components. Raises
+    ``DamagedInput`` if an edge leads to a missing node; ``OutOfResources`` if the sparse solver
+    does not converge.
 
-    The sign of an eigenvector is arbitrary: its largest entry is positive, of several largest (within 10⁻⁶)
-    the first. The encoder flips signs at random in training. Within a component, the basis of equal
-    eigenvalues is the solver's choice.
+    The sign of an eigenvector is arbitrary: its largest entry is positive, of several largest
+    (within 10⁻⁶) the first. The encoder flips signs at random in training. Within a component, the
+    basis of equal eigenvalues is the solver's choice.
 
     ``edge_index`` (2, E) has sources and targets; ``count`` is K, at least 1. Components of at most
-    ``dense_nodes`` nodes are solved by LAPACK, larger ones by Lanczos on the inverse, factored sparsely.
-    Returns float32 (K,), ascending, and (N, K), both NaN where the graph has fewer nodes.
+    ``dense_nodes`` nodes are solved by LAPACK, larger ones by Lanczos on the inverse, factored
+    sparsely. Returns float32 (K,), ascending, and (N, K), both NaN where the graph has fewer nodes.
     """
     check_edges(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)
@@ -95,8 +96,8 @@ def laplacian_encoding(
         constant = np.full(len(nodes), len(nodes) ** -0.5)
         pairs.append((0.0, c, constant))
 
-    # 2. The other pairs component by component: dense up to 300 nodes (at 150 nodes 1.0 ms against 2.1 ms
-    #    sparse, at 600 nodes 12.4 ms against 3.2 ms).
+    # 2. The other pairs component by component: dense up to 300 nodes (at 150 nodes 1.0 ms against
+    #    2.1 ms sparse, at 600 nodes 12.4 ms against 3.2 ms).
     for c, nodes in enumerate(parts):
         k = min(count - len(parts), len(nodes) - 1)
         if k < 1:
@@ -111,8 +112,8 @@ def laplacian_encoding(
         for value, mode in zip(eigenvalues.tolist(), modes.T, strict=False):
             pairs.append((value, c, mode))
 
-    # 3. The K smallest. Rounded, so that the eigenvalues of equal components tie; the sort is stable within
-    #    a component.
+    # 3. The K smallest. Rounded, so that the eigenvalues of equal components tie; the sort is
+    #    stable within a component.
     pairs.sort(key=lambda pair: (round(pair[0], 9), pair[1]))
     for k, (value, c, mode) in enumerate(pairs[:count]):
         values[k] = max(value, 0.0)
@@ -167,9 +168,9 @@ def _dense(adjacency: csr_array, count: int) -> tuple[F64, F64]:
 def _sparse(adjacency: csr_array, count: int) -> tuple[F64, F64]:
     """Return the smallest nontrivial pairs of a connected graph, by Lanczos on the shifted inverse.
 
-    The constant is projected out. Lanczos can miss copies of a multiple eigenvalue, so the eigenvalues below
-    the largest one are counted by the inertia of a factorisation (Sylvester), and missing pairs are searched
-    again, orthogonal to those already computed.
+    The constant is projected out. Lanczos can miss copies of a multiple eigenvalue, so the
+    eigenvalues below the largest one are counted by the inertia of a factorisation (Sylvester), and
+    missing pairs are searched again, orthogonal to those already computed.
     """
     from scipy.sparse import csc_array, diags_array
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh

@@ -51,14 +51,14 @@ def random_walk_encoding(
 
     A walker at a node takes one of its out-edges at random: edges count as often as they are there,
     loops too. From a node without any there is no way back, so its row is 0. This is upstream's
-    ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and, where no edge is repeated, PyTorch
-    Geometric's ``AddRandomWalkPE``, which multiply matrices; here each walk is followed over the nodes
-    that it reaches, in float64, and rounded once. Raises ``DamagedInput`` if an edge leads to a
-    node that is not there.
+    ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and, where no edge is repeated,
+    PyTorch Geometric's ``AddRandomWalkPE``, which multiply matrices; here each walk is followed
+    over the nodes that it reaches, in float64, and rounded once. Raises ``DamagedInput`` if an edge
+    leads to a node that is not there.
 
-    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1; ``node_ptr`` int64 (G + 1) says
-    where each graph begins if the nodes are of several, whose rows do not depend on each other then. Returns
-    float32 (N, T), whose bytes depend on nothing but the arguments.
+    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1; ``node_ptr`` int64 (G
+    + 1) says where each graph begins if the nodes are of several, whose rows do not depend on each
+    other then. Returns float32 (N, T), whose bytes depend on nothing but the arguments.
     """
     from kmip_data.graphs.kernels.random_walk import walk
 
@@ -70,8 +70,9 @@ def random_walk_encoding(
     back = np.sort(target * num_nodes + source)
     first = np.searchsorted(edges, np.arange(num_nodes + 1) * num_nodes)
     targets = edges % num_nodes
-    # (2) A graph is reversible if its sorted edges equal its sorted reversed edges. The graphs are sorted
-    # alike, so positions that differ belong to the same graph in both. Such a graph needs half the steps.
+    # (2) A graph is reversible if its sorted edges equal its sorted reversed edges. The graphs are
+    # sorted alike, so positions that differ belong to the same graph in both. Such a graph needs
+    # half the steps.
     differing = edges[edges != back] // num_nodes
     reversible = np.ones(len(bounds) - 1, bool)
     reversible[np.searchsorted(bounds, differing, side="right") - 1] = False

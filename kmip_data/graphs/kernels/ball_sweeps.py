@@ -1,20 +1,20 @@
 # ruff: noqa: FURB136 -- min() would treat NaN otherwise
 """Compiled search of :mod:`kmip_data.graphs.eccentricity`: the balls of a group of nodes at once.
 
-The nodes of a group are the *lanes* of a vector. The union of their balls is cut out of the graph once;
-there every node has a row with one value per lane, and an edge is relaxed for all lanes by one vector
-operation. Sweeps over the nodes, in breadth-first order and back, repeat until no row changes; only rows
-with a changed neighbour are visited. The values are first hops, then lengths.
+The nodes of a group are the *lanes* of a vector. The union of their balls is cut out of the graph
+once; there every node has a row with one value per lane, and an edge is relaxed for all lanes by
+one vector operation. Sweeps over the nodes, in breadth-first order and back, repeat until no row
+changes; only rows with a changed neighbour are visited. The values are first hops, then lengths.
 
-A node outside the ball of a lane has NaN in it. A comparison with NaN is false, so NaN is never replaced
-and never propagated: the search of each lane stays inside its seeds ball without a test.
+A node outside the ball of a lane has NaN in it. A comparison with NaN is false, so NaN is never
+replaced and never propagated: the search of each lane stays inside its seeds ball without a test.
 
-**Why this equals Dijkstra's result to the last bit.** Adding a length is monotone, even when rounded, so the
-least value over all paths, each summed from its source outwards in float64, is the only fixed point that is
-reached from infinity; Dijkstra's algorithm ends there, too.
+**Why this equals Dijkstra's result to the last bit.** Adding a length is monotone, even when
+rounded, so the least value over all paths, each summed from its source outwards in float64, is the
+only fixed point that is reached from infinity; Dijkstra's algorithm ends there, too.
 
-Dead ends are removed first, with the trees they end, and added once their root is settled: no shortest path
-between other nodes leads through them.
+Dead ends are removed first, with the trees they end, and added once their root is settled: no
+shortest path between other nodes leads through them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kmip_data.runtime.threads import njit_nogil
 def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, starts: I64) -> int:
     """Fill ``order`` with all nodes, group after group, and ``starts`` with the bounds of the groups.
 
-    A group consists of the first ``size`` ungrouped nodes among the first ``reach`` nodes of a breadth-first
-    search. The next search begins next to an earlier group, so successive groups are near each other. Groups
-    of less than half the size are dissolved and their nodes combined in order: their balls may be far apart,
-    and cost no more than separately.
+    A group consists of the first ``size`` ungrouped nodes among the first ``reach`` nodes of a
+    breadth-first search. The next search begins next to an earlier group, so successive groups are
+    near each other. Groups of less than half the size are dissolved and their nodes combined in
+    order: their balls may be far apart, and cost no more than separately.
 
-    The graph, (N + 1,) and (E,), is symmetric and in compressed rows; ``order`` is (N,), ``starts`` (N + 1,).
-    Returns the number of groups G, with ``starts[:G + 1]`` filled.
+    The graph, (N + 1,) and (E,), is symmetric and in compressed rows; ``order`` is (N,), ``starts``
+    (N + 1,). Returns the number of groups G, with ``starts[:G + 1]`` filled.
     """
     n = len(pointer) - 1
     taken = np.zeros(n, np.bool_)
@@ -104,8 +104,8 @@ def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, 
 class Part(NamedTuple):
     """A part of the graph in compressed rows, with the workspace of a search.
 
-    Functions read the fields once, and inner loops call no function: both would count references, which took
-    four fifths of the time.
+    Functions read the fields once, and inner loops call no function: both would count references,
+    which took four fifths of the time.
     """
 
     pointer: I32  #: (nodes + 1,)
@@ -134,9 +134,9 @@ def search_groups(
 ) -> None:
     """Fill ``farthest`` (N,), the largest distance in the ball of ``hops``, for groups ``start`` to ``stop``.
 
-    The graph is symmetric, in compressed rows, with nodes numbered group after group. ``step`` is 1, or
-    infinity without an edge from the node of the row to the neighbour. ``starts`` (G + 1,) has the first node
-    of each group of at most ``lanes`` nodes.
+    The graph is symmetric, in compressed rows, with nodes numbered group after group. ``step`` is
+    1, or infinity without an edge from the node of the row to the neighbour. ``starts`` (G + 1,)
+    has the first node of each group of at most ``lanes`` nodes.
     """
     n = len(pointer) - 1
     nodes = np.empty(n, np.int32)
@@ -149,8 +149,8 @@ def search_groups(
         first = starts[group]
         seeds = starts[group + 1] - starts[group]
 
-        # 1. List the union of the balls of all lanes, and make room for twice its size where it does not
-        #    fit, so that a run of growing unions allocates a few times only.
+        # 1. List the union of the balls of all lanes, and make room for twice its size where it
+        #    does not fit, so that a run of growing unions allocates a few times only.
         count = _union(pointer, neighbor, first, seeds, hops, nodes, local)
         edges = 0
         for i in range(count):
@@ -271,7 +271,10 @@ def _cut_out(
 
 @njit_nogil()
 def _take_off_dead_ends(part: Part, seeds: int, count: int) -> int:
-    """Repeatedly give nodes with one neighbour degree 0, except those of the group; return their number."""
+    """Repeatedly give nodes with one neighbour degree 0, except those of the group.
+
+    Return their number.
+    """
     pointer = part.pointer
     neighbor = part.neighbor
     degree = part.degree
@@ -303,9 +306,10 @@ def _sweep(
 ) -> None:
     """Relax ``value`` (count · lanes) until nothing changes, starting from 0 at the node of each lane.
 
-    Most intersections have three or four neighbours, so four are relaxed at a time (two if no more are left,
-    the last one twice if one is missing). ``lanes`` is not a constant, because a loop of constant length is
-    unrolled before it can be vectorised; and unsigned, because signed indices are tested for negative values.
+    Most intersections have three or four neighbours, so four are relaxed at a time (two if no more
+    are left, the last one twice if one is missing). ``lanes`` is not a constant, because a loop of
+    constant length is unrolled before it can be vectorised; and unsigned, because signed indices
+    are tested for negative values.
     """
     pointer = part.pointer
     neighbor = part.neighbor

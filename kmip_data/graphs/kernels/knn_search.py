@@ -1,21 +1,23 @@
 """Compiled search of :mod:`kmip_data.graphs.knn` in its tree.
 
-A candidate is one int64 *key*, the float32 bits of its distance above its index: distances are not negative,
-so the order of keys is the order (distance, index).
+A candidate is one int64 *key*, the float32 bits of its distance above its index: distances are not
+negative, so the order of keys is the order (distance, index).
 
-1. The points of a leaf share their candidates: all points within a *limit* of its box, copied together, so
-   distances to them are one vectorised loop (2.7 to 0.75 µs a point, 100,000 uniform points, k = 16).
+1. The points of a leaf share their candidates: all points within a *limit* of its box, copied
+   together, so distances to them are one vectorised loop (2.7 to 0.75 µs a point, 100,000 uniform
+   points, k = 16).
 2. The limit is a guess from the previous leaf. A point whose k-th key lies within it is done.
-3. Where it does not, or the leaf has too many candidates, the point is searched alone: its k-th key among
-   the nearest points of the tree is a true limit. Without this, heavy tails cost 70 times as much.
+3. Where it does not, or the leaf has too many candidates, the point is searched alone: its k-th key
+   among the nearest points of the tree is a true limit. Without this, heavy tails cost 70 times as
+   much.
 4. Candidates are cut at a distance found by counting, then ranked by comparing all pairs.
 
-Distances to boxes are computed in float32 by the same operations as distances to points; rounding is
-monotone, so a box is never farther than a point in it, and pruning by boxes is exact.
+Distances to boxes are computed in float32 by the same operations as distances to points; rounding
+is monotone, so a box is never farther than a point in it, and pruning by boxes is exact.
 
-Some indices are unsigned, because numba guards signed ones against negative values at every access, which
-keeps loops from being vectorised (a quarter of the time). Fields ``bits`` and ``distance`` share memory, as
-int32 and as float32.
+Some indices are unsigned, because numba guards signed ones against negative values at every access,
+which keeps loops from being vectorised (a quarter of the time). Fields ``bits`` and ``distance``
+share memory, as int32 and as float32.
 """
 
 from __future__ import annotations
@@ -178,7 +180,8 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     for leaf in range(start, stop):
         first = n * leaf >> levels
         last = n * (leaf + 1) >> levels
-        # Smallest node around the leaf with more than k points: k neighbours lie within its diagonal.
+        # Smallest node around the leaf with more than k points: k neighbours lie within its
+        # diagonal.
         level = levels
         around = leaf
         while (n * (around + 1) >> level) - (n * around >> level) <= k:
@@ -208,7 +211,8 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
             if count <= most:
                 key = _select(x, y, z, query - first, near, count, limit, far, work)
             if count > most or key > limit:
-                # Search the point alone: its k-th key among the nearest points of the tree is a true limit.
+                # Search the point alone: its k-th key among the nearest points of the tree is a
+                # true limit.
                 some = Near(xs[begin:end], ys[begin:end], zs[begin:end], tree.order[begin:end])
                 key = _select(
                     x, y, z, query - begin, some, end - begin, np.int64(LAST_KEY), far, work
@@ -226,7 +230,8 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
             for j in range(k):
                 row[j] = work.best[j] & INDEX
 
-        # The next limit: 1.5 times the largest k-th squared distance here, at most 3 times the smallest.
+        # The next limit: 1.5 times the largest k-th squared distance here, at most 3 times the
+        # smallest.
         bits[0] = least >> 32
         far_least = number[0] * np.float32(LEAST)
         bits[0] = worst >> 32
@@ -246,7 +251,9 @@ def _gather(
     distance: F32,
     bits: I32,
 ) -> int:
-    """Copy the points of ``leaf``, then all others with a key up to ``limit`` from a box; return the number.
+    """Copy the points of ``leaf``, then all others with a key up to ``limit`` from a box.
+
+    Return the number.
 
     The box from ``low`` to ``high`` lies in the leaf. Stop when there are more than ``most``.
     """
@@ -291,8 +298,8 @@ def _gather(
             top += 2
             continue
 
-        # 3. Measure all points of a leaf in one vectorised loop, then append each and advance only past
-        #    those within the limit, which needs no branch.
+        # 3. Measure all points of a leaf in one vectorised loop, then append each and advance only
+        #    past those within the limit, which needs no branch.
         first = n * (node - leaves) >> levels
         last = n * (node - leaves + 1) >> levels
         xs = tree.points[0, first:last]
@@ -325,16 +332,20 @@ def _select(
     far: np.float32,
     work: Work,
 ) -> np.int64:
-    """Sort the k smallest keys up to ``limit`` of a point into ``work.best``; return the last of them.
+    """Sort the k smallest keys up to ``limit`` of a point into ``work.best``.
 
-    ``near[self_index]`` is the point itself; ``far`` is the squared distance that the previous point
-    needed. Return a key above ``limit`` if fewer than k of the ``count`` candidates lie within it.
+    Return the last of them.
+
+    ``near[self_index]`` is the point itself; ``far`` is the squared distance that the previous
+    point needed. Return a key above ``limit`` if fewer than k of the ``count`` candidates lie
+    within it.
     """
     k = len(work.best)
     distance = work.distance
     bits = work.bits[:count]
-    # Cut between k and 2 k + 8 candidates: 1.35 times the previous distance does in four of five cases, else
-    # bisect float32 bits, which order as distances do. More than that remain only where distances tie.
+    # Cut between k and 2 k + 8 candidates: 1.35 times the previous distance does in four of five
+    # cases, else bisect float32 bits, which order as distances do. More than that remain only where
+    # distances tie.
     distance[0] = far * np.float32(1.35)
     high = np.int32(limit >> 32)
     cut = min(high, bits[0])
@@ -363,8 +374,8 @@ def _select(
             break
         cut = np.int32(high - ((high - low) >> 1))
 
-    # Compact without branches: write each candidate, and advance only past those within the cut, then
-    # within the limit, which decides ties of distance by index.
+    # Compact without branches: write each candidate, and advance only past those within the cut,
+    # then within the limit, which decides ties of distance by index.
     position = work.position
     chosen = np.uint64(0)
     for i in range(len(bits)):

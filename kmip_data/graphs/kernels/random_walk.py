@@ -15,8 +15,8 @@ def walk(
 ) -> None:
     """Fill the rows ``start:stop`` of ``out`` (N, T) with return probabilities.
 
-    Node i has the edges ``first[i]:first[i + 1]``; where ``reversible`` (N,), its graph has every edge as
-    often in one direction as in the other.
+    Node i has the edges ``first[i]:first[i + 1]``; where ``reversible`` (N,), its graph has every
+    edge as often in one direction as in the other.
 
     The distribution of the walker is kept only where it can be: on the nodes reached so far. A
     reversible walk needs half the steps, because :math:`P^s_{ij} d_i = P^s_{ji} d_j`, so
@@ -81,9 +81,10 @@ def walk(
 def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -> None:
     """Fill the rows of ``out`` (E, T) whose edges begin at the nodes ``start:stop``.
 
-    Node i has the edges ``first[i]:first[i + 1]``. Row e gets the chances that a walk from its source is at
-    ``targets[e]`` after 1, 2, … T steps. As in :func:`walk` the distribution is kept only on the nodes
-    reached so far; half the steps do not suffice here, as source and target differ.
+    Node i has the edges ``first[i]:first[i + 1]``. Row e gets the chances that a walk from its
+    source is at ``targets[e]`` after 1, 2, … T steps. As in :func:`walk` the distribution is kept
+    only on the nodes reached so far; half the steps do not suffice here, as source and target
+    differ.
     """
     nodes = len(first) - 1
     steps = out.shape[1]

@@ -13,8 +13,8 @@ def sorted_edges(ends: I32, reverse_ends: I32, edges: I32, num_nodes: int) -> I3
     """Return the M ``edges`` stably sorted by one end, (M,) int32: a counting sort.
 
     Edge ``e`` below E has its end in ``ends``, (E,); ``E + e``, the way back, has it in
-    ``reverse_ends``. Sorting by SciPy's sparse transpose needs copies of both ends, which were the peak
-    of a build of 10⁷ intersections.
+    ``reverse_ends``. Sorting by SciPy's sparse transpose needs copies of both ends, which were the
+    peak of a build of 10⁷ intersections.
     """
     size = len(ends)
     # 1. Count the edges of each end; running sums are where its edges begin.
@@ -38,7 +38,8 @@ def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
     start = -1
     end = -1
     new = np.empty(len(edges), np.bool_)  # counted first: no array is larger than it must be
-    # The ends as a conditional expression: with assignments in branches all of it takes 1.1 times as long.
+    # The ends as a conditional expression: with assignments in branches all of it takes 1.1 times
+    # as long.
     for position, edge in enumerate(edges):
         before = start, end
         start, end = (

@@ -1,17 +1,17 @@
 """Attention kernels: forward pass, gradients of scores and queries, and of keys and values.
 
-A program by query has BQ queries of one head with all of their keys, BK ≥ k places; rows of values and keys
-pass through it BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair is a place in
-(H, N, k). Rows are those of (H, ·, d) tensors with any stride between heads and between rows, and 1 between
-channels.
+A program by query has BQ queries of one head with all of their keys, BK ≥ k places; rows of values
+and keys pass through it BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair
+is a place in (H, N, k). Rows are those of (H, ·, d) tensors with any stride between heads and
+between rows, and 1 between channels.
 
-Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR 0270). Pairs
-are in the order of their keys (:func:`.launch.transpose`): those of one key are a list, by query. A list is
-cut where a multiple of SEGMENT of the ordered places falls into it, so a key that thousands of queries chose
-is summed by many programs, and where the cuts are depends on the indices alone. Segment s is the first of key
-s (keys of all heads in one row); those after the keys' begin at the multiples of SEGMENT, and
-:func:`add_segments` adds them to the first of their list. No size depends on values, so nothing waits for the
-GPU.
+Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR
+0270). Pairs are in the order of their keys (:func:`.launch.transpose`): those of one key are a
+list, by query. A list is cut where a multiple of SEGMENT of the ordered places falls into it, so a
+key that thousands of queries chose is summed by many programs, and where the cuts are depends on
+the indices alone. Segment s is the first of key s (keys of all heads in one row); those after the
+keys' begin at the multiples of SEGMENT, and :func:`add_segments` adds them to the first of their
+list. No size depends on values, so nothing waits for the GPU.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ def attend_rows(
 ):
     """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
 
-    ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0 where dropped, or None) are
-    (H, rows, k), ``values`` (H, M, width). Writes ``weights`` (H, rows, k), of the softmax itself, and
-    ``out`` (H, rows, width), zero for a row without keys. Floats are float32.
+    ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0 where dropped, or
+    None) are (H, rows, k), ``values`` (H, M, width). Writes ``weights`` (H, rows, k), of the
+    softmax itself, and ``out`` (H, rows, width), zero for a row without keys. Floats are float32.
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, has_key = _pairs(indices, row, rows, k, BK)
 
-    # 1. Softmax about the largest score; 0 in its stead for a row without keys, where −inf − −inf is NaN.
+    # 1. Softmax about the largest score; 0 in its stead for a row without keys, where −inf − −inf
+    #    is NaN.
     score = tl.load(scores + pair, inside, 0.0)
     score = tl.where(has_key, score, float("-inf"))
     largest = tl.max(score, 1)
@@ -124,8 +125,8 @@ def slope_rows(
     """Derivatives of the scores, and of the queries; program (tile of queries, head).
 
     ``grad`` (H, rows, width) is that of the output, ``keys`` are (H, M, dim), the others as
-    :func:`attend_rows` takes and gives them. Writes ``slopes`` (H, rows, k), the gradient of query · key of
-    each pair, 0 where there is no key, and ``grad_queries`` (H, rows, dim).
+    :func:`attend_rows` takes and gives them. Writes ``slopes`` (H, rows, k), the gradient of query
+    · key of each pair, 0 where there is no key, and ``grad_queries`` (H, rows, dim).
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
@@ -196,13 +197,17 @@ def sum_segments(
     BP: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
+    """Σ slope · query and Σ weight · gradient over the pairs of a segment.
 
-    ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as :func:`slope_rows`
-    takes and gives them. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width); where a
-    segment after the keys' begins a list, or has no key, they are not read.
+    Program (segment, channels).
+
+    ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as
+    :func:`slope_rows` takes and gives them. Writes ``grad_keys`` (segments, dim) and
+    ``grad_values`` (segments, width); where a segment after the keys' begins a list, or has no key,
+    they are not read.
     """
-    # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut on.
+    # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut
+    #    on.
     segment = tl.program_id(0).to(tl.int64)
     is_first = segment < all_keys
     cut = (segment - all_keys + 1) * SEGMENT
@@ -252,8 +257,9 @@ def add_segments(
 ):
     """Add a list's later segments to its first; program (segment after the keys', channels).
 
-    The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width) are
-    gradients of keys or of values as :func:`sum_segments` leaves them, the other arguments are as there.
+    The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width)
+    are gradients of keys or of values as :func:`sum_segments` leaves them, the other arguments are
+    as there.
     """
     number = tl.program_id(0).to(tl.int64)
     cut = (number + 1) * SEGMENT

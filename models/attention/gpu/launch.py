@@ -1,6 +1,7 @@
 """Attention over chosen pairs in Triton kernels: the interface of ``cpu_kernels`` for float32 on CUDA.
 
-Every sum has one order, so outputs and gradients have the same bits in every run; nothing waits for the GPU.
+Every sum has one order, so outputs and gradients have the same bits in every run; nothing waits for
+the GPU.
 """
 
 from __future__ import annotations
@@ -107,9 +108,9 @@ def backward(
 def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
     """Sort the P pairs by their keys: contiguous indices (H, N, k), −1: none, of ``keys`` M of a head.
 
-    Return the pairs by key (P,), those of a key rising, and last those without one; the key at each multiple
-    of ``segment`` in that order, H · M: none; and where the list of each key begins, and the last one ends
-    (H · M + 1,).
+    Return the pairs by key (P,), those of a key rising, and last those without one; the key at each
+    multiple of ``segment`` in that order, H · M: none; and where the list of each key begins, and
+    the last one ends (H · M + 1,).
     """
     all_keys = len(indices) * keys
     # 32-bit numbers are sorted by their digits in half the passes.
@@ -186,7 +187,10 @@ def _segment_sizes(width: int) -> dict[str, Any]:
 
 
 def _rows(tensor: Tensor) -> tuple[Tensor, int, int]:
-    """(H, rows, c) with its strides of heads and rows; copied where its channels do not lie side by side."""
+    """(H, rows, c) with its strides of heads and rows.
+
+    Copied where its channels do not lie side by side.
+    """
     tensor = tensor if tensor.stride(2) == 1 else tensor.contiguous()
     return tensor, tensor.stride(0), tensor.stride(1)
 

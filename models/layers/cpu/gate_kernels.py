@@ -1,8 +1,8 @@
 """Compiled passes over the edges of a neighbour table, for GatedGCN.
 
-Arrays are flat float32; node i's channels begin at ``i · d``, those of its edge in slot s at
-``(i · k + s) · d``. A kernel works on the nodes ``start`` to ``stop``, 16 channels at a time, so that
-a node's edges stay in the cache between two reads. Results of a node do not depend on the range.
+Arrays are flat float32; node i's channels begin at ``i · d``, those of its edge in slot s at ``(i ·
+k + s) · d``. A kernel works on the nodes ``start`` to ``stop``, 16 channels at a time, so that a
+node's edges stay in the cache between two reads. Results of a node do not depend on the range.
 Nothing is checked: the table must name existing nodes.
 
 The last group of 16 channels may be short: only the first ``count`` lanes of its SIMD register are
@@ -116,7 +116,10 @@ _LARGEST = 87.0  # e^87 is finite in float32, e^-87 is normal
 
 @primitive
 def sigmoid(typing, lanes):
-    """1 / (1 + e^−z), to a few units in the last place also for tiny results (z > −87); NaN stays NaN."""
+    """1 / (1 + e^−z), to a few units in the last place also for tiny results (z > −87).
+
+    NaN stays NaN.
+    """
 
     def generate(context, builder, signature, args):
         def fused(a, b, c):
@@ -166,9 +169,9 @@ def where_drawn(typing, seed, number, dropped, value):
     """``value`` in the lanes that dropout keeps, else 0: lane i is element ``number + i``.
 
     The random number of an element is a hash of its index and the 64 bits of ``seed``, so that any
-    order of elements gives the same: Wellons' "triple32", with half of the seed before its first round
-    of multiplication and half before its second. It is dropped where the hash is below ``dropped``,
-    of 2³².
+    order of elements gives the same: Wellons' "triple32", with half of the seed before its first
+    round of multiplication and half before its second. It is dropped where the hash is below
+    ``dropped``, of 2³².
     """
 
     def generate(context, builder, signature, args):
@@ -186,7 +189,8 @@ def where_drawn(typing, seed, number, dropped, value):
             half = builder.lshr(value, ir.Constant(value.type, 32))
             return low(half)
 
-        # 1. Element numbers with the low half of the seed; beyond 2³² they differ in the second half.
+        # 1. Element numbers with the low half of the seed; beyond 2³² they differ in the second
+        #    half.
         start = builder.add(broadcast(builder, low(number), LANES), _NUMBERS)
         start = builder.xor(start, broadcast(builder, low(seed), LANES))
         beyond = builder.mul(high(number), ir.Constant(_WORD, 0x9E3779B9))
@@ -287,8 +291,8 @@ def update(
 ) -> None:
     """New edge features: ``old`` + dropout(relu(factor · z + shift)).
 
-    ``norm`` holds (d,) factors, then (d,) shifts. ``old`` has a row per edge, or one for all. ``new`` may
-    be ``pre`` itself.
+    ``norm`` holds (d,) factors, then (d,) shifts. ``old`` has a row per edge, or one for all.
+    ``new`` may be ``pre`` itself.
     """
     seed, dropped, kept_scale = dropout
     shared = old.shape[0] == d
@@ -369,11 +373,11 @@ def differentiate(
     """Gradient of z for each edge, and its sums at targets and at sources.
 
     ``edges`` are (pre, grad), ``grad_sums`` the gradients of the sums of :func:`gate`, messages and
-    gates. Where grad, that of the new edges, is not empty, g is as in :func:`sum_gradients`, ``norm``
-    holds factors, shifts, means, offsets and slopes, and z also takes
-    factor · g − offset − slope · (z − mean). ``results`` are the gradient of z, from its
-    beginning on, and that of at_target. Gradients of at_source and message are added to ``at_sources``,
-    node i's to row ``i - first``, in the order of the edges.
+    gates. Where grad, that of the new edges, is not empty, g is as in :func:`sum_gradients`,
+    ``norm`` holds factors, shifts, means, offsets and slopes, and z also takes factor · g − offset
+    − slope · (z − mean). ``results`` are the gradient of z, from its beginning on, and that of
+    at_target. Gradients of at_source and message are added to ``at_sources``, node i's to row ``i -
+    first``, in the order of the edges.
     """
     seed, dropped, kept_scale = dropout
     pre, grad = edges

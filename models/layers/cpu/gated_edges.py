@@ -57,13 +57,14 @@ def gated_edges(
     For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
     sigmoid(z), and its new features are old + dropout(relu(norm(z))).
 
-    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is (N, k, d) float32, or (1, d)
-    where all edges share one vector; ``weight`` (d, d), or None where z takes nothing from ``old``. The
-    running statistics of ``norm`` are updated in training; None: no new edges. ``dropout`` is 0 outside
-    training; its mask comes from a seed that torch's global generator draws.
+    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is (N, k, d) float32,
+    or (1, d) where all edges share one vector; ``weight`` (d, d), or None where z takes nothing
+    from ``old``. The running statistics of ``norm`` are updated in training; None: no new edges.
+    ``dropout`` is 0 outside training; its mask comes from a seed that torch's global generator
+    draws.
 
-    Returns (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by that of
-    sigmoid(z) + 10⁻⁶, and the new edges (N, k, d), or None.
+    Returns (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by
+    that of sigmoid(z) + 10⁻⁶, and the new edges (N, k, d), or None.
     """
     assert isinstance(batch.edges, NeighborTable)
     tensors = [at_target, at_source, message, old, weight, None, None]
@@ -104,7 +105,8 @@ class _GatedEdges(torch.autograd.Function):
         nodes, k = options.edges.neighbor.shape
         d = at_target.shape[1]
 
-        # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes them.
+        # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes
+        #    them.
         pre = _new_edges(nodes * k, d)
         if weight is not None:
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)

@@ -19,8 +19,8 @@ GRAIN = 256
 def propagated(edges: EdgeList, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
     """``scale`` · (Σ_j (``scale`` · x)_j + ``loop`` · ``scale`` · x), summed over the sources j of each node.
 
-    ``x`` is (N, d) float32, ``scale`` and ``loop`` are (N, 1) of it and take no gradient. Every product and
-    sum is rounded as torch's operations round them, in their order.
+    ``x`` is (N, d) float32, ``scale`` and ``loop`` are (N, 1) of it and take no gradient. Every
+    product and sum is rounded as torch's operations round them, in their order.
     """
     return _Propagated.apply(x, edges, scale, loop)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -1,11 +1,11 @@
 """Passes over the edges of a batch, for GatedGCN: those of ``cpu.gate_kernels``, in Triton.
 
-Edge tensors are (E, D), node tensors (N, D), both row by row, of any floating dtype; sums are float32. Node
-i has the entries ``start[i]`` to ``start[i + 1]`` of ``end``, the node at the other end of each, and of
-``edge``, the number of each; in a neighbour table (``K`` > 0) they follow from i, and ``start`` and ``edge``
-are not read. A program takes BN nodes in parallel, slot by slot, so that threads meet only at the end and
-each sum has one order: there are no atomics, and results do not depend on the number of processors. Nothing
-is checked: the ends must be existing nodes.
+Edge tensors are (E, D), node tensors (N, D), both row by row, of any floating dtype; sums are
+float32. Node i has the entries ``start[i]`` to ``start[i + 1]`` of ``end``, the node at the other
+end of each, and of ``edge``, the number of each; in a neighbour table (``K`` > 0) they follow from
+i, and ``start`` and ``edge`` are not read. A program takes BN nodes in parallel, slot by slot, so
+that threads meet only at the end and each sum has one order: there are no atomics, and results do
+not depend on the number of processors. Nothing is checked: the ends must be existing nodes.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def gate(
 ):
     """Gate each edge, and sum at the target.
 
-    ``pre`` becomes z = at_target of the target + at_source of the source, + its old value if ``ADD``.
-    ``inverse`` (N, D) is 1 / (Σ sigmoid(z) + 10⁻⁶), ``quotient`` Σ sigmoid(z) · message times that. With
-    ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their mean z and Σ (z − mean)²;
-    only edges into the ``first_nodes`` (1,) count where that is not None.
+    ``pre`` becomes z = at_target of the target + at_source of the source, + its old value if
+    ``ADD``. ``inverse`` (N, D) is 1 / (Σ sigmoid(z) + 10⁻⁶), ``quotient`` Σ sigmoid(z) · message
+    times that. With ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their
+    mean z and Σ (z − mean)²; only edges into the ``first_nodes`` (1,) count where that is not None.
     """
     # 1. A tile of nodes × channels; each node walks its entries slot by slot.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
@@ -88,8 +88,8 @@ def gate(
         mask = alive[:, None] & exists[None, :]
         edges = elements(number, channel, D)
         sources = elements(source, channel, D)
-        # 2. z of one edge of each node; it is stored, because the backward pass computes the gate again
-        #    from it.
+        # 2. z of one edge of each node; it is stored, because the backward pass computes the gate
+        #    again from it.
         z = of_target + loaded(at_source + sources, mask)
         if ADD:
             z += loaded(pre + edges, mask)
@@ -146,10 +146,10 @@ def differentiate(
 ):
     """Gradient of z for each edge, and its sum at the target.
 
-    ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is
-    not None, g is as in :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts, means,
-    offsets and slopes, and z also takes factor · g − offset − slope · (z − mean); only that of edges into
-    the ``first_nodes`` (1,) where these are not None.
+    ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is not
+    None, g is as in :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts,
+    means, offsets and slopes, and z also takes factor · g − offset − slope · (z − mean); only that
+    of edges into the ``first_nodes`` (1,) where these are not None.
     """
     # 1. The gradient of the sum of messages, by node.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)

@@ -1,10 +1,11 @@
 """GatedGCN on a GPU: the edges' part of a layer in two differentiable functions, for both forms of edges.
 
-New edges are formed by their reader, the next layer, in the pass that multiplies them. As on the CPU two
-(E, d) tensors live from a layer's forward to its backward pass: z and the old edges. Where one of these
-kernels computes the products, a layer has 6 passes over an (E, d) tensor forward (4 the old edges and their
-product, 2 z) and 11 backward (3 the gradient of z, 2 the sums at sources, 2 the weight's, 4 the old edges'
-and, in the same pass, the sums for the norm they came from); with products by cuBLAS 7 and 12.
+New edges are formed by their reader, the next layer, in the pass that multiplies them. As on the
+CPU two (E, d) tensors live from a layer's forward to its backward pass: z and the old edges. Where
+one of these kernels computes the products, a layer has 6 passes over an (E, d) tensor forward (4
+the old edges and their product, 2 z) and 11 backward (3 the gradient of z, 2 the sums at sources, 2
+the weight's, 4 the old edges' and, in the same pass, the sums for the norm they came from); with
+products by cuBLAS 7 and 12.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, UnformedEdges | None]:
-    """Gate the edges, sum at the targets, and update the edges; as :func:`.cpu.gated_edges.gated_edges`.
+    """Gate the edges, sum at the targets, and update the edges.
 
-    Edges are a table or a list in any order, ``old`` (N, k, d), (E, d) or unformed, or (1, d) where all share
-    one vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z and the new
-    edges are bfloat16, while running statistics, sums and gradients of nodes stay float32. The seed is drawn
-    and stays on the device; the host does not wait for it. The edges must name existing nodes, which is not
-    checked.
+    As :func:`.cpu.gated_edges.gated_edges`.
+
+    Edges are a table or a list in any order, ``old`` (N, k, d), (E, d) or unformed, or (1, d) where
+    all share one vector. All float32; under autocast to bfloat16 node tensors may have either
+    dtype, and z and the new edges are bfloat16, while running statistics, sums and gradients of
+    nodes stay float32. The seed is drawn and stays on the device; the host does not wait for it.
+    The edges must name existing nodes, which is not checked.
     """
     # 1. The old edges, formed if they are not, and their product with the weight.
     device = at_target.device
@@ -122,8 +125,8 @@ class _Norming:
 class _Unformed(UnformedEdges):
     """``old`` (E, d) or (1, d) + dropout(relu(norm(z))).
 
-    ``carrier`` is z (E, d), but its gradient is that of the edges, which z's layer takes through its norm.
-    They are formed once, so that this gradient has one source.
+    ``carrier`` is z (E, d), but its gradient is that of the edges, which z's layer takes through
+    its norm. They are formed once, so that this gradient has one source.
     """
 
     def __init__(

@@ -1,11 +1,12 @@
 """Batch norms in Triton, of edges or of nodes, fused with the operations around them.
 
-Rows are (E, D), row by row, of any floating dtype; sums are float32 within a tile, whose size is fixed, and
-float64 over tiles: each sum has one order, and results do not depend on the number of processors. A norm's
-``constants`` (3, D) are factors, shifts and means: the norm of z is factor · z + shift.
+Rows are (E, D), row by row, of any floating dtype; sums are float32 within a tile, whose size is
+fixed, and float64 over tiles: each sum has one order, and results do not depend on the number of
+processors. A norm's ``constants`` (3, D) are factors, shifts and means: the norm of z is factor · z
++ shift.
 
-A tile has 16, 32 or 64 channels, the most that divide d rounded up to a multiple of 16: a row of d = 56 or 64
-is one tile wide, one of d = 76 five, where a power of two would take 128 channels.
+A tile has 16, 32 or 64 channels, the most that divide d rounded up to a multiple of 16: a row of d
+= 56 or 64 is one tile wide, one of d = 76 five, where a power of two would take 128 channels.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def constant(norm, channel, exists, ROW: tl.constexpr, D: tl.constexpr):
 def kept(seed, number, channel, dropped):
     """Mask of the elements that dropout keeps: for one seed that of ``cpu.gate_kernels.where_drawn``.
 
-    ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges that begins
-    with channel 0; an element is dropped where its hash is below ``dropped`` of 2³².
+    ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges
+    that begins with channel 0; an element is dropped where its hash is below ``dropped`` of 2³².
     """
     bits = tl.load(seed)
     # The CPU draws for 16 channels at a time, and takes the high half of the first one's number.
@@ -134,7 +135,9 @@ def add_and_count(
     BE: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """``out`` = z = ``rows`` + dropout(``more``), and z's statistics; where ``more`` is None z is ``rows``.
+    """``out`` = z = ``rows`` + dropout(``more``), and z's statistics.
+
+    Where ``more`` is None z is ``rows``.
 
     ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows;
     only of those among the ``first`` (1,) where that is not None.
@@ -302,9 +305,9 @@ def update(
 ):
     """New features: ``old`` + dropout(relu(factor · z + shift)), where z (rows, D) is ``pre``.
 
-    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for all if
-    ``SHARED``. An argument that is None is omitted, and so is the ReLU without RELU. ``new`` may be ``pre``
-    itself.
+    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for
+    all if ``SHARED``. An argument that is None is omitted, and so is the ReLU without RELU. ``new``
+    may be ``pre`` itself.
     """
     number, live, channel, exists = tile_of(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]
@@ -376,7 +379,8 @@ def sum_gradients(
 ):
     """Σ g and Σ g · (z − mean) over BE · STEPS rows, g the gradient of the norm's output: (tiles, 2, D).
 
-    ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and means.
+    ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and
+    means.
     """
     row, _live, channel, exists = tile_of(edges, D, BE * STEPS, BC)
     first = tl.min(row, 0)
@@ -412,9 +416,9 @@ def finish_gradients(
 ):
     """Compute :func:`.norms.gradients_of` from the sums of tiles (tiles, 2, D).
 
-    ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight and bias;
-    ``share`` is 1 / the number of rows, or 0 where running statistics were used; 1 / ``first`` (1,) where
-    that is not None.
+    ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight
+    and bias; ``share`` is 1 / the number of rows, or 0 where running statistics were used; 1 /
+    ``first`` (1,) where that is not None.
     """
     # 1. Sums over the tiles: the gradients of bias and weight.
     channel = tl.program_id(0) * BC + tl.arange(0, BC)
@@ -468,8 +472,8 @@ def spread_gradients(
 ):
     """Gradients of the summands of :func:`add_and_count`, from that of :func:`update`'s ``new``.
 
-    ``norm`` (5, D) is of :func:`finish_gradients`; ``after`` is the seed of the dropout behind the norm.
-    ``of_more`` may be None. Rows after the ``first`` (1,) have none, where that is not None.
+    ``norm`` (5, D) is of :func:`finish_gradients`; ``after`` is the seed of the dropout behind the
+    norm. ``of_more`` may be None. Rows after the ``first`` (1,) have none, where that is not None.
     """
     number, live, channel, exists = tile_of(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]

@@ -1,7 +1,7 @@
 """Batch norms on a GPU: statistics and gradients from sums of tiles, and the norm of nodes as one function.
 
-With the operations around it, ``residual`` + dropout(relu(norm(rows + dropout(more)))), a norm of n rows
-keeps one (n, d) tensor until the backward pass: its input.
+With the operations around it, ``residual`` + dropout(relu(norm(rows + dropout(more)))), a norm of n
+rows keeps one (n, d) tensor until the backward pass: its input.
 """
 
 from __future__ import annotations
@@ -122,11 +122,13 @@ def normed(
     after: float,
     counted: Rows = ALL,
 ) -> Tensor:
-    """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))), (N, d) each; N > 1, in training.
+    """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))), (N, d) each.
 
-    Arguments that are None or False are omitted; ``before`` and ``after`` are the probabilities of dropout.
-    Any of the tensors may be float32 or bfloat16, sums have the wider type. Statistics are of the ``counted``
-    rows; the others must have no gradient, and pass none on.
+    N > 1, in training.
+
+    Arguments that are None or False are omitted; ``before`` and ``after`` are the probabilities of
+    dropout. Any of the tensors may be float32 or bfloat16, sums have the wider type. Statistics are
+    of the ``counted`` rows; the others must have no gradient, and pass none on.
     """
     normalised: Tensor = _Normed.apply(  # type: ignore[no-untyped-call]
         rows.contiguous(),

@@ -1,9 +1,10 @@
 """Products of edges with a weight in bfloat16, where float32 numbers are sums of two or three bfloat16.
 
-bf16x3: a · b ≈ a₁ b₁ + a₁ b₂ + a₂ b₁, where a₁ is a to 8 significant bits, |a − a₁| ≤ 2⁻⁸ |a|, and a₂ the
-remainder to as many, |a − a₁ − a₂| ≤ 2⁻¹⁶ |a|. The omitted terms, a₂ b₂ and the remainders, are at most
-3 · 2⁻¹⁶ of |a b|, to first order. bf16x6 adds a₂ b₂ + a₁ b₃ + a₃ b₁ and omits 4 · 2⁻²⁴, as much as
-roundings of float32. Products of two such numbers are exact in float32, in which tensor cores sum them.
+bf16x3: a · b ≈ a₁ b₁ + a₁ b₂ + a₂ b₁, where a₁ is a to 8 significant bits, |a − a₁| ≤ 2⁻⁸ |a|, and
+a₂ the remainder to as many, |a − a₁ − a₂| ≤ 2⁻¹⁶ |a|. The omitted terms, a₂ b₂ and the remainders,
+are at most 3 · 2⁻¹⁶ of |a b|, to first order. bf16x6 adds a₂ b₂ + a₁ b₃ + a₃ b₁ and omits 4 · 2⁻²⁴,
+as much as roundings of float32. Products of two such numbers are exact in float32, in which tensor
+cores sum them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def _add(
     D: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Add 16 channels of the rows to ``sums`` (BR, tile); ``weight`` points to these channels, (16, 1)."""
+    """Add 16 channels of the rows to ``sums`` (BR, tile).
+
+    ``weight`` points to these channels, (16, 1).
+    """
     mask = exists & (tile < D)[None, :]
     of_weight = tl.load(weight + tile[None, :] * out_stride, mask=mask, other=0.0)
     return tl.dot(of_rows, of_weight.to(of_rows.dtype), sums, input_precision=PRECISION)
@@ -71,9 +75,9 @@ def multiply(
 ):
     """``out`` = ``rows`` · weightᵀ + ``addend``; all (E, D) but the weight, which has strides.
 
-    An argument that is None is omitted. With ``new`` the rows are these, formed in this pass from ``pre`` and
-    the old ones, ``rows``. With ``parts`` (tiles, 2, D) ``out`` is the gradient of rows formed from ``pre``,
-    and ``parts`` the sums of :func:`.norm_kernels.sum_gradients` of the two.
+    An argument that is None is omitted. With ``new`` the rows are these, formed in this pass from
+    ``pre`` and the old ones, ``rows``. With ``parts`` (tiles, 2, D) ``out`` is the gradient of rows
+    formed from ``pre``, and ``parts`` the sums of :func:`.norm_kernels.sum_gradients` of the two.
 
     Channels of the result are up to three adjacent tiles, of MAIN, REST and LAST (0: none), so that
     d = 76 takes 64 + 16 and not 128; those of the rows are taken 16 at a time.
@@ -165,10 +169,10 @@ def multiplied(
 ) -> tuple[Tensor, Tensor | None]:
     """``rows`` (E, d) · ``weight`` (d, d) transposed, + ``addend`` (E, d); d ≤ :data:`MOST`.
 
-    With ``norming`` and ``new`` (E, d), ``new`` becomes ``rows`` + dropout(relu(norm(z))), where rows may be
-    one for all, and is multiplied instead of them. With ``norming`` alone the product is the gradient of new
-    edges formed from z, and its :func:`.norms.sums_by_tiles` are the second result, else None. ``split`` is
-    bf16x3 or bf16x6.
+    With ``norming`` and ``new`` (E, d), ``new`` becomes ``rows`` + dropout(relu(norm(z))), where
+    rows may be one for all, and is multiplied instead of them. With ``norming`` alone the product
+    is the gradient of new edges formed from z, and its :func:`.norms.sums_by_tiles` are the second
+    result, else None. ``split`` is bf16x3 or bf16x6.
     """
     out = torch.empty_like(rows if new is None else new)
     edges, d = out.shape

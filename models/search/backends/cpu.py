@@ -1,8 +1,8 @@
 """Compiled search on all cores of the CPU, in one of three ways by the size and data of each graph.
 
-*exact*: small graphs and few queries, every key by the rule. *flat*: a float32 filter over all keys.
-*tree*: the same over those that no cone excludes, where a sample of the queries shows that this is worth
-it. Which one is in the debug log; the result is the same.
+*exact*: small graphs and few queries, every key by the rule. *flat*: a float32 filter over all
+keys. *tree*: the same over those that no cone excludes, where a sample of the queries shows that
+this is worth it. Which one is in the debug log; the result is the same.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ def _search_distinct(
     query_ptr: I64,
     key_ptr: I64,
 ) -> NDArray[np.bool_]:
-    """Search the graphs that have many equal keys, each distinct row once; return which these are, (G,)."""
+    """Search the graphs that have many equal keys, each distinct row once.
+
+    Return which these are, (G,).
+    """
     rows = query_ptr[:, 1] - query_ptr[:, 0]
     sizes = key_ptr[:, 1] - key_ptr[:, 0]
     enough = _EQUAL_KEYS * (1 + 2 / len(queries))
@@ -103,8 +106,9 @@ def _search_distinct(
         return repeated
     from kmip_data.models.search.cpu.equal_rows import expand, first_rows, group_rows
 
-    # 1. A quarter of the keys of one head shows in which graphs rows repeat: nodes that are equal are so in
-    #    all heads. Where none repeat this is all: 4 % of a search of 2,000 keys in one head, 1 % of 3,000.
+    # 1. A quarter of the keys of one head shows in which graphs rows repeat: nodes that are equal
+    #    are so in all heads. Where none repeat this is all: 4 % of a search of 2,000 keys in one
+    #    head, 1 % of 3,000.
     quarter = key_ptr[repeated]
     quarter[:, 1] = quarter[:, 0] + sizes[repeated] // 4
     trial = group_rows(keys, _pieces(1, quarter))
@@ -259,8 +263,8 @@ def _search_large(
     def scan(part: slice | I64, start: int, stop: int, *result: NDArray[Any]) -> None:
         search_flat(tree, queries[part], keys, k, low, start, stop, *result)
 
-    # 3. Try at most 128 queries, one in 64: the share of leaves that the cones leave, and how many queries
-    #    fail for ties. A leaf costs the tree about twice what it costs the flat scan.
+    # 3. Try at most 128 queries, one in 64: the share of leaves that the cones leave, and how many
+    #    queries fail for ties. A leaf costs the tree about twice what it costs the flat scan.
     tried = min(_SAMPLE, -(-len(queries) // 64))
     sample = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
     failed = np.zeros(tried, np.bool_)
@@ -369,7 +373,10 @@ def _search_beside(
 
 
 def _directions(keys: F32) -> float:
-    """Return the effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C; 1 to d."""
+    """Return the effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C.
+
+    1 to d.
+    """
     # In torch: numpy's product has threads of its own.
     sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
     sample = sample - sample.mean(0)

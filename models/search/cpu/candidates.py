@@ -1,12 +1,13 @@
 """Candidates of a block of queries: collected by a float32 filter, then ranked by the rule.
 
-The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th
-best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are seen through
-pointers, see :func:`kmip_data.models.search.cpu.lanes.pointer`.
+The filter's products err by less than a proven bound, so a key whose product stays that far below
+the k-th best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are seen
+through pointers, see :func:`kmip_data.models.search.cpu.lanes.pointer`.
 
-The k-th largest number is found by counting: how many numbers reach a trial value takes a comparison for 16
-of them and no branch, so halving the range of trial values beats partitioning (measured: ADR 0100). A
-result is one int64, the score's bits above its row counted backwards: their order is the rule's.
+The k-th largest number is found by counting: how many numbers reach a trial value takes a
+comparison for 16 of them and no branch, so halving the range of trial values beats partitioning
+(measured: ADR 0100). A result is one int64, the score's bits above its row counted backwards: their
+order is the rule's.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def kth_largest(
 ) -> tuple[np.float32, np.float32, int, int]:
     """Enclose the k-th largest of more than k float32 numbers, none NaN, ``start`` to ``stop`` of a pointer.
 
-    16 more may be overwritten, and up to ``spare`` more than k reach ``low``. Return ``low``, which at least k
-    numbers reach; ``high``, which fewer do; how many reach each. With ``spare = 0`` either exactly k reach
-    ``low`` or nothing lies between the two.
+    16 more may be overwritten, and up to ``spare`` more than k reach ``low``. Return ``low``, which
+    at least k numbers reach; ``high``, which fewer do; how many reach each. With ``spare = 0``
+    either exactly k reach ``low`` or nothing lies between the two.
     """
     # 1. The least and the largest enclose it; NaN behind the last number reaches nothing.
     store(values, stop, splat(np.float32(np.nan)))
@@ -74,8 +75,8 @@ def kth_largest(
     reach_low = stop - start
     reach_high = 0
     halvings = 0
-    # 2. Halve what is between them: 16 times the range of values, which takes few steps for spread numbers,
-    #    then the range of bits, which always ends.
+    # 2. Halve what is between them: 16 times the range of values, which takes few steps for spread
+    #    numbers, then the range of bits, which always ends.
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
         if halvings < _HALVINGS:
@@ -207,19 +208,21 @@ def error_of_cones(dim: int) -> float:
 def _slack(length: float, dim: int, scale: float, longest: float) -> float:
     """Bound on the gap of two filter products whose keys the rule ranks the other way round (ADR 0100).
 
-    In the filter a query and the longest key have length 1. Rounding both to float32 and summing costs a
-    product (d + 2) · 2⁻²⁴ (2 more for good measure); rounding a score of the rule costs 2⁻²⁴ of it, or half
-    of the least subnormal.
+    In the filter a query and the longest key have length 1. Rounding both to float32 and summing
+    costs a product (d + 2) · 2⁻²⁴ (2 more for good measure); rounding a score of the rule costs
+    2⁻²⁴ of it, or half of the least subnormal.
     """
     # 1. Scores may overflow to equal infinities, which no filter can rank: give the query up.
     if length * longest > 3e38:
         return np.inf
-    # 2. E1, the error of a filter product: d roundings of the sum and 2 of the operands, 2 more for good
-    #    measure.
+    # 2. E1, the error of a filter product: d roundings of the sum and 2 of the operands, 2 more for
+    #    good measure.
     filtered = (dim + 4) * UNIT * 1.1
-    # 3. E2, the rounding of a score of the rule, in units of the filter, where |q| = |longest key| = 1.
+    # 3. E2, the rounding of a score of the rule, in units of the filter, where |q| = |longest key|
+    #    = 1.
     ruled = (1.1 * UNIT * length * longest + 2.0**-148) / (length * scale)
-    # 4. k products reach tau, so k scores reach tau - E; a key below tau - 2 E scores less than each of them.
+    # 4. k products reach tau, so k scores reach tau - E; a key below tau - 2 E scores less than
+    #    each of them.
     return 2.2 * (filtered + ruled)
 
 
@@ -240,7 +243,10 @@ def begin(
     scale: float,
     longest: float,
 ) -> None:
-    """Load the queries ``first`` … of (R, d) into a block; give up those that no filter can rank."""
+    """Load the queries ``first`` … of (R, d) into a block.
+
+    Give up those that no filter can rank.
+    """
     dim = queries.shape[1]
     for i in range(count):
         total = 0.0
@@ -255,13 +261,17 @@ def begin(
         block.slack[i] = slack
         block.filled[i] = 0
         block.due[i] = block.k + 1
-        # Products lie within ±1: with a slack of 1 or more the filter would exclude next to nothing.
+        # Products lie within ±1: with a slack of 1 or more the filter would exclude next to
+        # nothing.
         set_floor(block, i, -OUT if slack < 1 else OUT)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def append(block: Block, i: int, products: Register, hits: int, position: int) -> bool:
-    """Add the lanes ``hits`` of 16 products, of keys from ``position`` on; True if :func:`cut` is due."""
+    """Add the lanes ``hits`` of 16 products, of keys from ``position`` on.
+
+    True if :func:`cut` is due.
+    """
     store(block.line, 0, products)
     to = i * block.space + block.filled[i]
     while hits:
@@ -278,8 +288,8 @@ def append(block: Block, i: int, products: Register, hits: int, position: int) -
 def cut(block: Block, i: int, spare: int) -> None:
     """Raise a query's floor to below its k-th best product, and drop the candidates under it.
 
-    With ``spare`` the k-th best may be one of as many that follow it. Where too many candidates are left,
-    such as equal ones, the query is given up.
+    With ``spare`` the k-th best may be one of as many that follow it. Where too many candidates are
+    left, such as equal ones, the query is given up.
     """
     k = block.k
     base = i * block.space
@@ -291,7 +301,8 @@ def cut(block: Block, i: int, spare: int) -> None:
         kth = kth_largest(block.near, base, base + n, k, spare)[0]
         floor = max(floor, kth - block.slack[i])
 
-    # 2. Compact the candidates in place without a branch: each is copied, and counted only if it stays.
+    # 2. Compact the candidates in place without a branch: each is copied, and counted only if it
+    #    stays.
     to = base
     for j in range(base, base + n):
         product = block.near[j]
@@ -299,8 +310,9 @@ def cut(block: Block, i: int, spare: int) -> None:
         block.place[to] = block.place[j]
         to += product >= floor
 
-    # 3. Cut again after 16 + k/2 further candidates (or half as many as there are). Less room than that, of
-    #    3 k + 192 places, means that the filter cannot separate the rest: the query is searched exactly.
+    # 3. Cut again after 16 + k/2 further candidates (or half as many as there are). Less room than
+    #    that, of 3 k + 192 places, means that the filter cannot separate the rest: the query is
+    #    searched exactly.
     n = to - base
     room = block.space - n - 32
     least = 16 + k // 2
@@ -345,7 +357,8 @@ def finish(
         n = block.filled[i]
         for c in range(dim):
             block.query[c] = queries[first + i, c]
-        # 2. Float64 sums in index order are one chain of dependent additions: four candidates hide its latency.
+        # 2. Float64 sums in index order are one chain of dependent additions: four candidates hide
+        #    its latency.
         for j in range(0, n, 4):
             row_0 = number[block.place[base + j]]
             row_1 = number[block.place[base + min(j + 1, n - 1)]]

@@ -1,7 +1,8 @@
 """Groups of equal rows: a search multiplies one row of each, and its result is expanded to all.
 
-Nodes of a graph with equal surroundings have equal queries and keys, bit for bit: half of those of a call
-graph (ADR 0310). Of equal keys at most k count, those of the lowest rows; equal queries have one result.
+Nodes of a graph with equal surroundings have equal queries and keys, bit for bit: half of those of
+a call graph (ADR 0310). Of equal keys at most k count, those of the lowest rows; equal queries have
+one result.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ PROBES = 32  #: places of the hash table looked at for a row; then it is a group
 
 
 class Groups(NamedTuple):
-    """Equal rows of T pieces, each a piece of one head; groups are in the order of their first rows."""
+    """Equal rows of T pieces, each a piece of one head.
+
+    Groups are in the order of their first rows.
+    """
 
     pieces: I64  #: (T, 3), head, first row and the one after the last
     before: I64  #: (T + 1,), rows of the pieces before each
     counts: I64  #: (T,), number of groups
     #: (R,), rows counted from the first of their piece, group after group, rising in each
     members: I32
-    #: (R + T,), where each group begins in the ``members`` of its piece, and where the last ends; those of
-    #: piece t from ``before[t] + t`` on
+    #: (R + T,), where each group begins in the ``members`` of its piece, and where the last ends;
+    #: those of piece t from ``before[t] + t`` on
     starts: I32
 
     @property
@@ -76,8 +80,8 @@ def expand(
 ) -> None:
     """Write the results of all queries from those of distinct queries among distinct keys.
 
-    Distinct scores and indices are (1, U, k), for the rows of :func:`first_rows` of queries and of keys; the
-    results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.
+    Distinct scores and indices are (1, U, k), for the rows of :func:`first_rows` of queries and of
+    keys; the results (H, N, k) come filled with −inf and −1 where a graph has fewer than k keys.
     """
     key_ptr = key_groups.ptr
     query_ptr = query_groups.ptr
@@ -132,8 +136,9 @@ def _group(bits: I32, factors: I64, groups: Groups, start: int, stop: int) -> No
                 mixed += np.int64(row[c]) * factors[c]
             slot = (mixed >> (64 - width)) & mask
 
-            # 2. Compare with the first row of each group whose slot is next. Rows made to collide would
-            #    cost a comparison with each other: after 32 a row is a group by itself, which is as right.
+            # 2. Compare with the first row of each group whose slot is next. Rows made to collide
+            #    would cost a comparison with each other: after 32 a row is a group by itself, which
+            #    is as right.
             group = -1
             for _ in range(PROBES):
                 other = table[slot]
@@ -156,7 +161,8 @@ def _group(bits: I32, factors: I64, groups: Groups, start: int, stop: int) -> No
             number[i] = group
             starts[group] += 1
 
-        # 3. Rows by group, by counting: sizes become ends, and rows are put in from the last to the first.
+        # 3. Rows by group, by counting: sizes become ends, and rows are put in from the last to the
+        #    first.
         total = 0
         for group in range(count):
             total += starts[group]
@@ -213,8 +219,9 @@ def _expand(
             filled = 0
             best = 0
             while filled < wanted:
-                # 1. Keys of one score: the first k rows of a group, of several groups in the order of rows. A
-                #    group that is not among the k best is behind k first rows, so nothing of it is missed.
+                # 1. Keys of one score: the first k rows of a group, of several groups in the order
+                #    of rows. A group that is not among the k best is behind k first rows, so
+                #    nothing of it is missed.
                 score = distinct_scores[result, best]
                 count = 0
                 groups = 0

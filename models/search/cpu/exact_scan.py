@@ -1,8 +1,8 @@
 """Compiled search that scores every key by the rule: small graphs, few queries, and data full of ties.
 
-Eight queries are the lanes of a register. The scores of a group of keys, one register a key, are sorted and
-merged with the best so far by comparing and exchanging whole registers, so that no branch but one depends
-on the data (ADR 0220).
+Eight queries are the lanes of a register. The scores of a group of keys, one register a key, are
+sorted and merged with the best so far by comparing and exchanging whole registers, so that no
+branch but one depends on the data (ADR 0220).
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _score(
     other: int,
 ) -> None:
     """Score four keys, ``row`` …, with 16 queries by the rule: float64 sums in index order, rounded once."""
-    # 1. Eight sums in registers (4 keys × 2 halves of the queries): six loads for eight products, and eight
-    #    chains of additions hide each other's latency.
+    # 1. Eight sums in registers (4 keys × 2 halves of the queries): six loads for eight products,
+    #    and eight chains of additions hide each other's latency.
     zero = splat(0.0)
     left_0 = zero
     right_0 = zero
@@ -235,7 +235,8 @@ def _search_tile(
         for j in range(count, LEAST):
             store(fresh, (left + j) * 8, splat(_EMPTY))
             store(fresh, (right + j) * 8, splat(_EMPTY))
-        # 2. The only branch that depends on the data: 16 scores stay if any lane has one above its k-th best.
+        # 2. The only branch that depends on the data: 16 scores stay if any lane has one above its
+        #    k-th best.
         for half in range(2 * tile, min(2 * tile + 2, halves)):
             start = half * size
             worst = load(best, (start + few - 1) * 8)
@@ -290,11 +291,13 @@ def search_rows(
 ) -> None:
     """Search for the rows ``start`` to ``stop`` of the H · R queries of some graphs, head after head.
 
-    Queries are (H, N, d), keys (H, M, d); of ``query_ptr`` and ``key_ptr`` (G, 2), where each graph begins
-    and ends, graphs may be left out. ``row_graph`` (G + 1,) has R and how many of the R queries come before
-    each graph. Scores and indices (H, N, k) come filled with −inf and −1; those rows are written.
+    Queries are (H, N, d), keys (H, M, d); of ``query_ptr`` and ``key_ptr`` (G, 2), where each graph
+    begins and ends, graphs may be left out. ``row_graph`` (G + 1,) has R and how many of the R
+    queries come before each graph. Scores and indices (H, N, k) come filled with −inf and −1; those
+    rows are written.
     """
-    # 1. Memory for all graphs of the range: queries by tiles, with fewer tiles the more keys are wanted.
+    # 1. Memory for all graphs of the range: queries by tiles, with fewer tiles the more keys are
+    #    wanted.
     dim = queries.shape[2]
     most = LEAST
     while most < k:

@@ -95,7 +95,8 @@ def search_flat(
             block.filled[i] = 0
             set_floor(block, i, OUT)
 
-        # 8192 numbers of keys stay in the nearest cache while all queries of the block pass over them.
+        # 8192 numbers of keys stay in the nearest cache while all queries of the block pass over
+        # them.
         for leaf in range(0, leaves, step):
             for i in range(0, count, 4):
                 for pair in range(leaf, min(leaf + step, leaves), 2):
@@ -126,11 +127,13 @@ def _reach(cones: Pointer, group: int, dim: int, unit: Pointer, base: int) -> Re
     r_cosine = load(cones, first + 16)
     r_sine = load(cones, first + 32)
     longest = load(cones, first + 48)
-    # 2. sin a. The root of a number near 0 errs by more than the number: add its largest error first.
+    # 2. sin a. The root of a number near 0 errs by more than the number: add its largest error
+    #    first.
     room = splat(np.float32(1 + 4 * candidates.error_of_cones(dim)))
     square = lanes.minus(room, lanes.times(dot, dot))
     across = lanes.square_root(square)
-    # 3. R cos a cos b + R sin a sin b, or R for a query inside; set_floor's margin covers the rounding.
+    # 3. R cos a cos b + R sin a sin b, or R for a query inside; set_floor's margin covers the
+    #    rounding.
     outside = multiply_add(dot, r_cosine, lanes.times(across, r_sine))
     return lanes.where_at_least(dot, cosine, longest, outside)
 
@@ -207,7 +210,10 @@ def _visit_together(
     pick: Pointer,
     picked: Pointer,
 ) -> int:
-    """Search one twig for all queries whose mask asks for it; return the number of leaves searched."""
+    """Search one twig for all queries whose mask asks for it.
+
+    Return the number of leaves searched.
+    """
     # 1. List the queries of each leaf: those whose bound of its cone reaches their floor.
     for leaf in range(16):
         picked[leaf] = 0
@@ -220,8 +226,8 @@ def _visit_together(
                 mask &= mask - 1
                 pick[leaf * (BLOCK + 4) + picked[leaf]] = i
                 picked[leaf] += 1
-    # 2. Multiply each leaf with its queries by fours; the last four are filled with the query that nothing
-    #    reaches.
+    # 2. Multiply each leaf with its queries by fours; the last four are filled with the query that
+    #    nothing reaches.
     leaves = 0
     for leaf in range(16):
         queries = picked[leaf]
@@ -301,8 +307,8 @@ def _take_hint(
         n += 1
     if n < block.k:
         return False
-    # 2. A floor one slack below the k-th best of them. Products are summed without fused operations: as near
-    #    the exact one as the filter's, so twice the slack is safe.
+    # 2. A floor one slack below the k-th best of them. Products are summed without fused
+    #    operations: as near the exact one as the filter's, so twice the slack is safe.
     least = np.float32(np.inf)
     if n > block.k:
         least = candidates.kth_largest(block.near, base, base + n, block.k, 0)[0]
@@ -324,7 +330,10 @@ def _mark_twigs(
     warm: int,
     masks: Pointer,
 ) -> int:
-    """Set the mask of each query's twigs of a branch, without those of its warm-up; return the union."""
+    """Set the mask of each query's twigs of a branch, without those of its warm-up.
+
+    Return the union.
+    """
     union = 0
     for i in range(count):
         reach = _reach(cones, branch, dim, block.unit, i * dim)
@@ -352,12 +361,15 @@ def search_tree(
     indices: I64,
     failed: NDArray[np.bool_],
 ) -> int:
-    """Search for the rows ``start`` to ``stop`` of one graph's queries; count the leaves multiplied.
+    """Search for the rows ``start`` to ``stop`` of one graph's queries.
 
-    The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the head.
-    Queries are (R, d), hints (R, h), rows of all keys of the head; h = 0: none. ``warm`` twigs are searched
-    first, which sets the floor. Scores and indices (R, k) are written for those rows, but those that fail:
-    ``failed`` (R,) is set where the filter cannot separate too many keys.
+    Count the leaves multiplied.
+
+    The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the
+    head. Queries are (R, d), hints (R, h), rows of all keys of the head; h = 0: none. ``warm``
+    twigs are searched first, which sets the floor. Scores and indices (R, k) are written for those
+    rows, but those that fail: ``failed`` (R,) is set where the filter cannot separate too many
+    keys.
     """
     dim = tree.dim
     branches = -(-tree.keys // BRANCH)
@@ -385,7 +397,7 @@ def search_tree(
         count = min(BLOCK, stop - first)
         candidates.begin(block, queries, first, count, tree.scale, tree.longest)
 
-        # 1. Warm up each query alone: a floor from the hint, or from the 3 most promising twigs (768 keys).
+        # 1. Warm up each query alone: a floor from the hint or the 3 most promising twigs, 768 keys.
         for i in range(count):
             for j in range(warm):
                 twigs[i * warm + j] = -1
@@ -404,8 +416,9 @@ def search_tree(
         block.filled[BLOCK] = 0
         set_floor(block, BLOCK, OUT)
 
-        # 3. All 64 queries walk the tree together, branch by branch, so that a twig is read into the cache
-        #    once: a twig is visited if any query's bound reaches its floor, by those queries only.
+        # 3. All 64 queries walk the tree together, branch by branch, so that a twig is read into
+        #    the cache once: a twig is visited if any query's bound reaches its floor, by those
+        #    queries only.
         for branch in range(branches):
             union = _mark_twigs(twig_cones, branch, dim, block, count, first_twigs, warm, masks)
             while union:

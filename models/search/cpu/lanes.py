@@ -1,8 +1,8 @@
 """SIMD registers as values in compiled kernels: 16 float32 or 8 of 64 bits, one cache line each.
 
-LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and never
-the ones that look for the few lanes above a threshold (ADR 0100). These functions say it outright; a
-processor with narrower registers takes two or four for one.
+LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and
+never the ones that look for the few lanes above a threshold (ADR 0100). These functions say it
+outright; a processor with narrower registers takes two or four for one.
 """
 
 from __future__ import annotations
@@ -51,10 +51,13 @@ class _LanesModel(models.PrimitiveModel):
 
 @primitive
 def pointer(typing, array):
-    """Where the elements of a contiguous array begin; ``p[i]`` reads and writes them, counted from the front.
+    """Where the elements of a contiguous array begin.
 
-    Arrays that go from function to function, or into a loop, have their references counted by atomic
-    instructions (measured: half of the search's time); pointers do not. :func:`hold` the array to the end.
+    ``p[i]`` reads and writes them, counted from the front.
+
+    Arrays that go from function to function, or into a loop, have their references counted by
+    atomic instructions (measured: half of the search's time); pointers do not. :func:`hold` the
+    array to the end.
     """
 
     def generate(context, builder, signature, args):
@@ -284,7 +287,10 @@ def where_at_least(typing, a, b, yes, no):
 
 @primitive
 def packed(typing, sums, low):
-    """Float64 sums rounded to float32, as int64 of the same order above the 32 bits of ``low``; −0 as +0."""
+    """Float64 sums rounded to float32, as int64 of the same order above the 32 bits of ``low``.
+
+    −0 as +0.
+    """
     kind = Lanes(types.int64)
     reals = ir.VectorType(_REAL, sums.count)
     halves = ir.VectorType(_HALF, sums.count)
@@ -311,15 +317,16 @@ def packed(typing, sums, low):
 def _network(*phases: list[tuple[int, int]]) -> Callable[..., Any]:
     """Compare and exchange 16 registers of int64, in a row behind a pointer, the larger goes first.
 
-    A second phase first takes 16 more registers, each the larger of its old value and the last, last but
-    one … of the first phase.
+    A second phase first takes 16 more registers, each the larger of its old value and the last,
+    last but one … of the first phase.
     """
 
     def generate(context, builder, signature, args):
         kind = context.get_value_type(Lanes(types.int64))
         rows: list[Value] = []
         for phase, data, start in zip(phases, args[::2], args[1::2], strict=True):
-            # 1. Load 16 registers: all stay in registers for the phase, none is stored between exchanges.
+            # 1. Load 16 registers: all stay in registers for the phase, none is stored between
+            #    exchanges.
             before = rows[::-1]
             addresses = []
             rows = []
@@ -331,7 +338,8 @@ def _network(*phases: list[tuple[int, int]]) -> Callable[..., Any]:
                 addresses.append(address)
                 rows.append(row)
 
-            # 2. Two sorted runs, one of them reversed: the larger of each pair are the best 16 of the 32.
+            # 2. Two sorted runs, one of them reversed: the larger of each pair are the best 16 of
+            #    the 32.
             if before:
                 pairs = zip(rows, before, strict=True)
                 rows = [_LARGER(builder, a, b) for a, b in pairs]

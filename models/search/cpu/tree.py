@@ -1,11 +1,11 @@
 """Tree of cones over the keys of one graph, by which a search skips most of them.
 
-Keys are shifted by their mean, which changes no ranking, and scaled so that the longest has length 1.
-Sorted by length they are cut into shells of :data:`SHELL`; within a shell their directions are halved at
-the median of the coordinate that varies most, down to leaves of 16 keys, one SIMD register. 16 leaves are
-a twig, 16 twigs a branch. A leaf and a twig know a cone that holds their directions and the length R of
-their longest key: what the inner product with a query can reach follows from the angle between query and
-cone.
+Keys are shifted by their mean, which changes no ranking, and scaled so that the longest has length
+1. Sorted by length they are cut into shells of :data:`SHELL`; within a shell their directions are
+halved at the median of the coordinate that varies most, down to leaves of 16 keys, one SIMD
+register. 16 leaves are a twig, 16 twigs a branch. A leaf and a twig know a cone that holds their
+directions and the length R of their longest key: what the inner product with a query can reach
+follows from the angle between query and cone.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Tree(NamedTuple):
 def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
     """Build the tree of (M, d) keys, M ≥ 1.
 
-    Without ``cones`` keys are by length alone; with ``places`` a search can take a hint. Takes about
-    8 · M · d bytes besides the result.
+    Without ``cones`` keys are by length alone; with ``places`` a search can take a hint. Takes
+    about 8 · M · d bytes besides the result.
     """
     count, dim = keys.shape
     centre = keys.mean(0, dtype=np.float64)
@@ -143,8 +143,8 @@ def _halve(direction: F32, index: I64, value: F32, n: int) -> None:
     dim = direction.shape[1]
     mean = np.empty(dim, np.float32)
     spread = np.empty(dim, np.float32)
-    # Top down: 2048 keys of a shell into halves, quarters … of 16, at the median of the widest coordinate: a
-    # principal axis would take a covariance for each part.
+    # Top down: 2048 keys of a shell into halves, quarters … of 16, at the median of the widest
+    # coordinate: a principal axis would take a covariance for each part.
     size = LEAF
     while size < n:
         size *= 2
@@ -236,8 +236,8 @@ def _cone(
     for c in range(dim):
         cones[first + c * 16] = axis[c] * inverse
         rounded += np.float64(cones[first + c * 16]) ** 2
-    # Length of the axis as it is stored. It must not enter the cosine: in a narrow cone one too large by
-    # 2⁻²⁵ makes the angle too small by up to 2⁻¹².
+    # Length of the axis as it is stored. It must not enter the cosine: in a narrow cone one too
+    # large by 2⁻²⁵ makes the angle too small by up to 2⁻¹².
     rounded = np.sqrt(rounded)
     # 2. Half-angle and longest key in float64, from the axis as it was stored.
     reach = 0.0
@@ -253,7 +253,8 @@ def _cone(
             length = np.sqrt(length)
             reach = max(reach, length)
             cosine = min(cosine, dot / (length * rounded))
-    # 3. Widen by more than the float64 arithmetic errs, and store what filter_scan._reach multiplies.
+    # 3. Widen by more than the float64 arithmetic errs, and store what filter_scan._reach
+    #    multiplies.
     cosine = max(cosine - 1e-12, -1.0)
     sine = np.sqrt(1 - cosine * cosine)
     for offset, entry in enumerate((cosine, reach * cosine, reach * sine, reach)):

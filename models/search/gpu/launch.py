@@ -167,7 +167,10 @@ def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:
 
 @functools.cache
 def nvrtc_version() -> str:
-    """Return the version of NVRTC, such as ``13.5``; raises ``UsageError`` where it cannot be loaded."""
+    """Return the version of NVRTC, such as ``13.5``.
+
+    Raises ``UsageError`` where it cannot be loaded.
+    """
     try:
         from cuda.bindings import nvrtc
 
@@ -181,7 +184,10 @@ def nvrtc_version() -> str:
 def compile_program(
     program: Program, target: str, log: IO[str] | None = None, **options: Any
 ) -> bytes:
-    """Machine code by NVRTC, which needs no GPU; ``options`` are those of ``cuda.core.ProgramOptions``."""
+    """Machine code by NVRTC, which needs no GPU.
+
+    ``options`` are those of ``cuda.core.ProgramOptions``.
+    """
     try:
         from cuda.core import Program as Source
         from cuda.core import ProgramOptions

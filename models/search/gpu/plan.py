@@ -40,7 +40,8 @@ _QUERY_BUCKETS = 1024
 _ROWS_A_BLOCK = 4096
 _ALIGNED = 256  # bytes
 
-# Where more warps, larger tiles or an order begin to pay: from the prototype's measurements on one H200.
+# Where more warps, larger tiles or an order begin to pay: from the prototype's measurements on one
+# H200.
 _ORDERED_KEYS = 8000
 _MANY_ROWS = 90_000
 _SOME_ROWS = 60_000
@@ -48,7 +49,10 @@ _BUCKETS_A_ROW = 4  # buckets of all graphs for each row that they may order
 
 
 class Program(NamedTuple):
-    """Macros that the kernels are compiled with, in lower case; ``kernels/common.cuh`` explains them."""
+    """Macros that the kernels are compiled with, in lower case.
+
+    ``kernels/common.cuh`` explains them.
+    """
 
     dim: int
     list: int
@@ -68,7 +72,8 @@ class Plan:
     program: Program
     launches: tuple[Launch, ...]  #: the first one fills in the tables
     tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
-    #: (2, G) int64 on the device: where queries and keys of each graph begin; None where a search says it
+    #: (2, G) int64 on the device: where queries and keys of each graph begin; None where a search
+    #: says it
     starts: Tensor | None
     #: members of ``struct Search``; of scratch arrays their first byte in that memory
     members: NDArray[np.int64]
@@ -90,12 +95,13 @@ def plan_for(
 ) -> Plan:
     """Plan a search.
 
-    ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the graphs of
-    queries and keys. Tables are made on the current stream, so that each stream has plans of its own.
+    ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the
+    graphs of queries and keys. Tables are made on the current stream, so that each stream has plans
+    of its own.
 
-    ``unread``: only the device knows where the graphs begin, and each search makes the tables anew, which are
-    as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph more, without rows,
-    has what is left over.
+    ``unread``: only the device knows where the graphs begin, and each search makes the tables anew,
+    which are as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph
+    more, without rows, has what is left over.
     """
     # 1. Sizes, and whether an order of keys and queries pays.
     heads, queries, keys, dim = shape
@@ -199,7 +205,8 @@ def _on(device: torch.device, numbers: NDArray[np.int64]) -> Tensor:
     # The plan would be cached, although a recorded copy has not been made yet.
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a search of these sizes has no plan yet")
-    # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been made.
+    # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been
+    # made.
     return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
 
 
@@ -209,7 +216,8 @@ def _up(count: int, size: int) -> int:
 
 def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, int]:
     """Return the tiles of 16 queries of a warp, and 1 if warps share keys (``TILES`` and ``STAGED``)."""
-    # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the GPU.
+    # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the
+    # GPU.
     lone = most_keys >= 50_000 and rows < 200_000
     if ordered and rows >= _MANY_ROWS and not lone and dim <= 24:
         return 4, 1
@@ -242,7 +250,10 @@ def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> 
 
 
 def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Return the offsets of arrays of so many 4-byte numbers in one memory, and its size; in bytes."""
+    """Return the offsets of arrays of so many 4-byte numbers in one memory, and its size.
+
+    In bytes.
+    """
     offsets = {}
     end = 0
     for name, count in sizes.items():

@@ -36,7 +36,8 @@ Results = TypeVar("Results", bound=tuple[Tensor, ...])
 class CudaGraphs:
     """CUDA graphs of one device, recorded and warmed up on one stream, in one pool of memory.
 
-    They share the pool because they are replayed one after another, and results are copied in between.
+    They share the pool because they are replayed one after another, and results are copied in
+    between.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -65,7 +66,9 @@ class CudaGraphs:
     def record(
         self, work: Callable[[list[Any] | None], Results]
     ) -> tuple[Callable[[], None], Results]:
-        """Record the work without running it; return a function that replays it, and its future results.
+        """Record the work without running it.
+
+        Return a function that replays it, and its future results.
 
         After a failure the random generator continues as before.
         """
@@ -77,7 +80,8 @@ class CudaGraphs:
         generator = torch.cuda.default_generators[self._device.index]
         before = generator.clone_state()
         failed = list[BaseException]()
-        # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
+        # Threads of the loader may allocate meanwhile, which only a recording of all threads
+        # forbids.
         recording = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
         try:
             with torch.cuda.stream(self._stream), recording:
@@ -87,8 +91,9 @@ class CudaGraphs:
                     failed.append(error)
                     raise
         except BaseException as error:  # noqa: BLE001 -- raised again
-            # A recording without an end leaves its generator waiting for one, and refusing everything else;
-            # likewise the allocator, which then takes back no batch that came by another stream.
+            # A recording without an end leaves its generator waiting for one, and refusing
+            # everything else; likewise the allocator, which then takes back no batch that came by
+            # another stream.
             generator.graphsafe_set_state(before)
             with contextlib.suppress(RuntimeError):  # if it has ended
                 torch._C._cuda_endAllocateToPool(self._device.index, pool)  # noqa: SLF001 -- no other way
@@ -104,7 +109,8 @@ class CudaGraphs:
         return replay, results
 
 
-#: Nodes for each node of padding: with fewer of these each would have too many of the edges of padding.
+#: Nodes for each node of padding: with fewer of these each would have too many of the edges of
+#: padding.
 SPARE = 16
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
 
@@ -122,8 +128,8 @@ def rounded(count: int) -> int:
 def padded(batch: Any) -> Any | None:
     """Return the batch with padding, on its device, which the host does not wait for.
 
-    ``None`` where it has too few nodes or edges for the statistics of a batch norm, or the host does not
-    know which attributes belong to nodes.
+    ``None`` where it has too few nodes or edges for the statistics of a batch norm, or the host
+    does not know which attributes belong to nodes.
     """
     # 1. Sizes.
     slices = getattr(batch, "_slice_dict", {})

@@ -1,9 +1,9 @@
 """Training steps as CUDA graphs: one captured for each shape of a batch, replayed for every batch like it.
 
-A graph launches the same kernels with the same arguments: addresses, sizes, and every number that the host
-knew. So a batch is copied to the memory of the captured one, gradients stay in place, the learning rate is
-read on the GPU, and everything else that the host decides is part of the key or discards the graphs
-(:meth:`CapturedSteps.under`).
+A graph launches the same kernels with the same arguments: addresses, sizes, and every number that
+the host knew. So a batch is copied to the memory of the captured one, gradients stay in place, the
+learning rate is read on the GPU, and everything else that the host decides is part of the key or
+discards the graphs (:meth:`CapturedSteps.under`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ WARM_UP = 2
 #: Captured shapes and positions in a step; further ones run operation by operation.
 MOST = 32
 
-#: Learns from a batch: ``step(batch, optimiser, first=…, steps=…, keep=…)``; ``keep`` is that of a ``Work``.
+#: Learns from a batch: ``step(batch, optimiser, first=…, steps=…, keep=…)``; ``keep`` is that of a
+#: ``Work``.
 Step = Callable[..., Learned]
 T = TypeVar("T")
 
@@ -63,7 +64,8 @@ class CapturedSteps:
         self._report = report
         self._pad = pad
         self._seen: Counter[Any] = Counter()
-        #: By shape: a batch, whose memory the graph reads, a function that replays it, and its results.
+        #: By shape: a batch, whose memory the graph reads, a function that replays it, and its
+        #: results.
         self._steps: dict[Any, tuple[Any, Callable[[], None], Learned]] = {}
         self._setting: Any = None
         self._rates: _Rates | None = None
@@ -175,7 +177,10 @@ class _Rates:
 
     @contextmanager
     def given(self, *, capturable: bool) -> Iterator[None]:
-        """Let the optimiser read the tensors inside the block; ``capturable`` permits capturing its step."""
+        """Let the optimiser read the tensors inside the block.
+
+        ``capturable`` permits capturing its step.
+        """
         try:
             self._set(self._tensors, capturable=capturable)
             yield
@@ -192,7 +197,8 @@ class _Rates:
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
     """Return everything that kernels of a step take from the host: shapes, dtypes, first nodes of graphs.
 
-    ``None`` where the host does not know the latter; for a padded batch the host does not read them.
+    ``None`` where the host does not know the latter; for a padded batch the host does not read
+    them.
     """
     key: list[Any] = []
     if "ptr" in batch and COUNTED not in batch:
@@ -210,7 +216,10 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 
 def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bool) -> str | None:
-    """Return why the steps of a run cannot be captured; None if nothing known beforehand forbids it."""
+    """Return why the steps of a run cannot be captured.
+
+    None if nothing known beforehand forbids it.
+    """
     training = config.training
     system = config.system
     attention = cast(Any, config.model.attention)
@@ -246,8 +255,8 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
 def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
     """Return why batches that differ in size cannot be padded; None where they can.
 
-    Message passing and norms count the nodes and edges of ``GraphBatch.counted``. Other attention than k-MIP
-    reads on the host where graphs begin, as the zero rows of the published code do.
+    Message passing and norms count the nodes and edges of ``GraphBatch.counted``. Other attention
+    than k-MIP reads on the host where graphs begin, as the zero rows of the published code do.
     """
     local = config.model.local.kind
     attention = cast(Any, config.model.attention)

@@ -1,8 +1,8 @@
 """Read the YAML configurations of GraphGPS and of the repositories made from it.
 
-Settings without a key in these files (residual connections, activations that the code fixes, scaling of
-features) stay as in the preset of the dataset and model, the published code's. A key that the file omits has
-GraphGPS's default, not the preset's value.
+Settings without a key in these files (residual connections, activations that the code fixes,
+scaling of features) stay as in the preset of the dataset and model, the published code's. A key
+that the file omits has GraphGPS's default, not the preset's value.
 """
 
 from __future__ import annotations
@@ -141,10 +141,12 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
 
 
 def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConfig, bool]:
-    """Return the preset with settings without a key as in the file's code; True if it reads ``gnn.act``.
+    """Return the preset with settings without a key as in the file's code.
 
-    A parameter budget is the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and LRGB's
-    version, add the input to message passing, read ``gnn.act`` and standardise superpixels.
+    True if it reads ``gnn.act``.
+
+    A parameter budget is the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and
+    LRGB's version, add the input to message passing, read ``gnn.act`` and standardise superpixels.
     """
     model = base.model
     changes = dict[str, Any]()

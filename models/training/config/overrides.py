@@ -75,10 +75,11 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     """Return ``config`` with ``section.key=value`` items applied in order.
 
     A value is read as the type of its key: ``optimiser.lr=1e-3``, ``training.shuffle=true``,
-    ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their values
-    are read as TOML (``data.parameters.k=16``, ``data.split.split=room``). ``model.hidden_dim`` switches
-    ``model.parameter_budget`` off, unless that is given too. Raises ``UsageError`` for an item without ``=``,
-    an unknown key (the nearest one is named) or a value of the wrong type.
+    ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their
+    values are read as TOML (``data.parameters.k=16``, ``data.split.split=room``).
+    ``model.hidden_dim`` switches ``model.parameter_budget`` off, unless that is given too. Raises
+    ``UsageError`` for an item without ``=``, an unknown key (the nearest one is named) or a value
+    of the wrong type.
     """
     values = config.model_dump()
     given = {item.partition("=")[0].strip() for item in items}
@@ -104,11 +105,11 @@ def config_from_mapping(
 ) -> RunConfig:
     """Check ``values`` as a configuration; ``origin`` is their source, for errors.
 
-    Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is the folder
-    of their files: :func:`kmip_data.plugins.allowed`, whose errors are raised, too.
+    Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is
+    the folder of their files: :func:`kmip_data.plugins.allowed`, whose errors are raised, too.
 
-    Raises ``UsageError``, which lists every fault: an unknown key, a missing one or a value of the wrong
-    type.
+    Raises ``UsageError``, which lists every fault: an unknown key, a missing one or a value of the
+    wrong type.
     """
     if values.get("plugins"):
         from kmip_data.plugins import allowed
@@ -130,9 +131,9 @@ def config_from_mapping(
 def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     """Read a ``config.toml``.
 
-    With ``import_plugins`` the file is the user's, and its plugins are imported, but not in the folder of a
-    run, which may be a stranger's. Raises ``DamagedInput`` where the file is not readable TOML, and as
-    :func:`config_from_mapping`.
+    With ``import_plugins`` the file is the user's, and its plugins are imported, but not in the
+    folder of a run, which may be a stranger's. Raises ``DamagedInput`` where the file is not
+    readable TOML, and as :func:`config_from_mapping`.
     """
     try:
         values = tomllib.loads(read_small(path).decode("utf-8"))
@@ -149,8 +150,8 @@ def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
 def to_toml(config: RunConfig) -> str:
     """Write ``config`` completely, so that :func:`read_config` returns an equal one.
 
-    TOML has no null: a key that is ``None`` is omitted, and is ``None`` when read back because that is its
-    default.
+    TOML has no null: a key that is ``None`` is omitted, and is ``None`` when read back because that
+    is its default.
     """
     import tomli_w
 
@@ -320,8 +321,9 @@ def key_value(config: RunConfig, path: str) -> Any:
 def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     """Return ``config`` for a run of ``epochs``.
 
-    A warm-up as long as the whole run would never let it learn at the full rate, so that is shortened
-    to its share of the run it was made for. An override of ``training.epochs`` leaves it alone.
+    A warm-up as long as the whole run would never let it learn at the full rate, so that is
+    shortened to its share of the run it was made for. An override of ``training.epochs`` leaves it
+    alone.
     """
     schedule = config.schedule
     training = config.training

@@ -109,9 +109,9 @@ class Preset(Strict):
     def read(cls, name: str) -> Preset:
         """Read ``dataset/model`` with the presets that it is based on.
 
-        Code, differences, notes and variants are merged key by key. A base of another model keeps its
-        attention and message passing only where the model's file has the same kinds, also in variants.
-        The default variant is never inherited.
+        Code, differences, notes and variants are merged key by key. A base of another model keeps
+        its attention and message passing only where the model's file has the same kinds, also in
+        variants. The default variant is never inherited.
         """
         # 1. The file.
         dataset, model = name.split("/")
@@ -164,7 +164,8 @@ class Preset(Strict):
     def code_for(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the code of this preset as a base of ``model``, without settings that ``changes`` replaces.
 
-        A width and a budget replace each other; parameters of a build or a split are those of one dataset.
+        A width and a budget replace each other; parameters of a build or a split are those of one
+        dataset.
         """
         network = changes.get("model", {})
         replaced = {
@@ -213,7 +214,8 @@ def presets_of(dataset: str) -> list[str]:
 def read_preset(dataset: str, model: str) -> Preset:
     """Read the preset of ``dataset`` and ``model``.
 
-    Raises ``UsageError``, which names the nearest, where there is none; ``DamagedInput`` for an invalid file.
+    Raises ``UsageError``, which names the nearest, where there is none; ``DamagedInput`` for an
+    invalid file.
     """
     name = f"{dataset}/{model}"
     if name not in preset_names():
@@ -264,10 +266,10 @@ def load_preset(
     Parameters
     ----------
     as_
-        Default: the variant of the published figure, which is ``code`` but for two presets of London.
-        ``code``: upstream's file. ``text``: the same with every key changed in which the paper's text
-        differs; where the text is silent, both follow the code. Or another variant that the
-        preset names.
+        Default: the variant of the published figure, which is ``code`` but for two presets of
+        London. ``code``: upstream's file. ``text``: the same with every key changed in which the
+        paper's text differs; where the text is silent, both follow the code. Or another variant
+        that the preset names.
     target
         Dataset or build folder of the run; default: the preset's dataset.
 
@@ -308,9 +310,10 @@ def config_for(
 ) -> RunConfig:
     """Return the preset of TARGET's dataset, or the defaults for a dataset that is not the paper's.
 
-    A dataset may take the preset of its family. A build folder keeps the parameters it was built with
-    and its default split, whatever the seed. The user's builds are looked up by name in ``home``. Raises
-    ``UsageError`` where the dataset has presets, but none of that model or variant.
+    A dataset may take the preset of its family. A build folder keeps the parameters it was built
+    with and its default split, whatever the seed. The user's builds are looked up by name in
+    ``home``. Raises ``UsageError`` where the dataset has presets, but none of that model or
+    variant.
     """
     # 1. The name of a folder below ``built/``.
     if home is not None and (home.built / target / CARD_NAME).is_file():

@@ -32,7 +32,8 @@ from kmip_data.wording import counted
 class EpochBatches:
     """Train batches of the current epoch, in an order that depends only on the seed and that epoch.
 
-    ``epoch()`` is the number of finished epochs, ``done()`` that of the batches of this one to skip.
+    ``epoch()`` is the number of finished epochs, ``done()`` that of the batches of this one to
+    skip.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class EpochBatches:
         rank, _processes = loader.ranks()
         for number, batch in enumerate(loader, done + 1):
             if rank >= last_size and number == len(self):
-                # Its graph belongs to another process: this one joins in, and learns nothing from it.
+                # Its graph belongs to another process: this one joins in, and learns nothing from
+                # it.
                 rows = batch.num_nodes if self._of_nodes else batch.num_graphs
                 batch.train_mask = torch.zeros(rows, dtype=torch.bool)
             yield batch
@@ -84,7 +86,8 @@ class ManyGraphs(RunData):
         self._datasets = {}
         for part in PARTS:
             counts = self.split.parts.get(part)
-            # An empty part, as `--limit` may leave one, would only be warned of; `check_part` refuses it.
+            # An empty part, as `--limit` may leave one, would only be warned of; `check_part`
+            # refuses it.
             if counts is not None and counts.graphs:
                 self._datasets[part] = self._records(config, part)
 
@@ -120,7 +123,10 @@ class ManyGraphs(RunData):
     def batches(
         self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0
     ) -> EpochBatches:
-        """Train batches of the epoch that ``epoch()`` returns; every process of a run gets as many."""
+        """Train batches of the epoch that ``epoch()`` returns.
+
+        Every process of a run gets as many.
+        """
         training = self.config.training
         loader = self._loader(
             self._datasets["train"],
@@ -133,7 +139,10 @@ class ManyGraphs(RunData):
         return EpochBatches(loader, epoch, done, of_nodes=self.task.level == "node")
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Each part in its own batches, in file order; whole batches go to the processes in turn."""
+        """Each part in its own batches, in file order.
+
+        Whole batches go to the processes in turn.
+        """
         size = self.config.training.batch_size
         passes = list[Pass]()
         for part in parts:
@@ -268,7 +277,8 @@ class OneGraph(RunData):
         if not self._sampled:
             return [self.graph]
         if not self.config.training.eval_neighbors:
-            # An evaluation loads the graph anyway: sampling it takes two thirds of the time from the map.
+            # An evaluation loads the graph anyway: sampling it takes two thirds of the time from
+            # the map.
             _ = self.graph
         return self._draws("train", epoch=epoch, done=done)
 
@@ -292,7 +302,10 @@ class OneGraph(RunData):
 
     @property
     def evaluated(self) -> tuple[str, ...]:
-        """All parts, in one pass; only val, which decides the best epoch, where evaluations are sampled."""
+        """All parts, in one pass.
+
+        Only val, which decides the best epoch, where evaluations are sampled.
+        """
         return ("val",) if self.config.training.eval_neighbors else self.parts
 
 
@@ -325,11 +338,11 @@ def open_data(
 ) -> RunData:
     """Open the build that ``config.data`` names, building it first if it is missing.
 
-    A missing encoding that the network reads is added to it, unless ``build=False``.
-    ``required`` are parts that must not be empty; ``split`` is the name of a split of the build, instead of
-    ``config.data.split``; others as for :func:`kmip_data.pipelines.find.obtain`.
-    Raises ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data cannot
-    be trained on.
+    A missing encoding that the network reads is added to it, unless ``build=False``. ``required``
+    are parts that must not be empty; ``split`` is the name of a split of the build, instead of
+    ``config.data.split``; others as for :func:`kmip_data.pipelines.find.obtain`. Raises
+    ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data
+    cannot be trained on.
     """
     data = config.data
     target = folder_of(data.dataset) or data.dataset

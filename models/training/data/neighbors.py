@@ -16,12 +16,13 @@ from kmip_data.runtime.threads import ahead
 class NeighborBatches:
     """A pass over the chosen nodes, each batch with sampled neighbours, neighbours of these, and so on.
 
-    Samples like PyTorch Geometric's ``NeighborLoader`` (``replace=False``, ``subgraph_type="directional"``),
-    without the compiled package that it needs; a sample is a function of seed and epoch alone, so that
-    a resumed run continues with the same batches. A batch has ``training.batch_size`` of the train nodes and
-    at most ``training.neighbors[hop]`` neighbours per node. ``epoch()`` is the number of finished epochs,
-    ``done()`` that of the batches to skip, which are sampled nevertheless. ``evaluated``: in the order of
-    ``chosen``, at most ``training.eval_neighbors[hop]`` neighbours per node, the same sample every time.
+    Samples like PyTorch Geometric's ``NeighborLoader`` (``replace=False``,
+    ``subgraph_type="directional"``), without the compiled package that it needs; a sample is a
+    function of seed and epoch alone, so that a resumed run continues with the same batches. A batch
+    has ``training.batch_size`` of the train nodes and at most ``training.neighbors[hop]``
+    neighbours per node. ``epoch()`` is the number of finished epochs, ``done()`` that of the
+    batches to skip, which are sampled nevertheless. ``evaluated``: in the order of ``chosen``, at
+    most ``training.eval_neighbors[hop]`` neighbours per node, the same sample every time.
 
     ``around(seeds, fanouts, generator)`` samples a batch.
     """

@@ -1,4 +1,7 @@
-"""Data of a run: build, split, parts and task, of many graphs or of one; transfer of batches to a GPU."""
+"""Data of a run: build, split, parts and task, of many graphs or of one.
+
+Transfer of batches to a GPU.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,9 @@ USUAL_LOSSES: dict[Kind, str] = {
 def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     """Return the task of the targets; ``config`` decides where they leave a choice.
 
-    Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other numbers are
-    values, or labels where the loss says so; bits of pairs are links. Raises ``UsageError`` where the loss,
-    the metric or the head of ``config`` is for other targets.
+    Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other
+    numbers are values, or labels where the loss says so; bits of pairs are links. Raises
+    ``UsageError`` where the loss, the metric or the head of ``config`` is for other targets.
     """
     kind: Kind = "multilabel" if is_whole(column) else "regression"
     if is_class(column):
@@ -278,8 +281,8 @@ class RunData(ABC):
     def with_hints(self, config: RunConfig, device: str) -> RunConfig:
         """Return ``config`` for training on ``device``, where searches may take hints; same result.
 
-        They do on a GPU where every step is on the same nodes, unless the configuration says otherwise. The
-        run folder does not record it, as the run may be resumed elsewhere.
+        They do on a GPU where every step is on the same nodes, unless the configuration says
+        otherwise. The run folder does not record it, as the run may be resumed elsewhere.
         """
         unset = getattr(config.model.attention, "warm_start", False) is None
         if device == "cpu" or not unset or self.unit != "nodes" or self.ragged:
@@ -311,8 +314,9 @@ def _copies(device: torch.device) -> torch.cuda.Stream:
 class SentAhead:
     """Batches on ``device``, a GPU, each copied there ahead of its use.
 
-    The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks are
-    looked up before, on the host, because on the GPU the host waits to learn how many there are.
+    The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks
+    are looked up before, on the host, because on the GPU the host waits to learn how many there
+    are.
     """
 
     def __init__(self, batches: Iterable[Any], device: torch.device) -> None:

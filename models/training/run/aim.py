@@ -55,8 +55,8 @@ class Aim(NamedTuple):
 def aim_of(config: RunConfig) -> Aim | None:
     """Return the published figure of a run's dataset, model and metric; None without one.
 
-    A run with the settings of the paper's experiment on the influence of k aims at the figure of its k,
-    others at that of their preset.
+    A run with the settings of the paper's experiment on the influence of k aims at the figure of
+    its k, others at that of their preset.
     """
     if not config.preset:
         return None

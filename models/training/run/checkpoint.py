@@ -41,7 +41,8 @@ def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -
     training = config.training
     optimiser = all_optimisers()[config.optimiser.name]
     settings = config.optimiser.model_dump(exclude={"name"}, exclude_none=True)
-    # One launch a step instead of dozens; but a fused optimiser unscales 16-mixed gradients by itself.
+    # One launch a step instead of dozens; but a fused optimiser unscales 16-mixed gradients by
+    # itself.
     unscales = training.precision == "16-mixed" and training.clip_norm
     if optimiser.fused and device.type == "cuda" and not unscales:
         settings["fused"] = True
@@ -51,7 +52,10 @@ def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -
 def build_schedule(
     optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1
 ) -> LRScheduler:
-    """Return the schedule ``config.kind``; ``steps`` of an epoch matter where it moves with each."""
+    """Return the schedule ``config.kind``.
+
+    ``steps`` of an epoch matter where it moves with each.
+    """
     moments = steps if config.per == "step" else 1
     span = Span(
         length=moments * epochs,
@@ -73,7 +77,8 @@ def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]])
 class Average:
     """Exponential moving average of a network's weights: ``decay`` of its last value, the rest new weights.
 
-    It begins with the weights after the first step, as :class:`torch.optim.swa_utils.AveragedModel` does.
+    It begins with the weights after the first step, as :class:`torch.optim.swa_utils.AveragedModel`
+    does.
     """
 
     def __init__(self, decay: float) -> None:
@@ -150,7 +155,10 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint with ``weights_only=True``, so nothing in it is executed; DamagedInput for others."""
+    """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
+
+    DamagedInput for others.
+    """
 
     def parse(data: bytes) -> Any:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -189,7 +197,10 @@ def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, which has nothing but tensors; raise DamagedInput for anything else."""
+    """Read a safetensors file, which has nothing but tensors.
+
+    Raise DamagedInput for anything else.
+    """
     from safetensors.torch import load
 
     weights: dict[str, Tensor] = _read(
@@ -222,7 +233,8 @@ def fitting_weights(
 ) -> dict[str, Tensor]:
     """Return the weights of the run ``source`` that fit ``model`` by name and shape, for fine-tuning.
 
-    Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it fits.
+    Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it
+    fits.
     """
     weights = read_weights(source / WEIGHTS)
     taken = {}

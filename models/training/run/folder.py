@@ -70,11 +70,13 @@ def new_run(
     exact: bool,
     first: Mapping[str, bytes] | None = None,
 ) -> Iterator[Path]:
-    """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
+    """Make a new run folder and hold its lock.
 
-    A folder that has at most some of the ``first`` files, with these bytes, is the rest of a run that was
-    killed early, and is reused. Raises ``UsageError`` if the name is ``exact`` and taken, or a folder on the
-    way is a link; ``OutOfResources`` without room for a folder.
+    Unless ``exact``, a name that is taken gets a number.
+
+    A folder that has at most some of the ``first`` files, with these bytes, is the rest of a run
+    that was killed early, and is reused. Raises ``UsageError`` if the name is ``exact`` and taken,
+    or a folder on the way is a link; ``OutOfResources`` without room for a folder.
     """
     parent = home.runs / dataset / model
     folder = parent / name
@@ -109,10 +111,12 @@ def _refuse_taken(folder: Path, first: Mapping[str, bytes]) -> None:
 
 
 def files_of_run(folder: Path) -> list[str]:
-    """Names, relative to its folder, of files that are proven to be a run's; the proof is the last one.
+    """Names, relative to its folder, of files that are proven to be a run's.
 
-    A result lists the digests of a run's files. Without one (an earlier version's, an unfinished run, one
-    that was resumed since) there are only the names.
+    The proof is the last one.
+
+    A result lists the digests of a run's files. Without one (an earlier version's, an unfinished
+    run, one that was resumed since) there are only the names.
     """
     # 1. Files with names of a run, and a page that carries its digest.
     names = []
@@ -304,8 +308,8 @@ class RunResult(Strict):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises ``UsageError`` where there is none (the run is unfinished); ``DamagedInput`` where it is not a
-    result of version 1.
+    Raises ``UsageError`` where there is none (the run is unfinished); ``DamagedInput`` where it is
+    not a result of version 1.
     """
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
     try:
@@ -395,8 +399,8 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Object that ``train --json`` prints.
 
-        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``; with several seeds the
-        mean ``metrics``, their deviation ``std``, and ``runs``, one object per seed.
+        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``; with several
+        seeds the mean ``metrics``, their deviation ``std``, and ``runs``, one object per seed.
         """
         shown = {"seed", "best_epoch", "metrics", "sample", "complete"}
         runs = []

@@ -1,8 +1,8 @@
 """The training loop, from the first epoch to the last, from top to bottom.
 
-``training.accumulate`` batches make a step: forward, backward, then clip, step, move the average and the
-schedule. After an epoch the network is evaluated, the best weights are saved, and a checkpoint is written
-from which a run continues to the same weights, bit for bit on a CPU.
+``training.accumulate`` batches make a step: forward, backward, then clip, step, move the average
+and the schedule. After an epoch the network is evaluated, the best weights are saved, and a
+checkpoint is written from which a run continues to the same weights, bit for bit on a CPU.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Loop:
     folder
         Folder of the checkpoint, metrics and best weights; ``None``: nothing is written.
     captured
-        Called with :meth:`plain_step` and its arguments: the one seam for steps replayed as CUDA graphs.
+        Called with :meth:`plain_step` and its arguments: the one seam for steps replayed as CUDA
+        graphs.
     logger
         Called with the values of each epoch, and its number.
     """
@@ -89,7 +90,8 @@ class Loop:
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)
-        # The position of the run: finished epochs, batches of the current one, steps of the optimiser.
+        # The position of the run: finished epochs, batches of the current one, steps of the
+        # optimiser.
         self.epoch = 0
         self.batch = 0
         self.step = 0
@@ -135,8 +137,8 @@ class Loop:
                 "train, all epochs", epochs * self.count, unit="batches", initial=done
             )
         if rank() and not self.epoch and not self.batch and self.data.unit == "graphs":
-            # Every process began with the run's seed, for equal weights; its dropout must differ. With one
-            # graph every process draws the numbers of all nodes.
+            # Every process began with the run's seed, for equal weights; its dropout must differ.
+            # With one graph every process draws the numbers of all nodes.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
         try:
@@ -170,7 +172,8 @@ class Loop:
             number = self.batch
             last = number + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
-            # A step ends after ``accumulate`` batches, and with the epoch: a short last group steps, too.
+            # A step ends after ``accumulate`` batches, and with the epoch: a short last group
+            # steps, too.
             first = number % accumulate == 0
             steps = last or (number + 1) % accumulate == 0
             learned = self.learn(batch, self.optimiser, first=first, steps=steps)
@@ -187,8 +190,8 @@ class Loop:
             self.progress.update(1)
             if len(self._ends) < FORECAST_AFTER:
                 self._forecast()
-            # Between the batches of a step there are gradients, which no checkpoint has; the end of an
-            # epoch has a checkpoint of its own.
+            # Between the batches of a step there are gradients, which no checkpoint has; the end of
+            # an epoch has a checkpoint of its own.
             if steps and not last and self._checkpoint_is_due():
                 module.stop_if_diverged()  # a GPU may have a fault that was not read yet
                 self.save()
@@ -259,7 +262,8 @@ class Loop:
 
         # 2. The evaluation.
         last_epoch = self.training.last_epoch - 1
-        # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
+        # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG
+        # 2.0.4.
         if (epoch + 1) % self.training.eval_every == 0 or epoch in {0, last_epoch}:
             row |= self.evaluate()
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
@@ -304,7 +308,8 @@ class Loop:
                 evaluate_parts, self.module, self.data, self.data.evaluated, self.device
             )
             measured = measure() if self.captured is None else self.captured.making_room(measure)
-            # The first process's figures decide for all of them which epoch is best and which the last.
+            # The first process's figures decide for all of them which epoch is best and which the
+            # last.
             for part, values in gathered(measured)[0].items():
                 # The column "train" is measured while learning.
                 column = "train_eval" if part == "train" else part
@@ -334,7 +339,10 @@ class Loop:
         return evaluations >= patience
 
     def save(self) -> None:
-        """Write a checkpoint of the current position; every process takes part, the first one writes."""
+        """Write a checkpoint of the current position.
+
+        Every process takes part, the first one writes.
+        """
         state = self.state()
         if self.folder is not None and is_main_process():
             checkpoint.write_checkpoint(self.folder / checkpoint.LAST, state)
@@ -378,8 +386,8 @@ class Loop:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state`.
 
-        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and any
-        exception for an impossible history or weights of another network.
+        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes,
+        and any exception for an impossible history or weights of another network.
         """
         # 1. Check everything before anything is loaded: data, position, history, best weights.
         if state["data"] != self.data.identity:
@@ -408,13 +416,13 @@ class Loop:
         self.scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.weights = state["average"]
-        # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a function of
-        #    its number, so the batches before ``batch`` are skipped, not loaded.
+        # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a
+        #    function of its number, so the batches before ``batch`` are skipped, not loaded.
         self.epoch = epoch
         self.batch = batch
         self.step = state["step"]
-        # 4. This process's measurements of an unfinished epoch, and its random numbers: last, because
-        #    nothing may draw any before the next batch.
+        # 4. This process's measurements of an unfinished epoch, and its random numbers: last,
+        #    because nothing may draw any before the next batch.
         mine = state["processes"][rank() % len(state["processes"])]
         self._unfinished = mine["unfinished"] if batch else None
         checkpoint.set_random_state(mine["random"])

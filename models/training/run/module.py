@@ -1,4 +1,7 @@
-"""Network of a run with its loss, its metrics and the measurements of its steps; and its evaluation."""
+"""Network of a run with its loss, its metrics and the measurements of its steps.
+
+And its evaluation.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,8 @@ class TrainingModule(nn.Module):
     def forward(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
-        ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`. Raises ``CheckFailed`` where
-        the weights, or the numbers inside the network, are infinite or NaN.
+        ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`. Raises
+        ``CheckFailed`` where the weights, or the numbers inside the network, are infinite or NaN.
         """
         self.size = BatchSize.of(batch)
         try:
@@ -74,8 +77,8 @@ class TrainingModule(nn.Module):
             context = ForwardContext(self.config.training.precision, keep=keep)
             return network(batch, context), self.task.targets(batch)
         except NotFinite as error:
-            # Raised by the search: add the step of the run, and a cause. A loss may have been not finite
-            # earlier in the epoch.
+            # Raised by the search: add the step of the run, and a cause. A loss may have been not
+            # finite earlier in the epoch.
             if self.training:
                 self.stop_if_diverged()
             subject = "The numbers inside the network"
@@ -88,7 +91,8 @@ class TrainingModule(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch, and the loss to go backward from.
 
-        The last two differ where several processes share a batch: the reported loss is that of all rows.
+        The last two differ where several processes share a batch: the reported loss is that of all
+        rows.
         """
         # Rows of a repeated graph do not count.
         share = float("partition" in batch or "train_mask" not in batch)
@@ -157,8 +161,8 @@ def evaluate_parts(
 ) -> dict[str, dict[str, float]]:
     """Measure ``parts`` in eval mode: part -> loss and metrics.
 
-    Parts that share a graph are read from one pass over it. Nothing random runs in eval mode, so the
-    generators keep their state. Raises ``CheckFailed`` where a loss is not finite.
+    Parts that share a graph are read from one pass over it. Nothing random runs in eval mode, so
+    the generators keep their state. Raises ``CheckFailed`` where a loss is not finite.
     """
     metrics = measure_parts(module, data, parts, device)
     values = {part: metrics[part].compute() for part in parts}
@@ -202,7 +206,8 @@ class Meter:
     def __init__(self, accumulate: int, *, scaled: bool) -> None:
         #: Batches of a step.
         self.accumulate = accumulate
-        #: True if losses are scaled up (``16-mixed``), so that an infinite gradient only skips its step.
+        #: True if losses are scaled up (``16-mixed``), so that an infinite gradient only skips its
+        #: step.
         self.scaled = scaled
         self.begin(0, 0, torch.device("cpu"))
 

@@ -58,11 +58,12 @@ class About(Strict, extra="ignore"):
 class Predictions:
     """Predictions of the records of a part, in its order."""
 
-    #: (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of nodes;
-    #: ``None`` for values. A row is a node, a graph, or a pair of nodes: n² pairs for a graph of n nodes,
-    #: (0, 0), (0, 1) … (n - 1, n - 1).
+    #: (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of
+    #: nodes; ``None`` for values. A row is a node, a graph, or a pair of nodes: n² pairs for a
+    #: graph of n nodes, (0, 0), (0, 1) … (n - 1, n - 1).
     logits: Array | None = None
-    #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None`` for links.
+    #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None``
+    #: for links.
     pred: Array | None = None
     #: Keys of the records (G,), or the numbers of the nodes of one graph (rows,).
     key: Array | None = None
@@ -83,7 +84,10 @@ class Predictions:
 
 
 def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
-    """Return ``key`` and ``ptr`` of the predictions of a part; raise UsageError where it is empty."""
+    """Return ``key`` and ``ptr`` of the predictions of a part.
+
+    Raise UsageError where it is empty.
+    """
     data.check_part(part)
     if data.unit == "nodes":
         whole = ShardedDataset(data.build, split_name=data.split_name, columns=[])
@@ -107,8 +111,8 @@ def predict(
 ) -> Predictions:
     """Predict a part of the split by the best weights of ``run``, in the batches of ``evaluate``.
 
-    Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError``
-    also where there is no such part.
+    Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`;
+    ``UsageError`` also where there is no such part.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data = opened.data
@@ -162,8 +166,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
 def read_predictions(path: Path) -> Predictions:
     """Read such a file, or any ``.npz`` with ``logits`` or ``pred``; nothing in it is executed.
 
-    Raises ``DamagedInput`` for any other file; ``OutOfResources`` where it unpacks to more than the free
-    memory.
+    Raises ``DamagedInput`` for any other file; ``OutOfResources`` where it unpacks to more than the
+    free memory.
     """
     try:
         with open_regular(path) as file, io.BufferedReader(file) as stream:
@@ -227,9 +231,9 @@ def evaluate_predictions(
     Parameters
     ----------
     predictions
-        A file of ``kmip-data predict``, an ``.npz`` file, or arrays by name: ``logits``, or ``pred`` for
-        classes and values, in the order of the part, shaped as in :class:`Predictions`; ``key`` and ``ptr``
-        are checked if they are given.
+        A file of ``kmip-data predict``, an ``.npz`` file, or arrays by name: ``logits``, or
+        ``pred`` for classes and values, in the order of the part, shaped as in
+        :class:`Predictions`; ``key`` and ``ptr`` are checked if they are given.
     target
         A dataset or build folder; its split is that of the file, or the default.
     split

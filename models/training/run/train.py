@@ -90,8 +90,8 @@ def train(
     Raises
     ------
     UsageError
-        The device, precision, search backend or logger is missing, the name is not a file name or is
-        taken, or a part of the split is empty.
+        The device, precision, search backend or logger is missing, the name is not a file name or
+        is taken, or a part of the split is empty.
     OutOfResources
         A batch does not fit; the message has its size and the flags to try.
     CheckFailed
@@ -169,16 +169,18 @@ def resume(
 ) -> Summary:
     """Continue a run from its last checkpoint; a finished run is returned unchanged.
 
-    A run that was stopped before its first checkpoint begins anew. A finished run whose result cannot be
-    read gets a new one, measured from its checkpoint. On a CPU the weights become the same, bit for bit, as
-    those of a run that never stopped (with the same number of threads and versions). ``devices`` defaults to
-    those of the run, on as many machines; otherwise it counts this machine's, or each of torchrun's.
-    A run that ended at ``training.stop_after`` continues where ``stop_after`` is larger, and gets a new result.
+    A run that was stopped before its first checkpoint begins anew. A finished run whose result
+    cannot be read gets a new one, measured from its checkpoint. On a CPU the weights become the
+    same, bit for bit, as those of a run that never stopped (with the same number of threads and
+    versions). ``devices`` defaults to those of the run, on as many machines; otherwise it counts
+    this machine's, or each of torchrun's. A run that ended at ``training.stop_after`` continues
+    where ``stop_after`` is larger, and gets a new result.
 
     Raises
     ------
     UsageError
-        There is no such run, its checkpoint has an older layout, or another process is working on it.
+        There is no such run, its checkpoint has an older layout, or another process is working on
+        it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed
@@ -218,9 +220,9 @@ def resume(
 def fit(run: Prepared) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers, unless
-    ``model.checkpoint_layers`` is set or other processes would wait for this one. The global random
-    generators, and the choice of deterministic kernels, are restored afterwards.
+    If a GPU runs out of memory, the run resumes from its last checkpoint with recomputed layers,
+    unless ``model.checkpoint_layers`` is set or other processes would wait for this one. The global
+    random generators, and the choice of deterministic kernels, are restored afterwards.
     """
     try:
         return _fit(run)
@@ -241,7 +243,8 @@ def _fit(run: Prepared) -> RunResult:
     folder = run.folder
     with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
-        # Each process has measured memory. Recomputed layers exchange again, so all recompute or none.
+        # Each process has measured memory. Recomputed layers exchange again, so all recompute or
+        # none.
         recompute = any(machine.gathered(run.memory.recompute))
         run = replace(run, memory=replace(run.memory, recompute=recompute))
         data.divide(machine.rank(), config.processes)
@@ -396,8 +399,8 @@ def _announcement(
 def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
     """Return the error that ends a run with a remedy, or ``error`` itself.
 
-    A failure inside torch or the loop, before a resumed run has saved anything, is blamed on its checkpoint
-    ``last``.
+    A failure inside torch or the loop, before a resumed run has saved anything, is blamed on its
+    checkpoint ``last``.
     """
     if is_out_of_memory(error):
         return out_of_memory(error, loop.module, loop.data)

@@ -19,9 +19,10 @@ from kmip_data.models.training.memory import StepMemory, cut_of, plan_memory
 def try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     """Return the memory of a step; raise the error of a network that cannot learn from the data.
 
-    Whole numbers without an embedding are looked for in all records, because the first batches may have
-    none. On a CPU, the memory of a step is measured by steps on a cut of the data; for a GPU, where it is
-    not, the network is built and its encoders read the same cut. Random generators stay as they are.
+    Whole numbers without an embedding are looked for in all records, because the first batches may
+    have none. On a CPU, the memory of a step is measured by steps on a cut of the data; for a GPU,
+    where it is not, the network is built and its encoders read the same cut. Random generators stay
+    as they are.
     """
     encoders = {
         "x": node_encoders()[config.model.node_encoder],

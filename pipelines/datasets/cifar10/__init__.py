@@ -1,8 +1,8 @@
 """CIFAR10 superpixels (benchmarking-gnns): pictures as graphs of up to 150 superpixels.
 
-Raw layout: one file written by ``torch.save``, a list of three lists (train, val, test) of dictionaries with
-``x`` [N, 3], ``pos`` [N, 2], ``edge_index`` [2, E], ``edge_attr`` [E] and ``y`` [1]. Facts and deviations:
-``docs/datasets/cifar10.md``, ``docs/fidelity.md``.
+Raw layout: one file written by ``torch.save``, a list of three lists (train, val, test) of
+dictionaries with ``x`` [N, 3], ``pos`` [N, 2], ``edge_index`` [2, E], ``edge_attr`` [E] and ``y``
+[1]. Facts and deviations: ``docs/datasets/cifar10.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ PIPELINE = CIFAR10Pipeline
 def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, Array]:
     """Return the arrays of one graph, checked and as they are stored.
 
-    ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 ().
+    ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8
+    ().
     """
     if not isinstance(graph, Mapping):
         raise DamagedInput(f"{where}: not a graph, but a {type(graph).__name__}.")

@@ -1,8 +1,8 @@
 """Sample superpixel graphs in the layout of CIFAR10_v2.pt: generated, never the real data.
 
-A picture is a coloured shape before a coloured background, cut into cells around jittered grid points;
-graphs are made of the cells as upstream makes them of superpixels: similarities of centres, and eight
-edges from each cell to similar ones. The class decides colour and shape, with some noise.
+A picture is a coloured shape before a coloured background, cut into cells around jittered grid
+points; graphs are made of the cells as upstream makes them of superpixels: similarities of centres,
+and eight edges from each cell to similar ones. The class decides colour and shape, with some noise.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """City-Networks: Paris, Shanghai, Los Angeles and London from the authors' tensors.
 
 Raw layout of ``NAME.tar.gz``: one folder with ``node_features_augmented.pt`` float32 [N, 37],
-``edge_indices.pt`` int64 [2, E], ``edge_features.pt`` float32 [E, 25] (its first columns are length and
-speed), ``10-chunk_16-hop_node_labels.pt`` int64 [N], ``16-hop_eccentricities.pt`` float32 [N] and
-``{train,valid,test}_mask.pt`` bool [N]. Facts and deviations: ``docs/datasets/city-networks.md``.
+``edge_indices.pt`` int64 [2, E], ``edge_features.pt`` float32 [E, 25] (its first columns are length
+and speed), ``10-chunk_16-hop_node_labels.pt`` int64 [N], ``16-hop_eccentricities.pt`` float32 [N]
+and ``{train,valid,test}_mask.pt`` bool [N]. Facts and deviations:
+``docs/datasets/city-networks.md``.
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ PIPELINE = CityNetworksPipeline
 def read_city_archive(folder: Path) -> CityTensors:
     """Read the tensors of one city, from today's layout or from that of the directed graphs.
 
-    A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken where they
-    are there; masks are not read, since the default split is the authors' rule. Its ``facts`` are ``layout``
-    (``undirected``, or ``directed`` as found), ``edges_found`` and ``self_loops``. Raises ``DamagedInput``
-    where a file is missing, cannot be read, or does not fit the others.
+    A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken
+    where they are there; masks are not read, since the default split is the authors' rule. Its
+    ``facts`` are ``layout`` (``undirected``, or ``directed`` as found), ``edges_found`` and
+    ``self_loops``. Raises ``DamagedInput`` where a file is missing, cannot be read, or does not fit
+    the others.
     """
     for name in ("node_features_augmented.pt", "edge_indices.pt", "edge_features.pt"):
         if not (folder / name).is_file():

@@ -28,8 +28,8 @@ CATEGORIES: Final = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write the tensors of a road-like graph into ``folder``: a bent grid with a third of its sides missing.
 
-    Streets are longer in the east, so that labels can be learned from the place. ``limit`` is the number of
-    intersections, at least 30 and by default 2,000.
+    Streets are longer in the east, so that labels can be learned from the place. ``limit`` is the
+    number of intersections, at least 30 and by default 2,000.
     """
     n = max(30, DEFAULT_NODES if limit is None else limit)
     rng = Generator(PCG64(seed))

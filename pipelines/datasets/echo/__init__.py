@@ -1,10 +1,11 @@
 """ECHO (ICLR 2026): three tasks on 10,080 generated graphs, two on molecules, all of 17 to 40 edges across.
 
-Raw layout of each task: ``train_data.pt``, ``val_data.pt`` and ``test_data.pt``, each a list of PyTorch
-Geometric's ``Data`` by ``torch.save``. ``sssp``, ``ecc`` and ``diam`` have the same graphs: ``x`` [N, 2] and
-``y`` [N, 3], whose columns are eccentricity, diameter and distance from the source. Molecules have ``x``
-[N, 2], ``edge_attr`` [E, 2] and, in column 0 of ``y``, each atom's charge or the logarithm of the energy.
-Facts and deviations: ``docs/datasets/echo.md``, ``docs/fidelity.md``.
+Raw layout of each task: ``train_data.pt``, ``val_data.pt`` and ``test_data.pt``, each a list of
+PyTorch Geometric's ``Data`` by ``torch.save``. ``sssp``, ``ecc`` and ``diam`` have the same graphs:
+``x`` [N, 2] and ``y`` [N, 3], whose columns are eccentricity, diameter and distance from the
+source. Molecules have ``x`` [N, 2], ``edge_attr`` [E, 2] and, in column 0 of ``y``, each atom's
+charge or the logarithm of the energy. Facts and deviations: ``docs/datasets/echo.md``,
+``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -118,7 +119,10 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         return Prepared(workdir, {"sizes": sizes})
 
     def _store(self, path: Path, part: str, folder: Path) -> int:
-        """Write the arrays of a file into ``PART.NAME``, their ends into ``PART.npy``; return the graphs."""
+        """Write the arrays of a file into ``PART.NAME``, their ends into ``PART.npy``.
+
+        Return the graphs.
+        """
         sizes = [(0, 0)]
         with ExitStack() as stack:
             files = {
@@ -135,7 +139,10 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         return len(sizes) - 1
 
     def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, Array]:
-        """Return the arrays of a graph as they are stored; raise ``DamagedInput`` for another layout."""
+        """Return the arrays of a graph as they are stored.
+
+        Raise ``DamagedInput`` for another layout.
+        """
         task = self.task
         names = ["x", "y", "edge_index"]
         if task.molecules:

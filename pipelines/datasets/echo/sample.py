@@ -1,7 +1,7 @@
 """Sample graphs in the raw layout of ECHO: generated, never the real data.
 
-The generated tasks have graphs of this package's ``long-range``, with true targets; molecules are trees of
-atoms, whose charges and energies are made up.
+The generated tasks have graphs of this package's ``long-range``, with true targets; molecules are
+trees of atoms, whose charges and energies are made up.
 """
 
 from __future__ import annotations

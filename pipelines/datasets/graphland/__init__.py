@@ -1,9 +1,10 @@
 """GraphLand: streets of two cities whose speed is predicted, from the published tables.
 
-Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by kind; ``features.csv`` and ``targets.csv`` have
-a row per street, ``edgelist.csv`` a row per edge, ``split_masks_RL.csv`` and ``split_masks_RH.csv`` the
-columns train, val and test. Steps and defaults are those of PyTorch Geometric 2.8's ``GraphLandDataset``.
-Facts and deviations: ``docs/datasets/city-roads.md``, ``docs/fidelity.md``.
+Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by kind; ``features.csv`` and
+``targets.csv`` have a row per street, ``edgelist.csv`` a row per edge, ``split_masks_RL.csv`` and
+``split_masks_RH.csv`` the columns train, val and test. Steps and defaults are those of PyTorch
+Geometric 2.8's ``GraphLandDataset``. Facts and deviations: ``docs/datasets/city-roads.md``,
+``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class GraphLandParams(Params):
         description="standardise the target by mean and deviation of the train streets of this split; "
         "none: as published",
     )
-    #: Names of the columns of x, read from the raw files. They follow from the digests of these, which are in
-    #: the build key, so they are no parameter of their own.
+    #: Names of the columns of x, read from the raw files. They follow from the digests of these,
+    #: which are in the build key, so they are no parameter of their own.
     _names: tuple[str, ...] = PrivateAttr(default=())
 
 
@@ -215,10 +216,10 @@ class Features(NamedTuple):
 def read_features(folder: Path) -> Features:
     """Read features by the kinds that ``info.yaml`` gives them, and transform them by upstream's defaults.
 
-    Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are left as they are;
-    in both the most frequent value stands for missing ones. Categories become one-hot columns in the order of
-    their numbers, one column where there are two. Raises ``DamagedInput`` where the tables are something
-    else.
+    Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are left as
+    they are; in both the most frequent value stands for missing ones. Categories become one-hot
+    columns in the order of their numbers, one column where there are two. Raises ``DamagedInput``
+    where the tables are something else.
     """
     info = read_info(folder / "info.yaml")
     listed = {kind: info[f"{kind}_features_names"] for kind in KINDS}
@@ -250,7 +251,10 @@ def read_features(folder: Path) -> Features:
 
 
 def _categories(values: F32, name: str, columns: int) -> F32:
-    """Return the categories of a column that get one of x; ``columns`` are those of x before them."""
+    """Return the categories of a column that get one of x.
+
+    ``columns`` are those of x before them.
+    """
     categories = np.unique(values)
     numbers = (columns + len(categories)) * len(values)
     too_many = len(categories) > MOST_CATEGORIES or numbers > MOST_NUMBERS
@@ -271,8 +275,9 @@ def filled(values: F32) -> F32:
 def to_normal(values: F32) -> F32:
     """Map a column (N,) to a normal distribution by its quantiles, which NaN has no part in.
 
-    As ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn 1.9, fitted
-    before missing values are filled: 1,000 quantiles, lines between them, and ±5.2 at the ends.
+    As ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn 1.9,
+    fitted before missing values are filled: 1,000 quantiles, lines between them, and ±5.2 at the
+    ends.
     """
     # Quantiles of the known values; missing ones are filled afterwards, as upstream does.
     shares = np.linspace(0, 1, min(QUANTILES, len(values)))

@@ -20,7 +20,9 @@ MISSING: Final = 0.03  #: share of values that are not known
 
 
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
-    """Write the tables of a road-like graph into ``folder``; ``limit`` is the number of streets, from 30.
+    """Write the tables of a road-like graph into ``folder``.
+
+    ``limit`` is the number of streets, from 30.
 
     The speed depends on the limit and surface of a street, and on the lengths of its neighbours.
     """

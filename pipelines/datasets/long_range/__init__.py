@@ -1,8 +1,9 @@
 """Long-range: generated graphs whose targets lie many edges away, without a source to download.
 
-Six topologies (line, ladder, grid, tree, caterpillar, lobster) and four tasks. Record ``i`` is a pure
-function of the seed and ``i``; nothing is read. Topologies and the tasks ``sssp``, ``ecc`` and ``diam``
-follow the ECHO benchmark (ICLR 2026); ``retrieval`` is ours. Facts: ``docs/datasets/long-range.md``.
+Six topologies (line, ladder, grid, tree, caterpillar, lobster) and four tasks. Record ``i`` is a
+pure function of the seed and ``i``; nothing is read. Topologies and the tasks ``sssp``, ``ecc`` and
+``diam`` follow the ECHO benchmark (ICLR 2026); ``retrieval`` is ours. Facts:
+``docs/datasets/long-range.md``.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def line(nodes: int, _rng: Rng) -> NDArray[np.int64]:
 
 
 def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
-    """Return the edges of a grid of ``rows`` rows, by default as many as columns; the last may be cut."""
+    """Return the edges of a grid of ``rows`` rows, by default as many as columns.
+
+    The last may be cut.
+    """
     columns = -(-nodes // (rows or int(np.sqrt(nodes))))
     node = np.arange(nodes)
     right = node[(node % columns < columns - 1) & (node + 1 < nodes)]
@@ -158,7 +162,10 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         )
 
     def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
-        """Deal the graphs in turn; with a limit the first ones, which have every topology and part."""
+        """Deal the graphs in turn.
+
+        With a limit the first ones, which have every topology and part.
+        """
         chosen = range(min(params.limit or params.graphs, params.graphs))
         return units_of_rows(chosen, RECORDS_PER_UNIT, "graphs")
 

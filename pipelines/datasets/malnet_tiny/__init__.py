@@ -1,7 +1,7 @@
 """MalNet-Tiny: function call graphs of Android apps, without features, in five types.
 
-Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one directed edge per line; and
-``type/{train,val,test}.txt`` with one path of a graph per line. Facts and deviations:
+Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one directed edge per
+line; and ``type/{train,val,test}.txt`` with one path of a graph per line. Facts and deviations:
 ``docs/datasets/malnet-tiny.md``, ``docs/fidelity.md``.
 """
 
@@ -173,9 +173,9 @@ _COUNTS = re.compile(r"# Nodes: \d{1,9}, Edges: \d{1,9}\s*")
 def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
     """Keep nodes with an edge to another node, and number them anew in their order.
 
-    Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch Geometric's
-    ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs. Returns the number of nodes and
-    int32 (2, E').
+    Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch
+    Geometric's ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs. Returns the
+    number of nodes and int32 (2, E').
     """
     loop = edges[0] == edges[1]
     between = edges[:, ~loop]

@@ -1,8 +1,9 @@
 """Sample call graphs in the layout of MalNet-Tiny: generated, never the real data.
 
-Functions are numbered as they are met; calls go mostly to a few popular functions, and how many, how
-popular and how deep differs by the type of the app, so that types can be learned. As in the published
-graphs, some numbers are missing, some functions call themselves, and some do nothing else.
+Functions are numbered as they are met; calls go mostly to a few popular functions, and how many,
+how popular and how deep differs by the type of the app, so that types can be learned. As in the
+published graphs, some numbers are missing, some functions call themselves, and some do nothing
+else.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 DEFAULT_GRAPHS = 50
-#: Family; functions, least and most; calls a function; how unevenly calls are spread; share of leaves.
+#: Family; functions, least and most; calls a function; how unevenly calls are spread; share of
+#: leaves.
 KINDS = {
     "addisplay": ("kuguo", 150, 500, 1.7, 1.5, 0.3),
     "adware": ("airpush", 600, 1_200, 1.9, 1.2, 0.3),
@@ -51,7 +53,8 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     """Make the calls of one app, (2, E), each once, in the order of the callers."""
     _, low, high, calls, unevenness, leaves = KINDS[kind]
     functions = int(rng.integers(low, high + 1))
-    # Some numbers are missing, and the last one is that of a function that calls itself and nothing else.
+    # Some numbers are missing, and the last one is that of a function that calls itself and nothing
+    # else.
     lonely = functions + functions // 12 + 1
     numbers = np.sort(rng.permutation(lonely)[:functions])
 
@@ -88,7 +91,10 @@ def _text(edges: NDArray[np.int64], digest: str) -> str:
 
 
 def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
-    """Deal each type to the parts by the published shares; a part is empty only where there are few."""
+    """Deal each type to the parts by the published shares.
+
+    A part is empty only where there are few.
+    """
     parts: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for position in range(max(map(len, names.values()))):
         # 7 of 10 to train, 1 to val, 2 to test, spread.

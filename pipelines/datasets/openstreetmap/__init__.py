@@ -1,8 +1,8 @@
 """Any city of OpenStreetMap as a long-range benchmark graph of the City-Networks kind.
 
-A raw extract, street graph or archive of tensors becomes one record. Everything up to the tensors happens in
-``prepare``, once; the record adds eccentricity and labels. Facts: ``docs/cities.md``; deviations from
-City-Networks' own generator: ``docs/fidelity.md``.
+A raw extract, street graph or archive of tensors becomes one record. Everything up to the tensors
+happens in ``prepare``, once; the record adds eccentricity and labels. Facts: ``docs/cities.md``;
+deviations from City-Networks' own generator: ``docs/fidelity.md``.
 """
 
 from __future__ import annotations

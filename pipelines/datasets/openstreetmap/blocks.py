@@ -2,8 +2,8 @@
 
 A Python object for each way, node and tag takes microseconds: a minute for a country of two million
 intersections. Therefore libosmium, which has checked the input, writes the ways that matter as
-uncompressed PBF (https://wiki.openstreetmap.org/wiki/PBF_Format), and compiled kernels decode that copy.
-They do not check bounds, so they must never be given a file from someone else.
+uncompressed PBF (https://wiki.openstreetmap.org/wiki/PBF_Format), and compiled kernels decode that
+copy. They do not check bounds, so they must never be given a file from someone else.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ def _decode(
     column: I32,
     keys: int,
 ) -> tuple[I64, I64, I64, I32]:
-    """Decode ways between the given (W, 2) bounds; ``column`` is that of each text, -1 if it is no key."""
+    """Decode ways between the given (W, 2) bounds.
+
+    ``column`` is that of each text, -1 if it is no key.
+    """
     number = np.empty(len(ways), np.int64)
     size = np.empty(len(ways), np.int64)
     # At least one byte each; memory that is not written to is free.

@@ -1,8 +1,9 @@
 """Read the streets and land-use areas of an OpenStreetMap file: PBF, XML, or either compressed.
 
-The C++ library libosmium (pyosmium) decodes the file. In one pass it writes two temporary files: the location
-of every node, 16 bytes each, and the ways and relations tagged ``highway`` or ``landuse``. Compiled kernels
-join them to arrays of 4 bytes a reference, so that a country takes tens of seconds and few gigabytes.
+The C++ library libosmium (pyosmium) decodes the file. In one pass it writes two temporary files:
+the location of every node, 16 bytes each, and the ways and relations tagged ``highway`` or
+``landuse``. Compiled kernels join them to arrays of 4 bytes a reference, so that a country takes
+tens of seconds and few gigabytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assembl
 from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
 from kmip_data.runtime.memory import mapped
 
-#: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see below.
+#: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see
+#: below.
 _BEGINNINGS: Final = {
     "osm.gz": (b"\x1f\x8b",), "osm.bz2": (b"BZh",),
     "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
@@ -190,7 +192,8 @@ class _Map:
                 f"{self.name} is a history or change file, not a map of one point in time.",
                 next="osmium time-filter makes a map of a history file",
             )
-        # Of large extracts it took up to twice their size; a mapped file that finds no room ends the process.
+        # Of large extracts it took up to twice their size; a mapped file that finds no room ends
+        # the process.
         require_room(self.folder, 3 * self.path.stat().st_size, "A copy of the streets")
 
         kinds = osmium.osm.WAY | osmium.osm.RELATION
@@ -247,7 +250,10 @@ class _Map:
         return copy
 
     def ways(self) -> Ways:
-        """Return the streets, without consecutive repetitions of a node; keep areas and relations."""
+        """Return the streets, without consecutive repetitions of a node.
+
+        Keep areas and relations.
+        """
         self._add_relations()
 
         # 1. Of each block of the copy, keep the streets as numbers: 4 bytes a reference.
@@ -292,7 +298,8 @@ class _Map:
         y = mapped(self.y[used], self.folder)
         self._check_places(node_id, x, y)
 
-        # 4. Code the tags: each distinct combination is looked at once, whatever the number of its ways.
+        # 4. Code the tags: each distinct combination is looked at once, whatever the number of its
+        #    ways.
         distinct, combination = np.unique(kind, return_inverse=True)
         combinations = [*self.kinds]
         tags = [dict(combinations[number]) for number in distinct.tolist()]
@@ -395,7 +402,10 @@ class _Map:
                 self.relations[relation.id] = relation.tags["landuse"], refs
 
     def member_rings(self) -> dict[int, F64]:
-        """Return the lines of the ways of which relations are made; ways that the file lacks are left out."""
+        """Return the lines of the ways of which relations are made.
+
+        Ways that the file lacks are left out.
+        """
         import osmium
 
         wanted: set[int] = set()

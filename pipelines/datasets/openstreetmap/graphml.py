@@ -1,7 +1,8 @@
 """Read a street graph from GraphML as ``osmnx.save_graphml`` writes it, by networkx.
 
-Values are the text that OSMnx wrote; lists (``"['2', '3']"``) are read as literals, never evaluated. Document
-types are refused: all they are good for is entities that expand to gigabytes (expat stops these, too).
+Values are the text that OSMnx wrote; lists (``"['2', '3']"``) are read as literals, never
+evaluated. Document types are refused: all they are good for is entities that expand to gigabytes
+(expat stops these, too).
 """
 
 from __future__ import annotations

@@ -52,8 +52,9 @@ def assemble(
 ) -> LandUse:
     """Make polygons of closed ways and of multipolygon relations, each by its number.
 
-    A way has its land use and its ring, (n, 2) degrees, NaN where a node is missing; a relation its land
-    use and the numbers of its member ways, whose nodes are in ``lines`` unless the file lacks them.
+    A way has its land use and its ring, (n, 2) degrees, NaN where a node is missing; a relation its
+    land use and the numbers of its member ways, whose nodes are in ``lines`` unless the file lacks
+    them.
     """
     import shapely
 
@@ -90,7 +91,8 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     """Return the position of the area nearest to each point, (N,) int64.
 
     Distances are those of degrees on paper, without a limit, and 0 inside an area: upstream's
-    ``sjoin_nearest`` in EPSG:4326. Of areas equally near the first one in OpenStreetMap's order counts.
+    ``sjoin_nearest`` in EPSG:4326. Of areas equally near the first one in OpenStreetMap's order
+    counts.
     """
     import shapely
 
@@ -102,7 +104,8 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
         points = shapely.points(lon[start:stop], lat[start:stop])
         result = nearest[start:stop]
 
-        # Inside an area the distance is 0: a test takes 0.3 µs, a search for the nearest area 10 µs.
+        # Inside an area the distance is 0: a test takes 0.3 µs, a search for the nearest area 10
+        # µs.
         point, area = tree.query(points)
         inside = shapely.distance(points[point], land_use.area[area]) == 0
         np.minimum.at(result, point[inside], area[inside])

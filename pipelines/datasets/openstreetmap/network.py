@@ -5,8 +5,9 @@ Built step by step as ``osmnx.graph_from_xml`` and ``graph_from_polygon`` do, an
 of the file: several values of a tag on one street are kept sorted, and all is ordered by
 OpenStreetMap's numbers.
 
-A country has 10^8 directed parts of ways. They are never all there at once: :func:`parts` makes them anew for
-each pass, a million references at a time, and what a pass keeps is arrays of a few bytes per node.
+A country has 10^8 directed parts of ways. They are never all there at once: :func:`parts` makes
+them anew for each pass, a million references at a time, and what a pass keeps is arrays of a few
+bytes per node.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ Network = TypeVar("Network", Ways, StreetGraph)
 def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
     """Yield all directed edges, in their order; of ways each part between two nodes is one.
 
-    Where it may be, a part has one back. As OSMnx adds them: way by way, first all parts in one direction,
-    then all in the other. A part with a node that is not there is left out: there the way is cut.
+    Where it may be, a part has one back. As OSMnx adds them: way by way, first all parts in one
+    direction, then all in the other. A part with a node that is not there is left out: there the
+    way is cut.
     """
     if isinstance(graph, StreetGraph):
         yield graph.source, graph.target, 2 * np.arange(graph.num_edges, dtype=np.int32)
@@ -140,7 +142,10 @@ def great_circle(
     lat2: F64,
     lon2: F64,
 ) -> F64:
-    """Return distances in metres on a sphere by the haversine formula; degrees in, the same on any CPU."""
+    """Return distances in metres on a sphere by the haversine formula.
+
+    Degrees in, the same on any CPU.
+    """
     y1, x1, y2, x2 = map(np.deg2rad, (lat1, lon1, lat2, lon2))
     north = sine_cosine((y2 - y1) / 2)[0]
     east = sine_cosine((x2 - x1) / 2)[0]
@@ -149,7 +154,10 @@ def great_circle(
 
 
 def largest_component(graph: Network) -> Network:
-    """Return the largest weakly connected component; of equally large ones that of the least node number."""
+    """Return the largest weakly connected component.
+
+    Of equally large ones that of the least node number.
+    """
     if not graph.num_nodes:
         return graph
     component = components(graph)
@@ -212,7 +220,8 @@ def count_streets(graph: StreetGraph) -> I64:
     low = np.minimum(graph.source, graph.target)
     high = np.maximum(graph.source, graph.target)
 
-    # The last bit is the direction, so the two directions of a pair lie next to each other when sorted.
+    # The last bit is the direction, so the two directions of a pair lie next to each other when
+    # sorted.
     pair = 2 * (low.astype(np.int64) * graph.num_nodes + high) + (graph.source > graph.target)
     pair, streets = np.unique(pair, return_counts=True)
     first = np.flatnonzero(np.diff(pair >> 1, prepend=-1))
@@ -234,8 +243,8 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     """
     near, onward, endpoint, linked = neighbours(graph)
 
-    # 1. Streets begin with the first part from an endpoint to each neighbour that is none. Only these
-    #    parts are in memory: the 10^8 of a country are made anew for each pass.
+    # 1. Streets begin with the first part from an endpoint to each neighbour that is none. Only
+    #    these parts are in memory: the 10^8 of a country are made anew for each pass.
     begins = [np.empty((3, 0), np.int32)]
     for part in parts(graph):
         starts = endpoint[part[0]] & ~endpoint[part[1]]
@@ -303,10 +312,10 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
 def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], NDArray[np.bool_]]:
     """Return of each node what following streets takes: ``near, onward, endpoint, linked``.
 
-    ``endpoint`` marks intersections and dead ends, (N,) bool. A node is one unless it has exactly two
-    neighbours, other than itself, and either two or four edges, of which at least one comes in and one goes
-    out. ``near`` are the first two neighbours, (N, 2), and ``onward`` is the first part to each, -1 without
-    one. ``linked`` marks nodes with an edge.
+    ``endpoint`` marks intersections and dead ends, (N,) bool. A node is one unless it has exactly
+    two neighbours, other than itself, and either two or four edges, of which at least one comes in
+    and one goes out. ``near`` are the first two neighbours, (N, 2), and ``onward`` is the first
+    part to each, -1 without one. ``linked`` marks nodes with an edge.
     """
     # Two neighbours and two small counts are all that is kept of a node: 18 bytes,
     # however many edges a country has.
@@ -385,7 +394,10 @@ def _join(
     values: Mapping[str, list[Values]],
     known: dict[str, dict[Values, int]],
 ) -> dict[str, Array]:
-    """Return one edge a street: lengths added up, values collected; new ones are added to ``known``."""
+    """Return one edge a street: lengths added up, values collected.
+
+    New ones are added to ``known``.
+    """
     # The street of each step; bincount adds lengths in the order of the steps.
     street = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     starts = ptr[:-1]
@@ -458,8 +470,9 @@ def follow_streets(
 ) -> tuple[I64, I32]:
     """Follow each street from its first part over other nodes to the next endpoint.
 
-    Gives ``ptr, steps``: street s goes over the parts ``steps[:, ptr[s]:ptr[s + 1]]``, each with source,
-    target and edge. It mostly ends at an endpoint; the nodes between are marked in ``passed``.
+    Gives ``ptr, steps``: street s goes over the parts ``steps[:, ptr[s]:ptr[s + 1]]``, each with
+    source, target and edge. It mostly ends at an endpoint; the nodes between are marked in
+    ``passed``.
     """
     ptr = np.zeros(len(source) + 1, np.int64)
     steps = np.empty((3, 4 * len(source) + 1), np.int32)
@@ -477,7 +490,8 @@ def follow_streets(
             size += 1
             if endpoint[node]:
                 break
-            # It has two neighbours, so the other one is next, also where the street returns to its begin.
+            # It has two neighbours, so the other one is next, also where the street returns to its
+            # begin.
             slot = 1 if near[node, 0] == previous else 0
             part = onward[node, slot]
             if part < 0:

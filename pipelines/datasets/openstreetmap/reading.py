@@ -83,7 +83,8 @@ def with_margin(area: Geometry) -> Geometry:
     import pyproj
     import shapely
 
-    # UTM zones are 6 degrees wide; EPSG numbers those of the north from 32601, of the south from 32701.
+    # UTM zones are 6 degrees wide; EPSG numbers those of the north from 32601, of the south from
+    # 32701.
     west, south, east, north = area.bounds
     zone = min(int(((west + east) / 2 + 180) // 6) + 1, 60)
     first = 32600 if south + north >= 0 else 32700
@@ -180,7 +181,10 @@ def _from_extract(
     area: Geometry | None,
     workdir: Path,
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
-    """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
+    """Follow OSMnx: the largest component, simplified.
+
+    With an area, first of the area and its margin.
+    """
     name = raw.receipts[0].origin
     ways, land_use = read_extract(
         raw.path / member,
@@ -199,7 +203,8 @@ def _from_extract(
     ways = largest_component(ways)
     graph = on_disk(simplify(ways), workdir)
     del ways  # of a country a gigabyte of mapped files
-    # Streets are counted before the margin goes: a street over the border still meets its intersection.
+    # Streets are counted before the margin goes: a street over the border still meets its
+    # intersection.
     graph = replace(graph, street_count=count_streets(graph))
     if everything is not None and area is not None:
         graph = _part(graph, area, everything)

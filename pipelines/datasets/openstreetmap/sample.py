@@ -26,7 +26,10 @@ KINDS = (
 
 
 def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None:
-    """Write a PBF file with about ``limit`` crossings (at least 25); equal seeds give equal maps."""
+    """Write a PBF file with about ``limit`` crossings (at least 25).
+
+    Equal seeds give equal maps.
+    """
     import osmium
 
     make = osmium.osm.mutable

@@ -199,9 +199,12 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
 
 @contextmanager
 def _asking(place: str, dataset: str) -> Iterator[None]:
-    """Let OSMnx ask its servers, each answer looked at first; its cache in the working folder stays unused.
+    """Let OSMnx ask its servers, each answer looked at first.
 
-    OSMnx takes an answer that is not whole, with an error in its ``remark``, and gives a part of the city.
+    Its cache in the working folder stays unused.
+
+    OSMnx takes an answer that is not whole, with an error in its ``remark``, and gives a part of
+    the city.
     """
     import osmnx
     from requests.exceptions import RequestException

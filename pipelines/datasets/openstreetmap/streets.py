@@ -5,10 +5,10 @@ Which ways are streets: OSMnx puts its rules for each network type into Overpass
 ``tests/pipelines/openstreetmap`` compares the table with the queries. ``any`` is none of OSMnx's
 types: every way tagged ``highway``.
 
-Speeds, in km/h from ``maxspeed`` tags, follow ``osmnx.add_edge_speeds``. A missing speed is the mean of the
-streets of the same ``highway`` value; where none of them has one, the mean of these means. A street with
-several values of ``highway`` counts as the first of them (sorted; OSMnx takes the first of an order that
-depends on the hash seed).
+Speeds, in km/h from ``maxspeed`` tags, follow ``osmnx.add_edge_speeds``. A missing speed is the
+mean of the streets of the same ``highway`` value; where none of them has one, the mean of these
+means. A street with several values of ``highway`` counts as the first of them (sorted; OSMnx takes
+the first of an order that depends on the hash seed).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def is_street(tags: Mapping[str, str], network_type: str) -> bool:
 def direction(tags: Mapping[str, str], network_type: str) -> int:
     """Return 0 for both directions, 1 for one way in the order of the nodes, -1 for one way against it.
 
-    On foot every street goes both ways. A roundabout is one way, also where its ``oneway`` is missing.
+    On foot every street goes both ways. A roundabout is one way, also where its ``oneway`` is
+    missing.
     """
     if network_type == "walk":
         return 0
@@ -70,7 +71,9 @@ IMPLICIT: Final = {
 
 
 def read_speed(text: str) -> float | None:
-    """Return the km/h that a ``maxspeed`` means; of several lanes (``50|30``) the mean; else ``None``.
+    """Return the km/h that a ``maxspeed`` means.
+
+    Of several lanes (``50|30``) the mean; else ``None``.
 
     >>> read_speed("30 mph"), read_speed("50|30"), read_speed("FI:urban"), read_speed("walk")
     (48.2802, 40.0, 50.0, None)
@@ -89,7 +92,8 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
 
     ``tags`` and ``values`` are those of a street graph.
     """
-    # 1. The speed of each distinct value; the last position, -1, stands for streets without the tag.
+    # 1. The speed of each distinct value; the last position, -1, stands for streets without the
+    #    tag.
     known = []
     for texts in values["maxspeed"]:
         speeds = [speed for speed in map(read_speed, texts) if speed is not None]
@@ -102,7 +106,8 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
     position = {kind: number for number, kind in enumerate(kinds)}
     kind = np.array([position[name] for name in [*firsts, ""]])[tags["highway"]]
 
-    # 3. The mean of each kind fills its gaps; the mean of these means those of kinds without a speed.
+    # 3. The mean of each kind fills its gaps; the mean of these means those of kinds without a
+    #    speed.
     given = np.isfinite(speed)
     count = np.bincount(kind[given], minlength=len(kinds))
     total = np.bincount(kind[given], weights=speed[given], minlength=len(kinds))

@@ -35,7 +35,10 @@ FLAGS: Final = ("False", "True", "[False, True]")
 
 
 class Vocabulary(Strict):
-    """The category of each one-hot column, in order; a city with fewer leaves the last columns zero."""
+    """The category of each one-hot column, in order.
+
+    A city with fewer leaves the last columns zero.
+    """
 
     landuse: tuple[str, ...] = Field(max_length=WIDTH)
     lanes: tuple[str, ...] = Field(max_length=WIDTH)
@@ -99,10 +102,12 @@ def city_tensors(
     facts: dict[str, Any],
     warnings: tuple[str, ...] = (),
 ) -> CityTensors:
-    """Return the city of a simplified street graph; its vocabulary and counts are added to ``facts``.
+    """Return the city of a simplified street graph.
 
-    Without ``uses`` their nine columns stay zero, with a warning. The ``vocabulary`` is
-    another build's; by default the city's own, by frequency. The features are written into ``workdir``.
+    Its vocabulary and counts are added to ``facts``.
+
+    Without ``uses`` their nine columns stay zero, with a warning. The ``vocabulary`` is another
+    build's; by default the city's own, by frequency. The features are written into ``workdir``.
     Raises ``OutOfResources`` where memory is forecast not to be enough.
     """
     n = graph.num_nodes
@@ -178,7 +183,8 @@ def _columns(
 ) -> Iterator[Array]:
     """Yield the columns of the features, (N,) each: all of the streets of a country would take 5 GB at once.
 
-    ``means`` are length and speed of each street, ``column`` the category of each edge (``landuse``: node).
+    ``means`` are length and speed of each street, ``column`` the category of each edge
+    (``landuse``: node).
     """
     n = graph.num_nodes
     yield graph.lon
@@ -199,7 +205,10 @@ def _columns(
 
 
 def land_uses(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:
-    """Return the land use of each node, that of the nearest area; ``None`` where there is no area."""
+    """Return the land use of each node, that of the nearest area.
+
+    ``None`` where there is no area.
+    """
     if land_use is None or not land_use.value:
         return None
     names, of_area = np.unique(np.array(land_use.value, object), return_inverse=True)

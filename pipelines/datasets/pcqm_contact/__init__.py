@@ -1,9 +1,9 @@
 """PCQM-Contact (LRGB): molecules with all hydrogens, and which far atoms touch in space.
 
-Raw layout: a gzip-compressed table with a column ``cxsmiles``, whose atoms have a property ``contact``,
-numbers of contacts separated by semicolons; every sixth row is used, and of these the rows with contacts.
-Two files of ``torch.save`` have the row numbers of train, val and test, counted over the rows used. Facts
-and deviations: ``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
+Raw layout: a gzip-compressed table with a column ``cxsmiles``, whose atoms have a property
+``contact``, numbers of contacts separated by semicolons; every sixth row is used, and of these the
+rows with contacts. Two files of ``torch.save`` have the row numbers of train, val and test, counted
+over the rows used. Facts and deviations: ``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def used_rows(path: Path) -> Iterator[str]:
 def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     """Return the record of an extended SMILES.
 
-    Atoms are those of the text, hydrogens among them, and nothing is perceived anew: as upstream reads them,
-    without sanitising. Raises :class:`RefusedSmilesError` where RDKit refuses it, it has more than
-    ``max_nodes`` atoms, or a contact is not between two atoms.
+    Atoms are those of the text, hydrogens among them, and nothing is perceived anew: as upstream
+    reads them, without sanitising. Raises :class:`RefusedSmilesError` where RDKit refuses it, it
+    has more than ``max_nodes`` atoms, or a contact is not between two atoms.
     """
     from rdkit import Chem, rdBase
 

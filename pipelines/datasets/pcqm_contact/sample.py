@@ -1,7 +1,8 @@
 """Sample molecules in the layout of PCQM-Contact: generated, never the real data.
 
 A molecule is a chain with side groups, all hydrogens written out. Instead of the distances of a
-conformer, chance decides which pairs of atoms at least five bonds apart touch; hydrogens do so more often.
+conformer, chance decides which pairs of atoms at least five bonds apart touch; hydrogens do so more
+often.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Peptides-func and peptides-struct (LRGB): molecules of up to 444 heavy atoms, from SMILES.
 
-Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, next to it;
-and a pickle with the row numbers of train, val and test. Facts and deviations:
+Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, next
+to it; and a pickle with the row numbers of train, val and test. Facts and deviations:
 ``docs/datasets/peptides.md``, ``docs/fidelity.md``.
 """
 
@@ -63,7 +63,10 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         return targets.astype(self.target().stored), {}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
-        """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
+        """Read the table once: SMILES that can be sought, ``y`` as an array.
+
+        Check the split lists.
+        """
         smiles = []
         targets = []
         table = read_columns(
@@ -160,7 +163,10 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: PeptidesStructParams
     ) -> tuple[Array, dict[str, Any]]:
-        """Standardise with the train rows if asked; the complete file must be the standardised one."""
+        """Standardise with the train rows if asked.
+
+        The complete file must be the standardised one.
+        """
         if params.target_scaling == "none":
             if (
                 len(targets) == self.manifest.expected.graphs

@@ -1,8 +1,8 @@
 """Sample peptides in the layout of peptides-func and peptides-struct: generated, never the real data.
 
 Chains of random amino acids are written as SMILES the way upstream writes them, with a D-residue, a
-charged side chain or an amide end here and there. Labels and targets follow from the residues, with some
-noise, so that they can be learned.
+charged side chain or an amide end here and there. Labels and targets follow from the residues, with
+some noise, so that they can be learned.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ class PointSource(Strict):
     )
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are taken, by their names in a raw copy; an error where there is none."""
+        """Return the files that are taken, by their names in a raw copy.
+
+        An error where there is none.
+        """
         files = files_below(self.path, "--archive", READERS, refused=LIDAR)
         lidar = [name for name in files if name.lower().endswith(LIDAR)]
         if lidar:
@@ -251,7 +254,10 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         return record
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
+        """Deal clouds at random, each with all of its blocks, which overlap.
+
+        The blocks of a single cloud.
+        """
         split = super().split(records, params, raw)
         # Blocks of one cloud overlap by half: in two parts they would leak into the test.
         clouds = {row: re.sub(r"/\d{6}$", "", key) for row, key in enumerate(records.keys)}
@@ -289,7 +295,10 @@ class Cloud(NamedTuple):
 
 
 def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
-    """Read the columns that the parameters name; ``DamagedInput`` where one is not there or not finite."""
+    """Read the columns that the parameters name.
+
+    ``DamagedInput`` where one is not there or not finite.
+    """
     columns = read_points(path, name)
 
     def column(wanted: str) -> F64:

@@ -1,7 +1,7 @@
 """Point clouds of your own as named columns: ``.npy``, ``.ply`` and text (``.csv .txt .xyz .pts``).
 
-PLY is read as Greg Turk describes it (1994), ASCII or binary of either byte order; our own reader, because
-all that is wanted are the scalar properties of one element (ADR 0241).
+PLY is read as Greg Turk describes it (1994), ASCII or binary of either byte order; our own reader,
+because all that is wanted are the scalar properties of one element (ADR 0241).
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def _npy(path: Path) -> Columns:
 
 
 def _text(path: Path) -> Columns:
-    """Numbers separated by commas, semicolons or blanks; the first line may have names, also after ``#``."""
+    """Numbers separated by commas, semicolons or blanks.
+
+    The first line may have names, also after ``#``.
+    """
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     data = data.translate(bytes.maketrans(b",;\t", b"   "))
@@ -108,7 +111,10 @@ def _is_number(word: str) -> bool:
 
 
 def _ply(path: Path) -> Columns:
-    """Return the scalar properties of ``element vertex``; ``ValueError`` where lists come before or in it."""
+    """Return the scalar properties of ``element vertex``.
+
+    ``ValueError`` where lists come before or in it.
+    """
     with path.open("rb") as file:
         # Elements follow each other without an index: those before the vertices are read, too.
         order, elements = _ply_header(file)

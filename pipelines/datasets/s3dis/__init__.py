@@ -1,8 +1,9 @@
 """S3DIS: 1 m blocks of 4,096 points from the PointNet HDF5 release, as k-NN graphs.
 
-Raw layout (pointnet ``sem_seg/gen_indoor3d_h5.py``): ``all_files.txt`` names the HDF5 files in order,
-each with ``data`` float32 [B, 4096, 9] and ``label`` uint8 [B, 4096]; ``room_filelist.txt`` has the
-room of every block, one per line. Facts and deviations: ``docs/datasets/s3dis.md``, ``docs/fidelity.md``.
+Raw layout (pointnet ``sem_seg/gen_indoor3d_h5.py``): ``all_files.txt`` names the HDF5 files in
+order, each with ``data`` float32 [B, 4096, 9] and ``label`` uint8 [B, 4096]; ``room_filelist.txt``
+has the room of every block, one per line. Facts and deviations: ``docs/datasets/s3dis.md``,
+``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -192,7 +193,10 @@ PIPELINE = S3DISPipeline
 
 
 def read_file_list(path: Path) -> list[str]:
-    """Return the HDF5 file names of ``all_files.txt`` in order; only the last part of each path counts."""
+    """Return the HDF5 file names of ``all_files.txt`` in order.
+
+    Only the last part of each path counts.
+    """
     names: list[str] = []
     for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
@@ -246,10 +250,10 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
 def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> Array:
     """Return ``dataset[rows]`` for ascending rows; only chunks that hold one of them are inflated.
 
-    HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small the
-    chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). Here each chunk is
-    inflated by us, to exactly the declared size. Raises ``DamagedInput`` where a chunk is missing, damaged or
-    of another size, or there are filters besides gzip.
+    HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small
+    the chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). Here each
+    chunk is inflated by us, to exactly the declared size. Raises ``DamagedInput`` where a chunk is
+    missing, damaged or of another size, or there are filters besides gzip.
     """
     if dataset.chunks is None:
         stored: Array = dataset[list(rows)]

@@ -101,7 +101,8 @@ def _write_lines(path: Path, lines: list[str]) -> None:
 def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
     """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
     for area, size in enumerate(area_sizes(total), 1):
-        # At least four rooms an area (if it has as many blocks), so that whole rooms can be held out.
+        # At least four rooms an area (if it has as many blocks), so that whole rooms can be held
+        # out.
         most = max(1, -(-size // 4))
         number = 0
         wanted = size

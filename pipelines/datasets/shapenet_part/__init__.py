@@ -1,7 +1,7 @@
 """ShapeNet-Part: shapes with normals and part labels from the ``v0_normal`` release, as k-NN graphs.
 
-Raw layout: ``synsetoffset2category.txt``, ``<synset>/<shape>.txt`` with one point per line (``x y z nx
-ny nz label``) and ``train_test_split/shuffled_{train,val,test}_file_list.json``. Facts and
+Raw layout: ``synsetoffset2category.txt``, ``<synset>/<shape>.txt`` with one point per line (``x y z
+nx ny nz label``) and ``train_test_split/shuffled_{train,val,test}_file_list.json``. Facts and
 deviations: ``docs/datasets/shapenet-part.md``, ``docs/fidelity.md``.
 """
 
@@ -203,8 +203,9 @@ PIPELINE = ShapeNetPartPipeline
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
     """Return ``{train, val, test: [key, …]}`` from the JSON lists, in their order.
 
-    A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each; their second
-    listing is a record of its own with the list's name in its key, ``<synset>/<shape>@test``.
+    A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each;
+    their second listing is a record of its own with the list's name in its key,
+    ``<synset>/<shape>@test``.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()

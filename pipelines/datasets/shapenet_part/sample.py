@@ -1,9 +1,9 @@
 """Sample shapes in the layout of ShapeNet-Part with normals: generated, never the real data.
 
 A shape is a few boxes, cylinders and ellipsoids, one or more a part, scaled at random; points are
-drawn on their surfaces with the surface's normal and written as upstream writes them: ``x y z nx ny nz
-label`` with six decimals. The published set has 500 to 3,000 points per shape and 72 / 11 / 17 % of the
-shapes in its train, val and test lists.
+drawn on their surfaces with the surface's normal and written as upstream writes them: ``x y z nx ny
+nz label`` with six decimals. The published set has 500 to 3,000 points per shape and 72 / 11 / 17 %
+of the shapes in its train, val and test lists.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """PascalVOC-SP and COCO-SP (LRGB): pictures as graphs of about 480 superpixels, a class for each superpixel.
 
-Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of tuples ``(x, edge_attr,
-edge_index, y)``: float16 [N, 14], [E, 2] and int64 [2, E] as torch tensors, [N] as a numpy array; or the
-processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and deviations:
-``docs/datasets/superpixel-graphs.md``, ``docs/fidelity.md``.
+Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of tuples ``(x,
+edge_attr, edge_index, y)``: float16 [N, 14], [E, 2] and int64 [2, E] as torch tensors, [N] as a
+numpy array; or the processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and
+deviations: ``docs/datasets/superpixel-graphs.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -134,8 +134,9 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
     ) -> Sequence[int]:
         """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
 
-        The published files have them in the order of the draw, so it can be undone, and the rule with seed 0
-        gives the published parts again. Where it cannot (a part of the data, other data), the source order.
+        The published files have them in the order of the draw, so it can be undone, and the rule
+        with seed 0 gives the published parts again. Where it cannot (a part of the data, other
+        data), the source order.
         """
         if self.is_coco:
             return super().pool_order(parts, labels)

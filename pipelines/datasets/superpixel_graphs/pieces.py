@@ -1,8 +1,9 @@
 """Positions of each superpixel graph's arrays in the authors' pickles and the processed mirrors.
 
-Both are far too large to load (the pickle of COCO-SP's train part is about 9 GB) and hold each array as plain
-bytes, so one pass notes where, and workers then map the file and take any graph. Arrays that are not plain
-bytes in the file (pickle protocols 0 to 2 write bytes as text) are written next to the index.
+Both are far too large to load (the pickle of COCO-SP's train part is about 9 GB) and hold each
+array as plain bytes, so one pass notes where, and workers then map the file and take any graph.
+Arrays that are not plain bytes in the file (pickle protocols 0 to 2 write bytes as text) are
+written next to the index.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _AT_ONCE: Final = 4_096  #: entries written at a time
 
 
 def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
-    """Note where the graphs of a pickle lie, a list of ``(x, edge_attr, edge_index, y)``; return how many.
+    """Note where the graphs of a pickle lie, a list of ``(x, edge_attr, edge_index, y)``.
+
+    Return how many.
 
     ``folder`` gets ``<part>.index`` and ``<part>.bytes``.
     """
@@ -111,7 +114,10 @@ def _fit(
 
 
 class Piece(NamedTuple):
-    """The arrays of one graph as they are in the file; views of it that are gone when it is closed."""
+    """The arrays of one graph as they are in the file.
+
+    Views of it that are gone when it is closed.
+    """
 
     x: Array  #: (N, 14) float
     edge_attr: Array  #: (E, 2) float

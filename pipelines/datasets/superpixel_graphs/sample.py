@@ -1,7 +1,8 @@
 """Sample superpixel graphs in the layout of PascalVOC-SP and COCO-SP: generated, never the real data.
 
-A picture has one or two things in front of a background; it is cut into the cells of a jittered grid, which
-are described and joined as upstream describes and joins superpixels. What a thing is decides its colour.
+A picture has one or two things in front of a background; it is cut into the cells of a jittered
+grid, which are described and joined as upstream describes and joins superpixels. What a thing is
+decides its colour.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def make_picture(
     *,
     side: tuple[int, int],
 ) -> Picture:
-    """Return features, edge features, edges and classes of one picture; number 1 is a single superpixel.
+    """Return features, edge features, edges and classes of one picture.
+
+    Number 1 is a single superpixel.
 
     ``side`` is the least and the largest number of cells along a side of the grid.
     """
@@ -107,7 +110,10 @@ def make_picture(
 
 
 def _grid_edges(rows: int, columns: int) -> NDArray[np.int64]:
-    """Cells that touch, also at a corner from the upper left; both directions, by source and target."""
+    """Cells that touch, also at a corner from the upper left.
+
+    Both directions, by source and target.
+    """
     number = np.arange(rows * columns).reshape(rows, columns)
     pairs = [
         (number[:, :-1], number[:, 1:]),

@@ -1,7 +1,7 @@
 """Your own pictures and masks as graphs of superpixels, by the construction of LRGB.
 
-Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix. Facts and deviations:
-``docs/own-data.md``.
+Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix. Facts and
+deviations: ``docs/own-data.md``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class SuperpixelSource(Strict):
     )
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are taken, by their names in a raw copy; an error where there is none."""
+        """Return the files that are taken, by their names in a raw copy.
+
+        An error where there is none.
+        """
         files = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
             for name, path in files_below(folder, f"--{option}", graph.SUFFIXES).items():
@@ -157,7 +160,10 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         mask: str | None,
         params: OwnSuperpixelParams,
     ) -> GraphRecord:
-        """Return the graph of one picture; raises ``DamagedInput`` where it or its mask is unusable."""
+        """Return the graph of one picture.
+
+        Raises ``DamagedInput`` where it or its mask is unusable.
+        """
         if mask is None:
             raise _no_mask(picture)
         pixels = graph.read_picture(folder / picture, picture)

@@ -32,8 +32,8 @@ _DEEP: Final = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bit
 def read_picture(path: Path, name: str) -> U8:
     """Return a picture as (H, W, 3) red, green, blue.
 
-    Grey becomes three equal channels, 16 bits the upper 8, and an alpha channel is left out: its colours are
-    those that lie under it.
+    Grey becomes three equal channels, 16 bits the upper 8, and an alpha channel is left out: its
+    colours are those that lie under it.
     """
     with _decoded(path, name) as image:
         if image.mode not in _DEEP:
@@ -57,8 +57,9 @@ def read_mask(
 ) -> U8:
     """Return the class of each pixel, (H, W), :data:`VOID` where there is none.
 
-    A mask of one channel has the class as its value, one with a palette as its index in the palette; in a
-    colour mask each class is a colour of Pascal VOC's. ``void`` is the value of pixels without a class.
+    A mask of one channel has the class as its value, one with a palette as its index in the
+    palette; in a colour mask each class is a colour of Pascal VOC's. ``void`` is the value of
+    pixels without a class.
     """
     with _decoded(path, name) as image:
         if image.mode in {"RGB", "RGBA"}:
@@ -153,8 +154,9 @@ def superpixels(picture: U8, most: int) -> I64:
     """Return the superpixel of each pixel, (H, W), numbered from 0.
 
     LRGB's loop: SLIC is asked for ``most + 50`` segments, then for one less, until it gives at most
-    ``most``. SLIC knows the number only by the grid of its first centres, and many numbers make the same
-    grid: it runs once for each grid, which gives what the loop gives. ``picture`` is (H, W, 3) 8-bit RGB.
+    ``most``. SLIC knows the number only by the grid of its first centres, and many numbers make the
+    same grid: it runs once for each grid, which gives what the loop gives. ``picture`` is (H, W, 3)
+    8-bit RGB.
     """
     from skimage.segmentation import slic
     from skimage.util import regular_grid
@@ -194,8 +196,9 @@ def with_borders(picture: U8, segments: Array) -> U8:
 def features(picture: U8, segments: I64) -> F64:
     """Return the 14 columns of each superpixel, (N, 14): :data:`FIELDS`.
 
-    Mean, standard deviation (of all pixels, not of a draw), largest and smallest value of each channel in 0
-    to 1, and the centroid. Sums of 8-bit values are exact, so the order of pixels plays no part.
+    Mean, standard deviation (of all pixels, not of a draw), largest and smallest value of each
+    channel in 0 to 1, and the centroid. Sums of 8-bit values are exact, so the order of pixels
+    plays no part.
     """
     flat = segments.ravel()
     count = np.bincount(flat)
@@ -226,9 +229,10 @@ def centroids(segments: I64) -> F64:
 def labels(mask: U8, segments: I64) -> U8:
     """Return the class of each superpixel, (N,); 0 where no pixel has one.
 
-    ``mask`` (H, W) has the class of each pixel, 255 where there is none. As in LRGB, the class is that of the
-    pixel at the rounded centroid (halves to even), even if that pixel belongs to another superpixel; if it
-    has none, the class of most pixels of the superpixel, the smaller of two.
+    ``mask`` (H, W) has the class of each pixel, 255 where there is none. As in LRGB, the class is
+    that of the pixel at the rounded centroid (halves to even), even if that pixel belongs to
+    another superpixel; if it has none, the class of most pixels of the superpixel, the smaller of
+    two.
     """
     known = mask != VOID
     count = int(segments.max()) + 1
@@ -252,9 +256,9 @@ def connect(
 ) -> tuple[I64, F64]:
     """Return edges (2, E), by source and then target, and their features (E, 2) or (E, 1).
 
-    ``rag-boundary`` joins superpixels that touch, in both directions, with the mean Sobel strength along
-    their boundary and its length in pixels; ``knn`` joins each to its ``k`` nearest centroids, with the
-    distance in pixels.
+    ``rag-boundary`` joins superpixels that touch, in both directions, with the mean Sobel strength
+    along their boundary and its length in pixels; ``knn`` joins each to its ``k`` nearest
+    centroids, with the distance in pixels.
     """
     if rule == "knn":
         return _nearest(segments, k)

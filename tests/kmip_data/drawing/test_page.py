@@ -212,7 +212,10 @@ def test_levels_of_influence_are_logarithms_and_nought_is_none():
 
 
 def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
-    """The held node's rows are the values of the page; a click holds the nearest node that has them."""
+    """The held node's rows are the values of the page.
+
+    A click holds the nearest node that has them.
+    """
     rng, count = np.random.default_rng(1), len(city.classes)
     nodes = np.array([7, NODE, 2000])
     near = np.zeros((3, count))

@@ -162,7 +162,8 @@ def test_a_molecule_is_one_picture_with_letters_that_can_be_read(monkeypatch, tm
     titles = [axes.get_title() for axes in axes_of_figure]
     assert len(titles) == 3, "bonds and atoms are not drawn twice"
     assert titles[0].startswith(f"chain\n{len(pos)} nodes, {edges.shape[1]} edges")
-    # Letters of oxygen are red: as high as LETTERS in the picture, half of that in a panel of 110 dots an inch.
+    # Letters of oxygen are red: as high as LETTERS in the picture, half of that in a panel of 110
+    # dots an inch.
     red = (picture[..., 0] > 180) & (picture[..., 1] < 60) & (picture[..., 2] < 60)
     oxygen = int(np.flatnonzero(chain.x[:, 0] == 7)[0])
     column, row = pos[oxygen].astype(int)

@@ -1,7 +1,10 @@
-"""Rule: proof is bytes, not names. A file of the user's stays, whatever its name, and the command says so.
+"""Rule: proof is bytes, not names.
 
-Each case plants files under names that kmip-data writes, runs one command, and compares what was planted byte for
-byte, with modes. ``python -m pytest -s`` prints the table of all cases, before and after the rule.
+A file of the user's stays, whatever its name, and the command says so.
+
+Each case plants files under names that kmip-data writes, runs one command, and compares what was
+planted byte for byte, with modes. ``python -m pytest -s`` prints the table of all cases, before and
+after the rule.
 """
 
 from __future__ import annotations
@@ -848,8 +851,8 @@ def secret_commands(w: World) -> Iterator[tuple[str, ...]]:
 
 # The table.
 
-#: Outcome before the rule, by the first words of a case: as recorded when the rule was asked for, not measured by
-#: this test. The first match counts; cases without one were thought of later.
+#: Outcome before the rule, by the first words of a case: as recorded when the rule was asked for,
+#: not measured by this test. The first match counts; cases without one were thought of later.
 BEFORE = (
     ("build where shards is a file", "card.json gone, said nothing was left"),
     ("build at home over own", "exit 0, gone"),
@@ -1060,7 +1063,10 @@ def test_a_sweep_on_a_full_disk_names_that_disk(tmp_path: Path, monkeypatch) -> 
 
 
 def test_the_lock_of_a_folder_is_ours_alone(tmp_path: Path) -> None:
-    """A lock that was left empty by a killed process is taken; .locks goes with the last of ours."""
+    """A lock that was left empty by a killed process is taken.
+
+    .locks goes with the last of ours.
+    """
     (tmp_path / ".locks").mkdir()
     (tmp_path / ".locks/x.lock").touch()
     with build_lock(tmp_path / "x"):

@@ -18,7 +18,10 @@ from kmip_data.runtime.threads import set_num_threads
 def slow_eccentricity(
     edge_index, edge_length, n: int, hops: int, *, directed: bool = False
 ) -> np.ndarray:
-    """Ball by ball: breadth-first search, the subgraph, Dijkstra's algorithm in it; all by networkx."""
+    """Ball by ball: breadth-first search, the subgraph, Dijkstra's algorithm in it.
+
+    All by networkx.
+    """
     reach = nx.MultiDiGraph() if directed else nx.MultiGraph()
     graph = nx.Graph()
     for g in (reach, graph):

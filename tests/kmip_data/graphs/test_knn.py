@@ -40,7 +40,8 @@ def _clouds() -> dict[str, np.ndarray]:
         "squares underflow": uniform * 1e-23,
         "mixed scales": rng.normal(size=(N, 3)) * 10.0 ** rng.integers(-30, 30, (N, 1)),
         "far clusters": rng.integers(0, 4, (N, 1)) * 1000 + rng.normal(size=(N, 3)) * 1e-3,
-        # Equal distances from the origin, whichever axis comes first, unless a product and a sum are fused.
+        # Equal distances from the origin, whichever axis comes first, unless a product and a sum
+        # are fused.
         "swapped axes": np.concatenate([np.zeros((1, 3)), swapped, swapped[:, [1, 0, 2]]]),
     }
 

@@ -1,4 +1,7 @@
-"""Items of a sharded dataset (kernel: gather) are the records that were written; PyG's interface."""
+"""Items of a sharded dataset (kernel: gather) are the records that were written.
+
+PyG's interface.
+"""
 
 import copy
 import json
@@ -254,7 +257,10 @@ def test_pickled_and_copied(build, records):
 
 @pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
 def test_every_stored_type_as_numpy_presents_it(tmp_path, compression):
-    """Items and batches, also of graphs without nodes or edges; the kernel widens ``uint8`` itself."""
+    """Items and batches, also of graphs without nodes or edges.
+
+    The kernel widens ``uint8`` itself.
+    """
     types = [("uint8", "float32"), ("uint8", "int64"), ("uint8", "int32"), ("float16", "float32")]
     types += [("int8", "int64"), ("uint8", "bool")]
     columns = tuple(

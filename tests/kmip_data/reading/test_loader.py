@@ -58,7 +58,8 @@ def threads():
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("kmip-data-")}
 
 
-# -- the batches ------------------------------------------------------------------------------------
+# -- the batches
+# ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

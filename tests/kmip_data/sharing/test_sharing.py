@@ -1,4 +1,7 @@
-"""Pushed and pulled: the same bytes from a folder, from memory and from an S3 server; what is refused."""
+"""Pushed and pulled: the same bytes from a folder, from memory and from an S3 server.
+
+What is refused.
+"""
 
 from __future__ import annotations
 

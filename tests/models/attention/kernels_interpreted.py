@@ -1,4 +1,7 @@
-"""Triton's attention kernels, interpreted; ``tests/models/test_kernels_without_a_gpu.py`` runs this."""
+"""Triton's attention kernels, interpreted.
+
+``tests/models/test_kernels_without_a_gpu.py`` runs this.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ def _on_kernels(monkeypatch) -> None:
 
 
 def problem(dim: int, width: int, k: int, ptr: list[int], *, heads: int = 2) -> tuple[Tensor, ...]:
-    """Float32 operands with their scores and indices; key 2 is chosen by all queries of its graph."""
+    """Float32 operands with their scores and indices.
+
+    Key 2 is chosen by all queries of its graph.
+    """
     queries, keys, values = (torch.randn(heads, ptr[-1], size) for size in (dim, dim, width))
     keys[:, 2] = 6
     queries.abs_()

@@ -1,4 +1,7 @@
-"""Triton's attention kernels on a GPU; without one they are interpreted and compiled, see tests/models."""
+"""Triton's attention kernels on a GPU.
+
+Without one they are interpreted and compiled, see tests/models.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""BigBird: equal to the published code, its draws and its layout; whole layers: test_whole_networks.py."""
+"""BigBird: equal to the published code, its draws and its layout.
+
+Whole layers: test_whole_networks.py.
+"""
 
 from __future__ import annotations
 
@@ -104,9 +107,9 @@ def test_no_gathered_row_is_kept() -> None:
     assert sum(kept.values()) < weights + 16 * x.numel() * 4
 
 
-#: Blocks of 3 nodes -> what upstream's ``_bigbird_block_rand_mask_with_head`` gave for 4 heads, 3 random
-#: blocks and ``numpy.random.seed(0)``: rows 1 and 2 of the first head, the last two of the last, the sum of
-#: all, and the sum of all times 1, 2, 3 ….
+#: Blocks of 3 nodes -> what upstream's ``_bigbird_block_rand_mask_with_head`` gave for 4 heads, 3
+#: random blocks and ``numpy.random.seed(0)``: rows 1 and 2 of the first head, the last two of the
+#: last, the sum of all, and the sum of all times 1, 2, 3 ….
 DRAWN = {
     4: ([[2, 3, 1], [1, 2, 3]], [[1, 0, 2], [0, 2, 3]], 36, 425),
     8: ([[6, 2, 1], [4, 5, 1]], [[5, 1, 0], [1, 6, 4]], 257, 9_490),

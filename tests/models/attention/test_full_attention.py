@@ -1,4 +1,7 @@
-"""Full attention and its estimate by random features; their formulas are in test_whole_networks.py."""
+"""Full attention and its estimate by random features.
+
+Their formulas are in test_whole_networks.py.
+"""
 
 from __future__ import annotations
 

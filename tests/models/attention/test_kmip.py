@@ -1,4 +1,7 @@
-"""k-MIP attention: each graph alone, exact, differentiable; and the published padding on request."""
+"""k-MIP attention: each graph alone, exact, differentiable.
+
+And the published padding on request.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +173,10 @@ def test_a_warm_start_changes_nothing(monkeypatch) -> None:
 
 
 def test_graph_numbers_instead_of_pointers() -> None:
-    """As PyG hands them on: by position, by name, through its Sequential; also compiled as one graph."""
+    """As PyG hands them on: by position, by name, through its Sequential.
+
+    Also compiled as one graph.
+    """
     sizes = torch.tensor(PTR).diff()
     numbers = torch.arange(len(sizes)).repeat_interleave(sizes)
     x = torch.randn(40, 8)

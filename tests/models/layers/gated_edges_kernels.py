@@ -150,7 +150,10 @@ def hubs(form: str) -> Edges:
 
 @pytest.mark.parametrize("length", ["short", long("long")])
 def test_equals_the_formula(length: str) -> None:
-    """With and without dropout, new edges, training and use of an output; hubs, and means far from zero."""
+    """With and without dropout, new edges, training and use of an output.
+
+    Hubs, and means far from zero.
+    """
     cases = [
         (table, 19, {}),
         (edge_list, 5, {"dropout": 0.2}),
@@ -236,7 +239,10 @@ def test_bfloat16_under_autocast(form) -> None:
 def stack(
     edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float = 0.0, recompute=False
 ):
-    """Three layers that hand their edges on, and all gradients; ``float64``: by torch operations."""
+    """Three layers that hand their edges on, and all gradients.
+
+    ``float64``: by torch operations.
+    """
     torch.manual_seed(3)
     exact = precision == "float64"
     layers_ = torch.nn.ModuleList(
@@ -408,7 +414,8 @@ def in_pieces(
     return found if addend is None else found + addend, None
 
 
-#: Most that new nodes, new edges and gradients are off, in norm; docs/fidelity.md has these figures.
+#: Most that new nodes, new edges and gradients are off, in norm; docs/fidelity.md has these
+#: figures.
 ERRORS = {
     "32": (3e-7, 3e-7, 1e-6),
     "bf16x3": (1e-6, 3e-6, 5e-6),

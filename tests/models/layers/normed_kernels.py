@@ -91,7 +91,8 @@ def check(n: int, d: int, **options) -> None:
         assert error <= 4 * of_formula + 3e-6 * scale + 1e-6, (name, error, of_formula, scale)
 
 
-#: Those of a layer: of message passing, of its output, of attention's beside it, of the feed-forward part.
+#: Those of a layer: of message passing, of its output, of attention's beside it, of the
+#: feed-forward part.
 PLACES = {
     "norm_x": {"more": True, "residual": True, "relu": True, "before": 0.0, "after": 0.3},
     "norm_local": {"more": False, "residual": False, "relu": False, "before": 0.0, "after": 0.0},

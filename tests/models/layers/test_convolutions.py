@@ -1,4 +1,7 @@
-"""GCN, GAT, GINE and the perceptron: PyTorch Geometric as oracle; formulas are in test_whole_networks.py."""
+"""GCN, GAT, GINE and the perceptron: PyTorch Geometric as oracle.
+
+Formulas are in test_whole_networks.py.
+"""
 
 from __future__ import annotations
 

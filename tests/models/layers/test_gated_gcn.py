@@ -1,4 +1,7 @@
-"""GatedGCN: both edge forms agree, and who takes the edges; its formula is in test_whole_networks.py."""
+"""GatedGCN: both edge forms agree, and who takes the edges.
+
+Its formula is in test_whole_networks.py.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def chosen(
     autocast: torch.dtype | None = None,
     **options,
 ) -> str:
-    """The folder of the function that takes it; tensors are fake, so that a GPU need not be there."""
+    """The folder of the function that takes it.
+
+    Tensors are fake, so that a GPU need not be there.
+    """
     count = options.pop("edges", 12)
     layer = GatedGCN(5, dropout=0.0, residual=False, **options)
     for linear in (layer.B, layer.C, layer.D, layer.E):

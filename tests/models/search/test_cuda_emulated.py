@@ -1,6 +1,7 @@
 """The CUDA search without a GPU: its kernels, compiled for the CPU, against ``dense``; bit for bit.
 
-Emulation runs one thread after another: races, speed, and what a GPU's own arithmetic does it cannot see.
+Emulation runs one thread after another: races, speed, and what a GPU's own arithmetic does it
+cannot see.
 """
 
 from __future__ import annotations
@@ -220,7 +221,10 @@ def outliers(size: float) -> tuple[Tensor, Tensor]:
 
 
 def test_bounds_are_wide_enough_and_none_is_idle(device, shapes, tmp_path) -> None:
-    """The emulated tensor core errs as far as its specification allows; without a bound results are wrong."""
+    """The emulated tensor core errs as far as its specification allows.
+
+    Without a bound results are wrong.
+    """
     shapes(ordered=False, tiles=1)
     graphs = (0, 50, 100), (0, 400, 1000)
     for make in (circle, outliers):
@@ -346,7 +350,8 @@ def test_the_struct_is_what_the_host_fills() -> None:
 def test_scratch_memory() -> None:
     """At most 2 d + 200 bytes a query and head (k > 56: 340), on a device of 132 processors.
 
-    Of fewer rows beside lists of what runs at a time: 520 (k > 24: 2,080) bytes a query, at most 280 MB.
+    Of fewer rows beside lists of what runs at a time: 520 (k > 24: 2,080) bytes a query, at most
+    280 MB.
     """
 
     def holds(case) -> None:

@@ -86,7 +86,8 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...], tmp_path) 
     spilled = {name: int(stores) for name, stores, _ in found}
     assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
     assert spilled["thresholds"] == 0
-    # Beside lists of 512, at other sizes than d = 10, candidates that are ranked. NVRTC 13.0 spills more.
+    # Beside lists of 512, at other sizes than d = 10, candidates that are ranked. NVRTC 13.0 spills
+    # more.
     allowed = 0 if sizes[1] == 128 else 8 if sizes[0] == 10 else 256
     assert spilled["collect"] <= (allowed if NVRTC >= (13, 5) else max(64, 2 * allowed))
     if NVDISASM.exists() and sizes[0] == 10 and sizes[-1]:  # it comes with Triton
@@ -94,9 +95,9 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...], tmp_path) 
         assert instructions <= 4.5 * products
 
 
-#: (H, N, M, d), k, graphs, columns of the hint, whether the host has read where graphs begin -> list, split,
-#: tiles, staged; launches; threads; sample, tiles, tiles of the sample, batches of keys; bytes of scratch
-#: and of tables.
+#: (H, N, M, d), k, graphs, columns of the hint, whether the host has read where graphs begin ->
+#: list, split, tiles, staged; launches; threads; sample, tiles, tiles of the sample, batches of
+#: keys; bytes of scratch and of tables.
 PLANS = [
     ((1, 10**3, 10**3, 10), 10, 1, 0, True, (128, 1, 1, 0, 6, 7168, 256, 63, 63, 63, 569856, 1280)),
     ((1, 10**5, 10**5, 10), 10, 1, 0, True,
@@ -120,7 +121,10 @@ PLANS = [
 
 
 def test_plans_are_those_that_were_measured() -> None:
-    """On a device of 132 processors; sizes that docs/performance.md names, and each way of a plan."""
+    """On a device of 132 processors.
+
+    Sizes that docs/performance.md names, and each way of a plan.
+    """
     for shape, k, graphs, hinted, read, expected in PLANS:
         ptrs = tuple(
             tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3]

@@ -46,7 +46,8 @@ def test_auto(caplog) -> None:
     assert "not cpu: takes float32" in caplog.text
 
 
-#: Of a module: a backend whose results are zeros; its second search hangs, in a process that tries it.
+#: Of a module: a backend whose results are zeros; its second search hangs, in a process that tries
+#: it.
 ZEROS = """
 NAME, AUTO, RANK = 'zeros', 'for a test', {'cpu': 99}
 unusable = refuses = lambda _: None

@@ -1,4 +1,7 @@
-"""Plans and what they must not say; their cells, every one, with the command that trains just that."""
+"""Plans and what they must not say.
+
+Their cells, every one, with the command that trains just that.
+"""
 
 from __future__ import annotations
 

@@ -151,7 +151,10 @@ def test_an_interrupt_stops_the_runs_too(home, tmp_path):
 
 
 def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
-    """Kill the sweep at random moments, its runs with it or not, then let it end; return the kills."""
+    """Kill the sweep at random moments, its runs with it or not, then let it end.
+
+    Return the kills.
+    """
     rng, landed = random.Random(seed), 0
     for _ in range(kills):
         process = start(plan, home.root, seconds=0.15)
@@ -187,7 +190,10 @@ def test_a_sweep_killed_a_hundred_times(home, tmp_path, torture_count):
 
 
 def check_survivors(home: Home, plan: Path) -> None:
-    """Every run is finished; an epoch that was done is done again only where its process was killed."""
+    """Every run is finished.
+
+    An epoch that was done is done again only where its process was killed.
+    """
     cells = cells_of(read_plan(str(plan)), home)
     found = events(home.root)
     assert whole(cells) <= found.keys()

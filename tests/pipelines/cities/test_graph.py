@@ -1,4 +1,7 @@
-"""Steps of all cities: streets both ways, labels, sinusoids, splits; against PyG and direct formulas."""
+"""Steps of all cities: streets both ways, labels, sinusoids, splits.
+
+Against PyG and direct formulas.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Builds that are killed or find the disk full at chosen system calls, then resumed.
 
-After every kill the visible shards are complete, the next run ends in the same bytes, and it redoes at most
-the units that were in the hands of workers. A small build of one unit runs without workers.
+After every kill the visible shards are complete, the next run ends in the same bytes, and it redoes
+at most the units that were in the hands of workers. A small build of one unit runs without workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from support.builds.toy_pipeline import OneUnitPipeline, build_toy, built_units,
 GRAPHS = {"worker": 12, "builder": 12, "alone": 6}  #: four units of three graphs; one unit of six
 Point = tuple[str, str, str, int, str]
 
-#: The named moments: each step of a shard, of a journal line, of the split, README, Croissant and card.
+#: The named moments: each step of a shard, of a journal line, of the split, README, Croissant and
+#: card.
 POINTS: list[Point] = [
     ("worker", "/shards", "write", 2, "middle"),
     ("worker", "/shards", "replace", 2, "before"),
@@ -82,7 +83,10 @@ def _resume(folder: Path, reference: dict[str, str], *, jobs: int, one_unit: boo
 
 
 def _start(folder: Path, role: str, fault: tuple[str, int, str], place: str, how: str) -> str:
-    """Run a build with a fault to its end; return its exit code and what it wrote to stderr, as text."""
+    """Run a build with a fault to its end.
+
+    Return its exit code and what it wrote to stderr, as text.
+    """
     write_raw(folder / "raw", GRAPHS[role])
     process = "worker" if role == "worker" else "builder"
     found = Fault(str(folder / "built"), process, *fault, how=how, within=place)  # type: ignore[arg-type]
@@ -100,8 +104,8 @@ def test_killed_at_a_named_point(
     ended = _start(
         tmp_path, role, (call, n, when), place, "kill-group" if role == "builder" else "kill"
     )
-    # The units of a worker that dies are tried alone: at its first call it dies again (exit 6), at a
-    # later one the new worker gets through (exit 0). The builder is gone with its group.
+    # The units of a worker that dies are tried alone: at its first call it dies again (exit 6), at
+    # a later one the new worker gets through (exit 0). The builder is gone with its group.
     of_worker = ("6: ",) if n == 1 else ("0: ", "6: ")
     assert ended.startswith(of_worker if role == "worker" else f"-{signal.SIGKILL:d}: "), ended
     _check_visible(tmp_path, references[role])

@@ -1,4 +1,7 @@
-"""Tensors read without torch: equal to torch's own reader; hostile files are refused before they act."""
+"""Tensors read without torch: equal to torch's own reader.
+
+Hostile files are refused before they act.
+"""
 
 from __future__ import annotations
 

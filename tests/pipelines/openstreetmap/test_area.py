@@ -1,4 +1,7 @@
-"""Parts of the map: equal to ``osmnx.graph_from_polygon`` on the same data; outlines that are none."""
+"""Parts of the map: equal to ``osmnx.graph_from_polygon`` on the same data.
+
+Outlines that are none.
+"""
 
 from __future__ import annotations
 

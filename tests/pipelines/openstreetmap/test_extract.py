@@ -1,4 +1,7 @@
-"""Reading files: the same streets and areas from every format and order; nothing hostile gets through."""
+"""Reading files: the same streets and areas from every format and order.
+
+Nothing hostile gets through.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,8 @@ TAGS = st.fixed_dictionaries(
         "junction": st.just("roundabout"),
     },
 )
-#: Few nodes and many ways: loops, rings, parallel and opposite one-way streets, ways over themselves.
+#: Few nodes and many ways: loops, rings, parallel and opposite one-way streets, ways over
+#: themselves.
 MAPS = st.lists(
     st.tuples(st.lists(st.integers(1, 9), min_size=2, max_size=7), TAGS), min_size=1, max_size=7
 )

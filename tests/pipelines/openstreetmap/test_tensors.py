@@ -57,7 +57,8 @@ def theirs(tmp_path_factory):
     nodes["street_count"] = pd.Series(osmnx.stats.count_streets_per_node(graph))
     areas = osmnx.features_from_xml(folder / "areas.osm", tags={"landuse": True})
     areas = areas[areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
-    # Upstream keeps the first of equally near areas in whatever order the join has them: here by number.
+    # Upstream keeps the first of equally near areas in whatever order the join has them: here by
+    # number.
     areas = areas.assign(rank=range(len(areas)))[["landuse", "rank", "geometry"]]
     joined = geopandas.sjoin_nearest(nodes, areas, how="inner").sort_values("rank", kind="stable")
     nodes["landuse"] = joined[~joined.index.duplicated(keep="first")]["landuse"]

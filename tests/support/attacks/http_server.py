@@ -55,7 +55,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Plays the behaviours of a path in turn, the last one from then on; records requests and bytes."""
+    """Plays the behaviours of a path in turn, the last one from then on.
+
+    Records requests and bytes.
+    """
 
     daemon_threads = True
     request_queue_size = 64

@@ -1,7 +1,8 @@
 """Symbolic links in folders of this package: what they lead to stays as it was, whatever a command does.
 
-A case puts a link in the place of one file or folder, runs a command line, and compares all that lies
-outside: contents, modes and times, those of folders too, so that nothing comes and goes there unseen.
+A case puts a link in the place of one file or folder, runs a command line, and compares all that
+lies outside: contents, modes and times, those of folders too, so that nothing comes and goes there
+unseen.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ Act = Callable[[Path], Sequence[object]]
 
 @dataclass(frozen=True)
 class Command:
-    """A command line on a copy of ``original``, made by ``line``; ``before`` disturbs the copy first."""
+    """A command line on a copy of ``original``, made by ``line``.
+
+    ``before`` disturbs the copy first.
+    """
 
     original: Path
     line: Act
@@ -138,7 +142,10 @@ def states(folder: Path) -> dict[str, tuple[Any, ...]]:
 def run_all(
     sandbox: Sandbox, commands: Mapping[str, Command], made: Iterable[str], kind: Kind
 ) -> tuple[int, list[str]]:
-    """Run every command with a link in every place; return the number of cases, and what was wrong."""
+    """Run every command with a link in every place.
+
+    Return the number of cases, and what was wrong.
+    """
     count, failed, made = 0, [], list(made)
     for title, command in commands.items():
         there = [

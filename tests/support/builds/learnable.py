@@ -155,7 +155,8 @@ def rings(
 ) -> Build:
     """Rings of 4 to 14 nodes, some of them complete as expanders, with targets of a kind.
 
-    Those of a graph follow from the mean of its features, links from the colour of their ends, a feature.
+    Those of a graph follow from the mean of its features, links from the colour of their ends, a
+    feature.
     """
     rng = np.random.default_rng(2)
     records = []
@@ -209,7 +210,9 @@ ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "wa
 
 
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
-    """A run of two small layers, three graphs a batch and two batches a step on the CPU; None: left out.
+    """A run of two small layers, three graphs a batch and two batches a step on the CPU.
+
+    None: left out.
 
     Keys of the attention may be given among those of the model.
     """

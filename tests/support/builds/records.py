@@ -79,7 +79,10 @@ def encode_shard(
 def make_record(
     schema: Schema, key: str, nodes: int, edges: int, random: np.random.Generator
 ) -> GraphRecord:
-    """A record of ``schema`` with values inside its bounds; ``edges`` only counts for edge lists."""
+    """A record of ``schema`` with values inside its bounds.
+
+    ``edges`` only counts for edge lists.
+    """
     neighbor = edge_index = None
     if schema.edges == "neighbor":
         neighbor = random.integers(0, max(nodes, 1), (nodes, schema.k), dtype=np.int64)

@@ -115,7 +115,10 @@ def write_build(
     class_names: Sequence[str] = (),
     **options: Any,
 ) -> Build:
-    """Write shards, the split ``default`` and the card; ``options`` are those of :func:`put_build`."""
+    """Write shards, the split ``default`` and the card.
+
+    ``options`` are those of :func:`put_build`.
+    """
     (folder / "splits").mkdir(parents=True)
     given: Any = parts and {name: np.asarray(part, np.int64) for name, part in parts.items()}
     given, splits = node_code if given is None else given, {}

@@ -19,7 +19,10 @@ COMPILER = shutil.which("g++")
 
 
 class EmulatedDevice:
-    """A device of two processors whose kernels run on the CPU; programs are compiled into ``folder`` once."""
+    """A device of two processors whose kernels run on the CPU.
+
+    Programs are compiled into ``folder`` once.
+    """
 
     processors = 2
 

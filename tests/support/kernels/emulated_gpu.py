@@ -1,8 +1,8 @@
 """A part of the self-check with an emulated GPU on the CPU, whole or broken on purpose.
 
-The search is compiled by g++, Triton interprets its kernels, and a CUDA graph is a list of operators. It
-stands in for ``python -m kmip_data.models.training.self_check``, with one argument before its own: the
-damage.
+The search is compiled by g++, Triton interprets its kernels, and a CUDA graph is a list of
+operators. It stands in for ``python -m kmip_data.models.training.self_check``, with one argument
+before its own: the damage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A CUDA graph on the CPU: operators are recorded with their tensors, and replayed on the same memory.
 
-As with a graph, what is recorded has not happened yet, replaying runs no Python of the model, and each number
-that the host had is what it was. Operators that have the host wait for a GPU are refused.
+As with a graph, what is recorded has not happened yet, replaying runs no Python of the model, and
+each number that the host had is what it was. Operators that have the host wait for a GPU are
+refused.
 """
 
 from __future__ import annotations

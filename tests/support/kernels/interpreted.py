@@ -30,7 +30,10 @@ needs_interpreter = pytest.mark.skipif(
 
 
 def passed(files: Iterable[Path], which: str, **variables: str) -> int:
-    """Return the number of these tests that pass in a new process; raise ``AssertionError`` if not all."""
+    """Return the number of these tests that pass in a new process.
+
+    Raise ``AssertionError`` if not all.
+    """
     options = ["-q", "-m", which, *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
     options += ["-o", "addopts=--import-mode=importlib", *map(str, files)]
     output = said("-m", "pytest", *options, **variables)
@@ -38,7 +41,10 @@ def passed(files: Iterable[Path], which: str, **variables: str) -> int:
 
 
 def said(*command: str, **variables: str) -> str:
-    """Return what Python prints, with this tree's packages and tests; interpreted only if asked for."""
+    """Return what Python prints, with this tree's packages and tests.
+
+    Interpreted only if asked for.
+    """
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     usual = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
     return python(*command, **usual | variables).out

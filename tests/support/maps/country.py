@@ -1,11 +1,13 @@
 """Generated countries: blocks of real extracts, shifted and joined by roads, as one ``.osm.pbf``.
 
-``PYTHONPATH=tests python -m support.maps.country FILE INTERSECTIONS`` writes one. Blocks of Paris and Helsinki
-alternate on a grid, each with all its elements and tags under numbers as far apart as OpenStreetMap's; a
-road joins each to its neighbours, so that the streets of any network type are one weakly connected component.
+``PYTHONPATH=tests python -m support.maps.country FILE INTERSECTIONS`` writes one. Blocks of Paris
+and Helsinki alternate on a grid, each with all its elements and tags under numbers as far apart as
+OpenStreetMap's; a road joins each to its neighbours, so that the streets of any network type are
+one weakly connected component.
 
-Each element is encoded once, with numbers and offsets of coordinates as integers of a fixed width: a copy
-costs their replacement and a compression. The format: https://wiki.openstreetmap.org/wiki/PBF_Format
+Each element is encoded once, with numbers and offsets of coordinates as integers of a fixed width:
+a copy costs their replacement and a compression. The format:
+https://wiki.openstreetmap.org/wiki/PBF_Format
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ GENERATOR: Final = (
     "a generator of test data: GENERATED from blocks of Paris and Helsinki, not a real map"
 )
 NODE, WAY, RELATION, LAT, LON = range(5)  #: entries of a block's shift
-#: Distances between numbers: with 10^7 intersections they reach 1.6e10, 1.8e9 and 5e7, as OpenStreetMap's do.
+#: Distances between numbers: with 10^7 intersections they reach 1.6e10, 1.8e9 and 5e7, as
+#: OpenStreetMap's do.
 SPACING: Final = {NODE: 199, WAY: 97, RELATION: 31}
 STRIDE: Final = np.array(
     [200 * 25_000, 98 * 5_600, 32 * 650, 180_000, 320_000]
@@ -140,7 +143,10 @@ class _Strings(dict[str, int]):
 
 @functools.cache
 def read_block(extract: Path) -> Block:
-    """Encode an extract; its streets are cut where they leave it, other elements that do so are left out."""
+    """Encode an extract.
+
+    Its streets are cut where they leave it, other elements that do so are left out.
+    """
     found = elements_of(extract)
     rank = {node["id"]: SPACING[NODE] * (i + 1) for i, node in enumerate(found["n"])}
     y, x = (np.array([round(node[axis] * 1e7) for node in found["n"]]) for axis in ("lat", "lon"))

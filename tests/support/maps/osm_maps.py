@@ -129,8 +129,9 @@ def _nodes_of(extract: Path) -> list[Node]:
 def write_streets(source: Path, target: Path, network_type: str = "all") -> None:
     """Write the streets of an extract as XML that OSMnx can read.
 
-    OSMnx takes every way of a file for a street and stops at one that leaves the file, so only streets are
-    written, cut at the border. A way's number is a hundred times its own and the number of its piece.
+    OSMnx takes every way of a file for a street and stops at one that leaves the file, so only
+    streets are written, cut at the border. A way's number is a hundred times its own and the number
+    of its piece.
     """
     nodes, pieces = _nodes_of(source), list[Way]()
     known = {number for number, *_ in nodes}

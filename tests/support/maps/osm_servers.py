@@ -25,7 +25,10 @@ STATUS = (
 
 
 class Servers(Server):
-    """Both servers; ``instead`` has answers that replace the usual ones: (status, content) by question."""
+    """Both servers.
+
+    ``instead`` has answers that replace the usual ones: (status, content) by question.
+    """
 
     def __init__(self, extract: Path, outline: shapely.Geometry) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """Attention of one graph by its formula: matrices with a place for each pair of nodes, head by head.
 
-``weights`` holds the tensors of a layer's attention by the names of its ``state_dict``. Nodes are (n, d).
+``weights`` holds the tensors of a layer's attention by the names of its ``state_dict``. Nodes are
+(n, d).
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ ATTENTION = {"k-mip": k_mip, "transformer": transformer, "performer": performer,
 def exphormer_edges(
     part: Any, begin: Weights, edge_index: Tensor, e: Tensor, expander: Tensor | None, nodes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources, targets and features of all edges of one graph; virtual nodes come after the others."""
+    """Sources, targets and features of all edges of one graph.
+
+    Virtual nodes come after the others.
+    """
     pairs, features = (edge_index.T.tolist(), [*e]) if part.real_edges else ([], [])
     links: list[tuple[int, int]] = []
     if part.expander and nodes <= 10:

@@ -46,8 +46,8 @@ def slow_attention(
 ) -> Tensor:
     """Each query, each graph alone: softmax over the k best keys.
 
-    With ``pads``, a key (H, d) and a value (H, v), it is the published layer: every graph is padded to the
-    longest, pads are attended, and key 0 fills slots beyond that length.
+    With ``pads``, a key (H, d) and a value (H, v), it is the published layer: every graph is padded
+    to the longest, pads are attended, and key 0 fills slots beyond that length.
     """
     longest = max(b - a for a, b in itertools.pairwise(ptr))
     out = torch.zeros(*queries.shape[:2], values.shape[2], dtype=values.dtype)

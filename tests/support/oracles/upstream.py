@@ -59,7 +59,10 @@ SHAPES = {  # columns, outputs, columns of edges
 
 
 def shape(dataset: str) -> dict[str, int | None]:
-    """Arguments of ``build_model`` for a dataset, whose name has one of the names in it; else a city."""
+    """Arguments of ``build_model`` for a dataset, whose name has one of the names in it.
+
+    Else a city.
+    """
     found = next(
         (sizes for name, sizes in SHAPES.items() if name in dataset.lower()), SHAPES["city"]
     )

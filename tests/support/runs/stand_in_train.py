@@ -3,8 +3,8 @@
     python -m support.runs.stand_in_train train --resume FOLDER --home HOME
     python -m support.runs.stand_in_train train --dataset DATASET --model MODEL … --name NAME --home HOME
 
-``STAND_IN`` is JSON: ``seconds`` of an epoch, ``epochs``, and ``fails``: part of the names of runs that do.
-Each start and each epoch is a line of ``HOME/events``.
+``STAND_IN`` is JSON: ``seconds`` of an epoch, ``epochs``, and ``fails``: part of the names of runs
+that do. Each start and each epoch is a line of ``HOME/events``.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ LAUNCHED = 70  #: launches of a replayed step
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")  #: and their variants
 RECORDING = ("cudaStreamBeginCapture", "cudaGraphInstantiate")
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-#: Of a step. What is an operator on a CPU is one kernel here, none (views), one of dozens (fused ones), or
-#: several (sorts, sums in a fixed order): so many leave room, and thousands would not fit.
+#: Of a step. What is an operator on a CPU is one kernel here, none (views), one of dozens (fused
+#: ones), or several (sorts, sums in a fixed order): so many leave room, and thousands would not
+#: fit.
 KERNELS = 2 * OPERATORS
 K_MIP = pytest.param(
     {},

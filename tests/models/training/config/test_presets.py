@@ -1,4 +1,7 @@
-"""Presets against upstream's configuration files and the paper's tables; they load and name their source."""
+"""Presets against upstream's configuration files and the paper's tables.
+
+They load and name their source.
+"""
 
 from __future__ import annotations
 
@@ -206,8 +209,8 @@ def test_layers_and_encoders_are_those_of_the_published_code() -> None:
         1,
         "inside",
     )
-    # The thesis's GatedGCNLayer adds its input, that of the paper's repository does not; which of the two ran
-    # BigBird, Performer and eight layers of k-MIP is open.
+    # The thesis's GatedGCNLayer adds its input, that of the paper's repository does not; which of
+    # the two ran BigBird, Performer and eight layers of k-MIP is open.
     either = ("gps-kmip", "gps-bigbird", "gps-performer")
     certain = [("gps-none", "code"), ("gps-transformer", "code"), ("gps-kmip", "thesis-4-layers")]
     for dataset in ("s3dis", "shapenet-part"):

@@ -123,7 +123,8 @@ def test_wrong_values_in_a_checkpoint_are_named(theirs, tmp_path):
     assert not failed
 
 
-#: File of a run -> what stands in it, and what a stranger puts there; the whole text where nothing stands.
+#: File of a run -> what stands in it, and what a stranger puts there; the whole text where nothing
+#: stands.
 ODD = {
     CONFIG_NAME: [
         *[

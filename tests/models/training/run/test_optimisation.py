@@ -115,7 +115,8 @@ def test_per_step_is_the_same_curve_over_all_steps():
 
 def test_reduce_on_plateau_halves_after_patience_and_takes_the_last_loss_there_is():
     config = ScheduleConfig(kind="reduce_on_plateau", patience=2)
-    # None before the first loss; best at epoch 3, and the third bad one exceeds the patience of two.
+    # None before the first loss; best at epoch 3, and the third bad one exceeds the patience of
+    # two.
     losses = [None, None, 1.0, 0.9, 0.9, *[None] * 6]
     assert rates(config, 100, losses) == [0.5] * 7 + [0.25] * 3 + [0.125]
 

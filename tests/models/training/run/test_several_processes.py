@@ -41,11 +41,12 @@ from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.train import resume, train
 
 ORDER = list(range(16))
-#: Train batches of 5: 3 and 2 graphs, twice as many nodes as another; the last batch has one graph for two.
+#: Train batches of 5: 3 and 2 graphs, twice as many nodes as another; the last batch has one graph
+#: for two.
 PARTS = {"train": ORDER[:11], "val": ORDER[11:14], "test": ORDER[14:]}
 NORMED = {"norm": "batch", "local": {"kind": "gated-gcn"}, "dropout": 0.0}
-#: Biases before a batch norm, and of keys, have no gradient but rounding errors, which Adam would divide by
-#: their own size.
+#: Biases before a batch norm, and of keys, have no gradient but rounding errors, which Adam would
+#: divide by their own size.
 SGD = {"name": "sgd", "momentum": 0.9, "lr": 0.05}
 
 
@@ -326,7 +327,10 @@ def one_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _signalled(home: Path, name: str, rank: int, number: int) -> tuple[int, str]:
-    """Train on two processes, of which one gets a signal; return the exit code and both's errors."""
+    """Train on two processes, of which one gets a signal.
+
+    Return the exit code and both's errors.
+    """
     command = [
         sys.executable,
         str(home / "signalled.py"),

@@ -55,7 +55,10 @@ def done(build, home):
 
 
 def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
-    """Fails before: neither result, table nor report had a word for it. Its width is that of its budget."""
+    """Fails before: neither result, table nor report had a word for it.
+
+    Its width is that of its budget.
+    """
     build = learnable_build(tmp_path / "build", complete=False)
     small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
     summary = train(

@@ -85,8 +85,8 @@ def test_no_model_has_the_host_wait(model, tmp_path, streams, monkeypatch):
 @pytest.mark.parametrize("task", TASKS)
 def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
     monkeypatch.setattr(accumulators, "links_alone", accumulators.all_pairs)
-    # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose dropout
-    # draws its seed on the host.
+    # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose
+    # dropout draws its seed on the host.
     steps = _steps(TASKS[task](tmp_path / "build"), tmp_path, monkeypatch, model={"dropout": 0.0})
     assert len(steps) >= 2
     assert all(not WAITS & set(step) for step in steps), [WAITS & set(step) for step in steps]
