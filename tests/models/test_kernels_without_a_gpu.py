@@ -47,7 +47,8 @@ def test_kernels_compile_without_a_gpu_and_hardly_spill(length: str) -> None:
     for name, taken in kernels.items():
         pairs = any(each in name for each in ("_rows,", "_segments,"))  # of attention
         assert taken["spilled"] <= (8 if pairs else 0), name
-        # 4 programs of 128 threads at a time; 2 of those that multiply.
-        most = 200 if pairs else 224 if "multiply" in name else 128
+        # 4 programs of 128 threads at a time; 2 of those that multiply. Of attention's kernels 2 as
+        # well: 200 registers by the assembler of the CPU build, 206 by that of CUDA 13.0.
+        most = 208 if pairs else 224 if "multiply" in name else 128
         assert (0 if pairs else 16) < taken["registers"] <= most, name
         assert taken["shared"] <= 48 * 1024, name

@@ -261,7 +261,8 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
         lambda p: good_zip(p, ("toy/parts/é.bin", b"1"), ("toy/parts/E\u0301.bin", b"2")), "only by case",
     ),
     "zip encrypted": (_patched("<H", 6, 8, 1), "is encrypted"),
-    "zip wrong offset": (_patched("<L", None, 42, 9), "Bad magic number"),
+    # Python 3.11 reads there and finds no header; 3.13 sees first that two members overlap.
+    "zip wrong offset": (_patched("<L", None, 42, 9), "not a whole zip archive"),
     "zip bzip2": (_patched("<H", 8, 10, 12), "compressed by method 12"),
     "zip wrong CRC": (_patched("<L", 14, 16, 9), "Bad CRC-32"),
     "zip overlap": (_overlap, "not a whole zip archive"),
