@@ -10,6 +10,7 @@ in a child process.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -26,6 +27,9 @@ TRAIN = ["train", "--dataset", "helsinki", "--epochs", "3", "--quiet"]
 BUILD = ["build", "s3dis", "--sample", "--jobs", "1", "--quiet"]
 
 
+real_path = functools.cache(os.path.realpath)
+
+
 def child(arguments: list[str], *, step: bool) -> None:
     """Run one command in this process and print the files it executed.
 
@@ -36,8 +40,12 @@ def child(arguments: list[str], *, step: bool) -> None:
     def profile(frame: Any, event: str, _: Any) -> None:
         code = frame.f_code
         # Bodies of modules and classes are not optimised.
-        if event == "call" and code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(OURS):
-            files.add(code.co_filename)
+        if event != "call" or not code.co_flags & CO_OPTIMIZED:
+            return
+        # Links lead from the import name to the folders.
+        file = real_path(code.co_filename)
+        if file.startswith(OURS):
+            files.add(file)
 
     threading.setprofile(profile)
     sys.setprofile(profile)
