@@ -264,8 +264,9 @@ class SplitMetrics(nn.Module):
     zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over
     labels), ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
     (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a
-    row being a known target. ``chosen`` may be the metric of a plugin, computed besides ours. A
-    metric with an accumulator of its own is computed where it is chosen.
+    row being a known target. ``chosen`` may be the metric of a plugin, computed besides ours, or one
+    of ours that few tasks want. A metric with an accumulator of its own is computed where it is
+    chosen.
     """
 
     def __init__(self, task: Task, chosen: str | None = None) -> None:
@@ -274,7 +275,7 @@ class SplitMetrics(nn.Module):
         self.metrics = {
             name: metric
             for name, metric in METRICS.items()
-            if metric.kind == task.kind and metric.accumulator is None
+            if metric.kind == task.kind and metric.everywhere and metric.accumulator is None
         }
         self.rows = _accumulator_of(task)
         self.own: Accumulator | None = None  #: of the chosen metric, where it has one

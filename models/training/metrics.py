@@ -38,6 +38,18 @@ def macro_f1(confusion: Tensor) -> Tensor:
     return _mean_over_present(2 * hit, labels + predictions)
 
 
+def class_accuracy(confusion: Tensor) -> Tensor:
+    """Mean over the classes that occur among labels or predictions of the share predicted right.
+
+    0 for a class that is no label. GraphGPS's ``accuracy-SBM`` over the rows of a whole part, by
+    which PATTERN and CLUSTER are reported; where every class is a label, the balanced accuracy.
+    """
+    hit = confusion.diagonal()
+    labels = confusion.sum(1)
+    occurs = labels + confusion.sum(0) > 0
+    return (hit / labels.clamp_min(1))[occurs].mean()
+
+
 def mean_iou(confusion: Tensor) -> Tensor:
     """Mean Jaccard index over the classes that occur among the labels or the predictions."""
     hit = confusion.diagonal()
@@ -151,6 +163,7 @@ class Metric:
     #: Of a plugin's metric; none: that of its kind.
     accumulator: Callable[[Task], Accumulator] | None = None
     unit: Literal["share", "number"] = "number"  #: a share is printed in percent
+    everywhere: bool = True  #: computed for every task of its kind, not only where it is chosen
 
     def __post_init__(self) -> None:
         if self.better not in {"higher", "lower"}:
@@ -182,6 +195,14 @@ METRICS: dict[str, Metric] = {
         title="mIoU",
         kind="single-label",
         unit="share",
+    ),
+    "accuracy_sbm": Metric(
+        compute=class_accuracy,
+        better="higher",
+        title="accuracy-SBM",
+        kind="single-label",
+        unit="share",
+        everywhere=False,
     ),
     "ap": Metric(
         compute=mean_average_precision,

@@ -354,7 +354,7 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
         "batch_size": file.get("train.batch_size", 16),
         "eval_every": file.get("train.eval_period", 10),
         "shuffle": file.get("train.shuffle", True),
-        "metric": str(file.get("metric_best", base.training.metric)).lower(),
+        "metric": str(file.get("metric_best", base.training.metric)).lower().replace("-", "_"),
     }
     losses = {name: name for name in ("weighted_cross_entropy", "cross_entropy", "l1")}
     if base.training.loss in {"binary_cross_entropy", "link_cross_entropy"}:

@@ -14,6 +14,7 @@ import torch
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
+    balanced_accuracy_score,
     f1_score,
     jaccard_score,
     mean_absolute_error,
@@ -65,6 +66,31 @@ def test_equal_to_scikit_learn_on_the_whole_split(seed, batch):
     )
     # Σ loss·rows / Σ rows is the mean over rows however they were batched.
     assert values["loss"] == pytest.approx(float(loss.mean()), rel=1e-9)
+
+
+def test_accuracy_sbm_is_the_mean_share_of_each_class():
+    """As GraphGPS's loop over classes has it, and computed only where it is chosen."""
+    rng = np.random.default_rng(0)
+    classes = 6
+    task = Task("node", "single-label", classes)
+    for labels in (range(6), [0, 1, 3], [2]):
+        target = rng.choice(labels, 300)
+        predicted = rng.choice(5, 300)
+        shares = []
+        for label in sorted({*target, *predicted}):
+            rows = predicted[target == label]
+            shares.append((rows == label).mean() if len(rows) else 0.0)
+        if len(labels) == classes:
+            assert np.mean(shares) == balanced_accuracy_score(target, predicted)
+
+        logits = torch.eye(classes)[torch.from_numpy(predicted)]
+        chosen = SplitMetrics(task, "accuracy_sbm")
+        usual = SplitMetrics(task)
+        for metrics in (chosen, usual):
+            fill(metrics, logits, torch.from_numpy(target), torch.zeros(300), 64)
+        found = chosen.compute()
+        assert found.pop("accuracy_sbm") == pytest.approx(np.mean(shares), abs=1e-12)
+        assert found == usual.compute()
 
 
 @pytest.mark.parametrize("kind", ["single-label", "multilabel", "regression"])
