@@ -70,16 +70,15 @@ def test_pictures_are_few_and_each_is_shown():
     assert sum(pictures.values()) <= 300_000
 
 
-def test_figures_are_drawn_by_their_code_from_the_tables_of_the_pages(monkeypatch, tmp_path):
+def test_figures_are_drawn_by_their_code(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT / "docs" / "site")
     figures = importlib.import_module("figures")
     folder = tmp_path / "pictures"
     folder.mkdir()
-    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
-    (tmp_path / "performance.md").write_text(page, "utf-8")
     for drawn in figures.draw(folder):
         assert drawn.read_bytes() == (ROOT / "docs" / "pictures" / drawn.name).read_bytes(), drawn
-    sizes, costs = figures.growth_table(page)
+    table = (ROOT / "docs" / "site" / "growth.txt").read_text("utf-8")
+    sizes, costs = figures.growth_table(table)
     assert sizes == [10_694, 100_838, 1_001_506, 9_994_570]
     assert costs["build"] == [(2.35, 0.22), (3.66, 0.3), (26.0, 0.84), (338.0, 3.87)]
     assert costs["write"][0] == (0.124, 0.22)

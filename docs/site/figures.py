@@ -247,7 +247,7 @@ SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 
 
 def growth_table(page: str) -> tuple[list[int], dict[str, list[tuple[float, float]]]]:
-    """Return sizes, and seconds and GiB of each row of the table of growth in docs/performance.md."""
+    """Return sizes, and seconds and GiB of each row of the table in docs/site/growth.txt."""
     header, _, *rows = re.findall(
         r"^\|.*\|$", page[page.index("| stage | ") :].split("\n\n", maxsplit=1)[0], re.MULTILINE
     )
@@ -261,8 +261,8 @@ def growth_table(page: str) -> tuple[list[int], dict[str, list[tuple[float, floa
 
 
 def growth(path: Path) -> None:
-    """Seconds and peak memory of each stage over the size of a country, from docs/performance.md."""
-    sizes, costs = growth_table((path.parents[1] / "performance.md").read_text("utf-8"))
+    """Seconds and peak memory of each stage over the size of a country, from docs/site/growth.txt."""
+    sizes, costs = growth_table(Path(__file__).with_name("growth.txt").read_text("utf-8"))
     figure = Figure(
         520, 560, "Seconds and peak memory of each stage over the number of intersections"
     )

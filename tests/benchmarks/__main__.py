@@ -20,7 +20,7 @@ TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"_
 def main(topics: tuple[str, ...], quick: bool) -> None:
     """Measure the rows of TOPICS, by default of all."""
     notes: dict[str, None] = {}
-    click.echo("| topic | what | against | target | measured |\n|---|---|---|---|---|")
+    click.echo("| topic | what | ours | peer | ratio, target |\n|---|---|---|---|---|")
     for topic in topics or TOPICS:
         for row in importlib.import_module(f"benchmarks.{topic}").rows(quick=quick):
             click.echo(row.markdown(topic))

@@ -1,8 +1,8 @@
 """Generated countries from file to training: time and memory of each stage, and how they grow.
 
 ``make bench TOPIC=country`` builds countries of the targets' sizes. ``PYTHONPATH=tests python -m
-benchmarks.country 1e4 1e5 1e6 1e7`` prints the tables of docs/performance.md, from which ``make
-docs`` draws its picture; 1e7 needs 10 GB of disk. A command that is killed or refuses becomes a
+benchmarks.country 1e4 1e5 1e6 1e7`` prints the table of docs/site/growth.txt, from which ``make
+docs`` draws the picture; 1e7 needs 10 GB of disk. A command that is killed or refuses becomes a
 cell of the table.
 """
 

@@ -51,14 +51,19 @@ class Row:
         return cls(what=what, against=against, ours=ours, theirs=theirs, unit=unit, **more)
 
     def markdown(self, topic: str) -> str:
-        """Return the row as docs/performance.md has it."""
-        ours, theirs = (quantity(value, self.unit) for value in (self.ours, self.theirs))
-        measured = ours if self.theirs is None else f"{ours} against {theirs}"
+        """Return the row as docs/performance.md has it, without its date."""
+        ours = quantity(self.ours, self.unit)
+        peer = self.against
+        if self.theirs is not None:
+            peer += f": {quantity(self.theirs, self.unit)}"
+
+        parts = []
         if self.ratio is not None:
             within = "" if self.spread is None else " ({:.2f} to {:.2f})".format(*self.spread)
-            measured = f"**{self.ratio:.2f}×**{within}; {measured}"
-        missed = ", missed" if self.met is False else ""
-        return f"| {topic} | {self.what} | {self.against} | {self.target or '–'}{missed} | {measured} |"
+            parts.append(f"**{self.ratio:.2f}×**{within}")
+        if self.target:
+            parts.append(f"missed {self.target}" if self.met is False else self.target)
+        return f"| {topic} | {self.what} | {ours} | {peer} | {', '.join(parts) or '–'} |"
 
 
 def bytes_below(folder: Path) -> int:

@@ -82,7 +82,7 @@ def test_rows_of_reading_and_disk(monkeypatch):
     bytes_on_disk = list(disk.rows(quick=True))
     assert [row.target for row in bytes_on_disk] == ["≥ 5×", "≥ 3.5×"]
     assert all(row.met for row in bytes_on_disk)  # bytes do not depend on the machine
-    assert "| disk | bytes on disk a graph, s3dis | PyG " in bytes_on_disk[0].markdown("disk")
+    assert bytes_on_disk[0].markdown("disk").startswith("| disk | bytes on disk a graph, s3dis | ")
 
 
 def test_a_table_of_growth_has_exponents_and_the_stage_that_runs_out_of_memory_first():
