@@ -45,7 +45,7 @@ GROUPS = {
     "[default: that of the published figure]",
 )  # fmt: skip
 @shared.keys_option(
-    "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
+    "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/keys.md)."
 )
 @shared.path_option(
     "--config", "--from-yaml", "file", exists=True,

@@ -301,7 +301,7 @@ def test_four_parts_inside(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tree))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     python("-c", TESTS, tree, WRITE, ENUMERATE, cwd=tree)
-    page = (tree / "docs" / "training.md").read_text("utf-8")
+    page = (tree / "docs" / "keys.md").read_text("utf-8")
     assert re.search(r"`model.attention.kind` \| .*hub", page)
     assert re.search(r"`training.metric` \| .*worst", page)
     assert "QM9 as QM9" in (tree / "kmip_data" / "__init__.pyi").read_text("utf-8")

@@ -1,7 +1,7 @@
 """Loss functions by name; torch is imported when a loss is computed.
 
 A loss is one entry of :data:`LOSSES`: its function, the targets it is for and how it is divided
-among processes. Configuration keys, error messages and the table of keys in docs/training.md read
+among processes. Configuration keys, error messages and the table of keys in docs/keys.md read
 their names here.
 """
 

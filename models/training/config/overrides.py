@@ -140,7 +140,7 @@ def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a configuration: {error}",
-            next="name a run folder that kmip-data train made, or a file with the keys of docs/training.md",
+            next="name a run folder that kmip-data train made, or a file with the keys of docs/keys.md",
         ) from error
     of_run = any(path.with_name(name).exists() for name in ("result.json", "metrics.csv"))
     plugins_in = path.parent if import_plugins and not of_run else None

@@ -203,7 +203,7 @@ def shown(value):
 
 
 def test_the_page_has_every_key():
-    page = ROOT / "docs" / "training.md"
+    page = ROOT / "docs" / "keys.md"
     text = page.read_text("utf-8")
     begin, end = text.index("-->", text.index("<!-- keys:")) + 3, text.index("<!-- end of keys -->")
     rows = ["| key | type | default | what |", "|---|---|---|---|"]
