@@ -8,6 +8,7 @@ from .datasets.pyg import ShapeNet as ShapeNet
 from .datasets.shipped import COCOSP as COCOSP
 from .datasets.shipped import ECHO as ECHO
 from .datasets.shipped import S3DIS as S3DIS
+from .datasets.shipped import ZINC as ZINC
 from .datasets.shipped import CIFAR10Superpixels as CIFAR10Superpixels
 from .datasets.shipped import CityNetwork as CityNetwork
 from .datasets.shipped import GraphLandDataset as GraphLandDataset

@@ -20,6 +20,7 @@ ORDER: Final[Mapping[str, tuple[str, ...]]] = {
     "S3DIS": ("root", "test_area", "train", *STEPS),
     "ShapeNetPart": ("root", "categories", "include_normals", "split", *STEPS),
     "MalNetTiny": ("root", "split", *STEPS),
+    "ZINC": ("root", "subset", "split", *STEPS),
     "CityNetwork": (
         "root",
         "name",

@@ -174,3 +174,22 @@ class ECHO(BuiltDataset):
 
     def _reading(self, task: Literal["sssp", "ecc", "diam", "charge", "energy"]) -> dict[str, Any]:
         return {"name": f"echo-{task}"}
+
+
+class ZINC(BuiltDataset):
+    """ZINC: molecules as atoms and bonds, and their penalised logP.
+
+    Items are ``Data(x=[N, 1], edge_index=[2, E], edge_attr=[E], y=[1])``: types of atoms (0 to 27)
+    and bonds (1 to 3) as int64, ``y`` float32.
+
+    Parameters
+    ----------
+    subset
+        The 12,000 molecules of the benchmark, ``zinc``; by default, as PyTorch Geometric's class,
+        all 249,456, ``zinc-full``.
+    """
+
+    _name = "zinc"
+
+    def _reading(self, *, subset: bool = False) -> dict[str, Any]:
+        return {"name": "zinc" if subset else "zinc-full"}

@@ -30,6 +30,7 @@ _READERS: Final[Mapping[str, type[BuiltDataset]]] = {
     "COCOSP": readers.Superpixels,
     "MalNetTiny": readers.MalNetTiny,
     "ECHO": readers.ECHO,
+    "ZINC": readers.ZINC,
     "CityNetwork": city.CityNetwork,
     "GraphLandDataset": city.GraphLandDataset,
 }

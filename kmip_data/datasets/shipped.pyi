@@ -484,3 +484,28 @@ class ShapeNetPart(BuiltDataset):
         short_graphs: Optional[Literal["skip", "keep"]] = None,
         **arguments: Unpack[RuleArguments],
     ) -> None: ...
+
+class ZINC(BuiltDataset):
+    """ZINC: molecules as atoms and bonds, and their penalised logP.
+
+    Items are ``Data(x=[N, 1], edge_index=[2, E], edge_attr=[E], y=[1])``: types of atoms (0 to 27)
+    and bonds (1 to 3) as int64, ``y`` float32.
+
+    Parameters
+    ----------
+    subset
+        The 12,000 molecules of the benchmark, ``zinc``; by default, as PyTorch Geometric's class,
+        all 249,456, ``zinc-full``.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, subset,
+        split, transform, …
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *pyg: Any,
+        subset: bool = False,
+        **arguments: Unpack[RuleArguments],
+    ) -> None: ...

@@ -11,7 +11,7 @@ import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,12 +123,33 @@ def write_pickled_list(path: Path, graphs: Iterable[Sequence[Array]]) -> None:
 
     The same arrays, the same bytes.
     """
-    # torch names a storage by its address; here a number that counts up, for equal bytes.
-    keys = map(str, itertools.count(94_000_000_000_001))
-    items: list[tuple[Any, ...]] = []
+    keys = _storage_keys()
+    items = []
     for *arrays, last in graphs:
         tensors = [_tensor(array, next(keys)) for array in arrays]
         items.append((*tensors, last))
+    _write_pickle(path, items)
+
+
+def write_pickled_dictionaries(path: Path, graphs: Iterable[Mapping[str, Any]]) -> None:
+    """Write dictionaries with arrays as tensors; the same arrays, the same bytes."""
+    keys = _storage_keys()
+    items = []
+    for graph in graphs:
+        item = dict(graph)
+        for name, value in graph.items():
+            if isinstance(value, np.ndarray):
+                item[name] = _tensor(value, next(keys))
+        items.append(item)
+    _write_pickle(path, items)
+
+
+def _storage_keys() -> Iterator[str]:
+    """Count storages up, which torch names by their address: the same arrays, the same bytes."""
+    return map(str, itertools.count(94_000_000_000_001))
+
+
+def _write_pickle(path: Path, items: list[Any]) -> None:
     with path.open("wb") as file:
         _Pickler(file, protocol=4).dump(items)
 

@@ -33,6 +33,8 @@ EXPECTED = {
     "peptides-struct": ("mae", VALUES, 20, None),
     "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
+    "zinc": ("mae", VALUES, 24, "rwse20"),
+    "zinc-full": ("mae", VALUES, 24, "rwse20"),
     "pcqm-contact": ("mrr", RANKS, 24, None),
     "helsinki": ("accuracy", CLASSES, None, None),
     **{
@@ -52,7 +54,7 @@ def test_all_datasets_are_listed() -> None:
 
 
 #: Their pipelines and presets are those of others.
-LIKE_OTHERS = {"shanghai", "la", "echo-ecc", "echo-energy"}
+LIKE_OTHERS = {"shanghai", "la", "zinc-full", "echo-ecc", "echo-energy"}
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,7 @@ TASKS = {
     "malnet-tiny": (MULTICLASS, 1, "accuracy"),
     "paris": (MULTICLASS, 1, "accuracy"),
     "echo-sssp": ("regression", 1, "mae"),
+    "zinc": ("regression", 1, "mae"),
     "echo-energy": ("regression", 1, "mae"),
     "long-range": (MULTICLASS, 1, "accuracy"),
 }

@@ -12,7 +12,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 
 SMALL = ["cifar10", "coco-sp", "malnet-tiny", "pascalvoc-sp", "pcqm-contact"]
-SMALL += ["peptides-func", "peptides-struct", "echo-sssp", "echo-energy"]
+SMALL += ["peptides-func", "peptides-struct", "echo-sssp", "echo-energy", "zinc", "zinc-full"]
 
 
 def write(name, folder, **options):
