@@ -21,7 +21,7 @@ import re
 import reprlib
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -99,17 +99,26 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     The length of an axis is ``None`` where any will do. Raises ``DamagedInput`` as
     :func:`read_torch_file`, or where the file holds something else.
     """
-    lengths = ", ".join("any" if length is None else str(length) for length in shape)
-    expected = f"one {dtype} tensor of shape ({lengths})"
+    expected = f"one {dtype} tensor of shape {shape_text(shape)}"
     tensor = read_torch_file(path)
     if not isinstance(tensor, np.ndarray):
         raise _damaged(path.name, f"a {type(tensor).__name__}", expected)
-    fits = len(tensor.shape) == len(shape)
-    for length, size in zip(shape, tensor.shape, strict=False):
-        fits = fits and length in {None, size}
-    if not fits or tensor.dtype != dtype:
+    if not fits(tensor.shape, shape) or tensor.dtype != dtype:
         raise _damaged(path.name, f"{tensor.dtype} of shape {tensor.shape}", expected)
     return np.ascontiguousarray(tensor)
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    """True if a shape is the one that is wanted, where ``None`` is any length."""
+    if len(shape) != len(wanted):
+        return False
+    return all(length in {None, size} for length, size in zip(wanted, shape, strict=True))
+
+
+def shape_text(wanted: Sequence[int | None]) -> str:
+    """Return the shape that is wanted for a message, such as ``(any, 2)``."""
+    lengths = ", ".join("any" if length is None else str(length) for length in wanted)
+    return f"({lengths})"
 
 
 def _damaged(

@@ -22,6 +22,7 @@ from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Records, Split, Unit
+from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.city_splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
@@ -205,12 +206,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
         )
     if e == 0:
         raise DamagedInput(f"{where}: there are no streets.")
-    least = int(tensors.edge_index.min())
-    largest = int(tensors.edge_index.max())
-    if least < 0 or largest >= n:
-        raise DamagedInput(
-            f"{where}: an edge leads nowhere: {least} to {largest}, of {n} intersections."
-        )
+    check_edges(tensors.edge_index, n, where)
 
     most = float(np.finfo(np.float32).max)
     off_the_map = "an intersection is not on the map, in degrees"

@@ -148,7 +148,7 @@ FAULTS = [
     (0, lambda x: x.long(), "int64"),
     (0, lambda x: x.float() + 1e-5, "float16"),
     (0, lambda x: x * float("nan"), "NaN"),
-    (1, lambda attr: attr[1:], "shapes"),
+    (1, lambda attr: attr[1:], "not whole numbers of shape (2, "),
     (1, lambda attr: attr / 0, "infinity"),
     (2, lambda edges: edges + edges.max() + 1, "to"),
     (2, lambda edges: edges - 1, "-1"),

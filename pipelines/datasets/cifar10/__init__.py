@@ -27,6 +27,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.tensors import read_torch_file
+from kmip_data.pipelines.shared.checks import array_of, check_all, check_edges, in_range
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"
@@ -115,53 +116,27 @@ def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, Array]:
     """
     if not isinstance(graph, Mapping):
         raise DamagedInput(f"{where}: not a graph, but a {type(graph).__name__}.")
-    x = _array(graph, "x", "f", (None, 3), where)
-    pos = _array(graph, "pos", "f", (len(x), 2), where)
-    edges = _array(graph, "edge_index", "iu", (2, None), where)
-    attr = _array(graph, "edge_attr", "f", None, where).reshape(-1, 1)
-    y = _array(graph, "y", "iu", None, where).reshape(-1)
-    ends = f"{edges.min(initial=0)} to {edges.max(initial=0)}"
-    for holds, fault in (
-        (len(x) <= max_nodes, f"{len(x)} nodes, {max_nodes} at most"),
-        (len(attr) == edges.shape[1], f"{len(attr)} similarities of {edges.shape[1]} edges"),
-        (
-            not edges.size or 0 <= edges.min() <= edges.max() < len(x),
-            f"edges of nodes {ends}, of {len(x)}",
-        ),
-        (len(y) == 1 and 0 <= y[0] < NUM_CLASSES, f"the class {y[:4]}, not one from 0 to 9"),
-        (all(np.isfinite(values).all() for values in (x, pos, attr)), "NaN or infinity"),
-    ):
-        if not holds:
-            raise DamagedInput(f"{where}: not a graph of superpixels: {fault}.")
+    x = array_of(graph, "x", "f", (None, 3), where)
+    pos = array_of(graph, "pos", "f", (len(x), 2), where)
+    edges = array_of(graph, "edge_index", "iu", (2, None), where)
+    attr = array_of(graph, "edge_attr", "f", None, where).reshape(-1, 1)
+    y = array_of(graph, "y", "iu", None, where).reshape(-1)
+    check_edges(edges, len(x), where)
+    check_all(
+        where,
+        [
+            (len(x) <= max_nodes, f"{len(x)} nodes, {max_nodes} at most"),
+            (len(attr) == edges.shape[1], f"{len(attr)} similarities of {edges.shape[1]} edges"),
+            (len(y) == 1 and in_range(y, NUM_CLASSES), f"the class {y[:4]}, not one from 0 to 9"),
+            (all(np.isfinite(values).all() for values in (x, pos, attr)), "NaN or infinity"),
+        ],
+    )
     return {
         "x": np.concatenate([x, pos], axis=1, dtype=np.float32),
         "edge_index": edges.astype(np.uint16),
         "edge_attr": attr.astype(np.float32),
         "y": y[0].astype(np.uint8),
     }
-
-
-def _array(
-    graph: Mapping[str, Any],
-    name: str,
-    kinds: str,
-    shape: Sequence[int | None] | None,
-    where: str,
-) -> Array:
-    """Return an array of a graph with one of the ``kinds`` of dtype and the shape (``None``: any)."""
-    value = graph.get(name)
-    array = np.asarray(value if isinstance(value, np.ndarray | int) else None)
-    wanted = array.shape if shape is None else shape
-    fits = len(wanted) == array.ndim
-    for length, size in zip(wanted, array.shape, strict=False):
-        fits = fits and length in {None, size}
-    if array.dtype.kind not in kinds or not fits:
-        kind = "floats" if kinds == "f" else "whole numbers"
-        raise DamagedInput(
-            f"{where}: {name!r} is not {kind} of shape {wanted}, "
-            f"but {array.dtype} of shape {array.shape}."
-        )
-    return array
 
 
 def write_pieces(folder: Path, graphs: Sequence[Mapping[str, Array]]) -> None:

@@ -19,6 +19,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.formats.tensors import read_tensor
+from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.cities import (
     FEATURES,
     NODE_FEATURES,
@@ -73,9 +74,7 @@ def read_city_archive(folder: Path) -> CityTensors:
     index = read_tensor(folder / "edge_indices.pt", "int64", (2, None))
     shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
     edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
-    if index.size and not 0 <= index.min() <= index.max() < n:
-        ends = f"{index.min()} to {index.max()}"
-        raise DamagedInput(f"edge_indices.pt: an edge leads nowhere: {ends}, of {n} intersections.")
+    check_edges(index, n, "edge_indices.pt")
     both, street = symmetrise(index, edge_features[:, :2], n)
     undirected = np.array_equal(both, index)
     eccentricity, labels = _published_labels(folder, n)

@@ -32,6 +32,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.tensors import stream_graphs
+from kmip_data.pipelines.shared.checks import array_of, check_edges
 from kmip_data.pipelines.shared.records import feature_column, units_of_parts
 
 RECORDS_PER_UNIT: Final = 10_000
@@ -149,14 +150,8 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             names.append("edge_attr")
         raw: dict[str, Array] = {}
         for name in names:
-            array: Any = graph.get(name)
             kinds = "iu" if name == "edge_index" else "fiu"
-            is_array = isinstance(array, np.ndarray)
-            if not is_array or array.ndim != 2 or array.dtype.kind not in kinds:
-                dtype = getattr(array, "dtype", type(array).__name__)
-                shown = f"{dtype} {getattr(array, 'shape', '')}".strip()
-                raise DamagedInput(f"{where}: {name} is {shown}, not numbers with two axes.")
-            raw[name] = array
+            raw[name] = array_of(graph, name, kinds, (None, None), where)
 
         x = raw["x"]
         y = raw["y"]
@@ -173,10 +168,7 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
                 expected=f"x [N, {WIDTH}], y [{'1' if rows == 1 else 'N'}, {task.columns} or more]",
                 next="the files of this task; the layout of other versions is unknown",
             )
-        if edges.size and not 0 <= int(edges.min()) <= int(edges.max()) < len(x):
-            raise DamagedInput(
-                f"{where}: edges of nodes {edges.min()} to {edges.max()}, of {len(x)}."
-            )
+        check_edges(edges, len(x), where)
 
         target = y[:1, task.column] if task.of_graph else y[:, task.column]
         attr = raw.get("edge_attr", np.empty(0))

@@ -35,6 +35,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
+from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.records import feature_column
 
 if TYPE_CHECKING:
@@ -354,10 +355,7 @@ def read_edges(path: Path, nodes: int) -> I64:
     values = read_table(path, index=None).to_numpy()
     if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
         raise DamagedInput(f"{path.name} is not a list of edges: two columns of whole numbers.")
-    least = values.min()
-    most = values.max()
-    if least < 0 or most >= nodes:
-        raise DamagedInput(f"{path.name}: edges of streets {least:,} to {most:,}, of {nodes:,}.")
+    check_edges(values, nodes, path.name)
     return values.T.astype(np.int64)
 
 

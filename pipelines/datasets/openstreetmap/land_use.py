@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from kmip_data.runtime.threads import for_ranges
 
 if TYPE_CHECKING:
     from shapely import Geometry
+
+T = TypeVar("T")
 
 _POINTS: Final = 2**16  #: of shapely that are made at a time: one takes 200 bytes
 _MAX_BYTES: Final = 2**29  #: of the GeoJSON file; a city has tens of MB
@@ -121,13 +123,41 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
 
 def read_land_use(path: Path) -> LandUse:
     """Read areas from GeoJSON: features with a property ``landuse``, in the order of the file."""
+
+    def areas(content: Any) -> LandUse:
+        features = content["features"]
+        area = np.empty(len(features), object)
+        area[:] = [geometry(feature["geometry"]) for feature in features]
+        value = [str(feature["properties"]["landuse"]) for feature in features]
+        return LandUse(value=value, area=area)
+
+    def refusal(fault: str) -> DamagedInput:
+        return DamagedInput(f"{path.name} has no features with a property landuse: {fault}")
+
+    return read_geojson(path, _MAX_BYTES, areas, refusal)
+
+
+def geometry(part: Any) -> Geometry:
+    """Return the shape of a GeoJSON geometry."""
+    import shapely
+
+    return shapely.from_geojson(json.dumps(part))
+
+
+def read_geojson(
+    path: Path,
+    most: int,
+    parse: Callable[[Any], T],
+    refusal: Callable[[str], DamagedInput],
+) -> T:
+    """Return what ``parse`` makes of a GeoJSON file of at most ``most`` bytes.
+
+    Whatever a file of another layout provokes becomes the error that ``refusal`` makes of it.
+    """
     import shapely
 
     try:
-        features = read_json(path, _MAX_BYTES)["features"]
-        value = [str(feature["properties"]["landuse"]) for feature in features]
-        area = np.empty(len(features), object)
-        area[:] = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
+        return parse(read_json(path, most))
     except (
         OSError,
         ValueError,
@@ -136,8 +166,4 @@ def read_land_use(path: Path) -> LandUse:
         RecursionError,
         shapely.errors.ShapelyError,
     ) as error:
-        raise DamagedInput(
-            f"{path.name} has no features with a property landuse: "
-            f"{type(error).__name__}: {str(error)[:200]}"
-        ) from error
-    return LandUse(value=value, area=area)
+        raise refusal(f"{type(error).__name__}: {str(error)[:200]}") from error

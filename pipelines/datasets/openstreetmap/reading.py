@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import read_json
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
 from kmip_data.pipelines.datasets.openstreetmap.graphml import read_graphml
-from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, read_land_use
+from kmip_data.pipelines.datasets.openstreetmap.land_use import (
+    LandUse,
+    geometry,
+    read_geojson,
+    read_land_use,
+)
 from kmip_data.pipelines.datasets.openstreetmap.network import (
     StreetGraph,
     count_streets,
@@ -52,30 +55,25 @@ def read_polygon(path: Path) -> Geometry:
     """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees)."""
     import shapely
 
-    try:
-        parts = _polygons(read_json(path, _MAX_BYTES))
-        polygons = [shapely.from_geojson(json.dumps(part)) for part in parts]
-        if not all(map(shapely.is_valid, polygons)):
-            polygons = []
-        area = shapely.union_all(polygons)
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        RecursionError,
-        shapely.errors.ShapelyError,
-    ) as error:
-        fault = f"{type(error).__name__}: {str(error)[:200]}"
-    else:
-        if not area.is_empty and shapely.box(-180, -90, 180, 90).covers(area):
-            return area
-        fault = "no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees"
-    raise DamagedInput(
-        f"{path.name} does not outline an area: {fault}.",
-        expected="GeoJSON with a valid polygon in degrees",
-        next="draw one at https://geojson.io",
-    )
+    def outline(content: Any) -> Geometry:
+        polygons = list(map(geometry, _polygons(content)))
+        if all(map(shapely.is_valid, polygons)):
+            return shapely.union_all(polygons)
+        return shapely.Polygon()
+
+    def refusal(fault: str) -> DamagedInput:
+        return DamagedInput(
+            f"{path.name} does not outline an area: {fault}.",
+            expected="GeoJSON with a valid polygon in degrees",
+            next="draw one at https://geojson.io",
+        )
+
+    area = read_geojson(path, _MAX_BYTES, outline, refusal)
+    if area.is_empty or not shapely.box(-180, -90, 180, 90).covers(area):
+        raise refusal(
+            "no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees"
+        )
+    return area
 
 
 def with_margin(area: Geometry) -> Geometry:

@@ -27,6 +27,7 @@ from kmip_data.pipelines.formats.tensors import (
     PickledData,
     read_torch_file,
 )
+from kmip_data.pipelines.shared.checks import array_of
 
 FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2
@@ -179,9 +180,10 @@ class _Index:
 
     def wrong(self, fault: str) -> DamagedInput:
         """Return the error of the graph that is looked at."""
-        return DamagedInput(
-            f"{self.path.name}, graph {self.count}: not a graph of superpixels: {fault}."
-        )
+        return DamagedInput(f"{self._where()}: not a graph of superpixels: {fault}.")
+
+    def _where(self) -> str:
+        return f"{self.path.name}, graph {self.count}"
 
     def add(
         self,
@@ -191,19 +193,14 @@ class _Index:
         y: Any,
     ) -> None:
         """Take the next graph: types and shapes are checked here, values by who reads them."""
-        self._check_array("x", x, "f", 2)
-        self._check_array("edge_attr", edge_attr, "f", 2)
-        self._check_array("edge_index", edge_index, "iu", 2)
-        self._check_array("y", y, "iu", 1)
-        nodes = len(x)
-        edges = edge_index.shape[1]
-        shapes = [array.shape for array in (x, edge_attr, edge_index, y)]
-        expected = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
-        if shapes != expected or not 1 <= nodes <= self.max_nodes:
-            most = f"at most {self.max_nodes} nodes"
-            raise self.wrong(
-                f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected} of {most}"
-            )
+        graph = {"x": x, "edge_attr": edge_attr, "edge_index": edge_index, "y": y}
+        where = self._where()
+        nodes = len(array_of(graph, "x", "f", (None, FEATURES), where))
+        edges = len(array_of(graph, "edge_attr", "f", (None, EDGE_FEATURES), where))
+        array_of(graph, "edge_index", "iu", (2, edges), where)
+        array_of(graph, "y", "iu", (nodes,), where)
+        if not 1 <= nodes <= self.max_nodes:
+            raise self.wrong(f"{nodes} nodes, not 1 to {self.max_nodes}")
 
         # Sources and targets apart: each is one run of bytes.
         arrays = (x, edge_attr, edge_index[0], edge_index[1], y)
@@ -214,23 +211,6 @@ class _Index:
         if len(self._entries) == _AT_ONCE:
             self._parts.append(np.array(self._entries, _ENTRY))
             self._entries.clear()
-
-    def _check_array(
-        self,
-        name: str,
-        array: Any,
-        kinds: str,
-        axes: int,
-    ) -> None:
-        """Refuse what is no array of these kinds of numbers with so many axes."""
-        is_array = isinstance(array, np.ndarray)
-        if is_array and array.dtype.kind in kinds and array.ndim == axes:
-            return
-        dtype = getattr(array, "dtype", type(array).__name__)
-        kind = "floats" if kinds == "f" else "whole numbers"
-        raise self.wrong(
-            f"{name} is {dtype} {getattr(array, 'shape', '')}, not {kind} with {axes} axes"
-        )
 
     def _offset(self, array: Array) -> int:
         """Return where the bytes of an array lie in the file, or put them next to the index."""

@@ -215,7 +215,7 @@ FAULTS = [
     ({"features": np.full((30, 37), np.nan, np.float32)}, "not finite"),
     ({"features": np.full((30, 37), 91.0, np.float32)}, "not on the map"),
     ({"edge_length": np.full(60, -1.0, np.float32)}, "no length"),
-    ({"edge_index": np.full((2, 60), 30)}, "leads nowhere"),
+    ({"edge_index": np.full((2, 60), 30)}, "edges of nodes 30 to 30"),
     ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "no streets"),
 ]
 
