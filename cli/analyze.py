@@ -165,7 +165,12 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
         raise UsageError(message, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
     if gaussian:
         return gaussian_projections(*gaussian)
-    return record_run(run, graphs=GRAPHS, sizes=options["nodes"], home=options["home"])
+    return record_run(
+        run,
+        graphs=GRAPHS,
+        sizes=options["nodes"],
+        home=options["home"],
+    )
 
 
 def _save_paths(
@@ -194,12 +199,22 @@ def _source(about: Mapping[str, Any]) -> str:
 
 
 @command.command(cls=shared.Command)
-@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=shared.SWEEP_OR_RUN)
+@click.argument(
+    "names",
+    metavar="[SWEEP|RUN…]",
+    nargs=-1,
+    type=shared.SWEEP_OR_RUN,
+)
 @save_option
 @shared.plugin_option
 @shared.home_option
 @shared.json_option
-def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
+def influence_of_k(
+    names: tuple[str, ...],
+    save: str | None,
+    home: Home,
+    as_json: bool,
+) -> None:
     """Show metric and seconds per epoch against k, next to the paper's.
 
     Takes the finished runs of sweeps, those named RUN, or all in the home. Runs that differ only in

@@ -56,7 +56,10 @@ def command() -> None:
     help="Queries and keys: standard normal, or unit vectors.",
 )  # fmt: skip
 @click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
 )
 @click.option(
     "--breakdown", is_flag=True,
@@ -103,7 +106,14 @@ def attention(
     def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
-    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, log=log)
+    cells = measure(
+        names,
+        sizes,
+        shape=shape,
+        protocol=protocol,
+        settings=settings,
+        log=log,
+    )
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     conditions = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
@@ -292,9 +302,20 @@ def train(
     data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}
     makers = {}
     for name, config in configs.items():
-        makers[name] = partial(Contestant, config=config, data=data[name], device=device)
+        makers[name] = partial(
+            Contestant,
+            config=config,
+            data=data[name],
+            device=device,
+        )
     log = partial(say, quiet=quiet)
-    paces = compare_training(makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=log)
+    paces = compare_training(
+        makers,
+        rounds=ROUNDS,
+        most=BATCHES,
+        seconds=SECONDS,
+        log=log,
+    )
 
     first_data = data[names[0]]
     epochs = f"{first.training.epochs:,} epochs of {first.preset or 'no preset'}"

@@ -148,7 +148,13 @@ def _attention_times() -> list[tuple[int, float, float]]:
     return [(n, seconds("auto", n), seconds("full", n)) for n in SIZES]
 
 
-def _run(home: shared.Home, line: str, *, quiet: bool = False, title: str = "") -> None:
+def _run(
+    home: shared.Home,
+    line: str,
+    *,
+    quiet: bool = False,
+    title: str = "",
+) -> None:
     """Show a command and run it; ``quiet`` drops what it prints."""
     from kmip_data.cli.main import PROGRAM, root
 

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DatasetCommand)
-@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
+@click.argument(
+    "targets",
+    metavar="TARGET|RUN…",
+    nargs=-1,
+    type=shared.RUN_OR_TARGET,
+)
 @shared.number_option(
     "--record", "Position of the record.  [default: 0]", type=shared.Integer(min=0)
 )
@@ -59,7 +64,13 @@ def command(
         from kmip_data.models.training.run.evaluate import open_run
 
         where = part or "test"
-        opened, answer = ask(first, split=where, position=record or 0, home=home, device=device)
+        opened, answer = ask(
+            first,
+            split=where,
+            position=record or 0,
+            home=home,
+            device=device,
+        )
         build = opened.data.build
         folder = opened.folder
         others = [open_run(run, home=home, device=device) for run in targets[1:]]
@@ -102,7 +113,12 @@ def _curves(
         same_build = run.data.build.path == first.data.build.path
         if not same_build or run.data.split_name != first.data.split_name:
             influence = None
-    bands = by_distance(run.folder, split=part, home=home, device=run.device.kind)
+    bands = by_distance(
+        run.folder,
+        split=part,
+        home=home,
+        device=run.device.kind,
+    )
     if bands is not None:
         starts = [int(re.split("[–+]", band)[0]) for band in bands.bands]
         columns[f"{bands.metric} by distance"] = list(zip(starts, bands.values, strict=True))
@@ -115,7 +131,11 @@ def _curves(
 
 
 def _graph(
-    build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home
+    build: Build,
+    answer: Answer | None,
+    record: int | None,
+    part: str | None,
+    home: Home,
 ) -> Graph:
     """Return the graph to draw: a city, or a record with its picture, with the answer of a run."""
     from kmip_data.cli.preview import pictures_of

@@ -33,7 +33,13 @@ CLASSES_SHOWN = 13  #: names of classes in one line
 )
 @plugin_option
 @look_options
-def command(target: str, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
+def command(
+    target: str,
+    model: str | None,
+    sample: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
     The name alone shows the dataset and lists its builds; a build folder, or the name with --sample

@@ -164,7 +164,12 @@ def _run(args: list[str]) -> int:
         click.echo(f"Error: {known}", err=True)
         if "--json" in args and not meta.get(JSON_PRINTED):
             parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
-            body = {"class": type(known).__name__, "exit_code": code, "what": known.what, **parts}
+            body = {
+                "class": type(known).__name__,
+                "exit_code": code,
+                "what": known.what,
+                **parts,
+            }
             click.echo(json.dumps({"error": body}, indent=2))
         return code
     return 0

@@ -23,7 +23,11 @@ from kmip_data.wording import counted
 )
 @shared.work_options
 def command(
-    address: str, columns: str | None, home: shared.Home, as_json: bool, **options: Any
+    address: str,
+    columns: str | None,
+    home: shared.Home,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Download and verify a pushed build or run.
 

@@ -21,7 +21,12 @@ from kmip_data.wording import counted, shown_address
 @shared.sample_option
 @shared.work_options
 def command(
-    target: str, address: str, sample: bool, home: shared.Home, as_json: bool, quiet: bool
+    target: str,
+    address: str,
+    sample: bool,
+    home: shared.Home,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Share a build or a run at any address.
 

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="NAME", help="Only runs of this model.")
 @home_option
 @json_option
-def command(dataset: str | None, model: str | None, home: Home, as_json: bool) -> None:
+def command(
+    dataset: str | None,
+    model: str | None,
+    home: Home,
+    as_json: bool,
+) -> None:
     """List the runs in the home folder, the newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of

@@ -111,7 +111,10 @@ def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
 
 
 def _run(
-    plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str, Any]
+    plan: Plan,
+    home: Home,
+    work: dict[str, Any] | None,
+    ways: Mapping[str, Any],
 ) -> list[Cell]:
     """Run a plan, unless ``work`` is None, and return its cells."""
     from kmip_data.models.sweeps.cells import MOST_RUNS, best_of_each, cells_of
@@ -198,7 +201,13 @@ def _cells_text(rows: list[dict[str, Any]]) -> str:
 
 
 def _print(
-    plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool
+    plan: Plan,
+    cells: list[Cell],
+    home: Home,
+    *,
+    dry_run: bool,
+    status: bool,
+    as_json: bool,
 ) -> None:
     """Print the runs, or those that failed, and the results.
 
@@ -217,7 +226,12 @@ def _print(
         run["epochs"] = epochs.get(folder, run["epochs"])
         runs.append(run)
     states = Counter(run["state"] for run in runs)
-    result: dict[str, Any] = {"sweep": plan.name, "runs": runs, "results": [], "chosen": []}
+    result: dict[str, Any] = {
+        "sweep": plan.name,
+        "runs": runs,
+        "results": [],
+        "chosen": [],
+    }
 
     text = []
     if not runs:

@@ -133,7 +133,12 @@ class ModelConfig(Strict):
     """
 
     name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
-    layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
+    layers: int = Field(
+        default=8,
+        ge=1,
+        le=1_000,
+        description="GPS layers",
+    )
     hidden_dim: int = Field(default=USUAL_DIM, ge=1, description="channels of nodes and edges")
     parameter_budget: int | None = Field(
         default=None,

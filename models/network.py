@@ -95,7 +95,13 @@ class GPSLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.activation = getattr(nn.functional, activation)
 
-    def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
+    def forward(
+        self,
+        x: Tensor,
+        e: Any,
+        batch: GraphBatch | Any,
+        *carried: Any,
+    ) -> tuple[Any, ...]:
         """Nodes (N, d), edge features and what attention carries to the same.
 
         ``batch`` may be one of PyTorch Geometric's, too.
@@ -125,7 +131,11 @@ class GPSLayer(nn.Module):
 
 
 def recomputed(
-    layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch, *carried: Any
+    layer: nn.Module,
+    x: Tensor,
+    e: Tensor | None,
+    batch: GraphBatch,
+    *carried: Any,
 ) -> Any:
     """``layer(x, e, batch, *carried)`` by activation checkpointing.
 

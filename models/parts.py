@@ -194,7 +194,12 @@ class StackPart(MessagePassing):
         from kmip_data.models.layers import convolutions
 
         made: type[nn.Module] = getattr(convolutions, self.kind.upper())
-        return made(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
+        return made(
+            place.dim,
+            dropout=place.dropout,
+            stack=self.stack,
+            activation=self.activation,
+        )
 
 
 class GCNPart(StackPart):

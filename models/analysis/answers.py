@@ -309,14 +309,33 @@ def draw_by_distance(
         across = steps + APART * (number - (len(runs) - 1) / 2)
         values = np.array(run.values)
         style = {"color": look().palette[number % CYCLE], "zorder": 3 + len(runs) - number}
-        axes.plot(across[many], values[many], marker=marker, markersize=6, label=name, **style)
+        axes.plot(
+            across[many],
+            values[many],
+            marker=marker,
+            markersize=6,
+            label=name,
+            **style,
+        )
         hollow = {"marker": marker, "linestyle": "none", "markerfacecolor": look().ground}
-        axes.plot(across[~many], values[~many], markersize=6, **hollow, **style)
+        axes.plot(
+            across[~many],
+            values[~many],
+            markersize=6,
+            **hollow,
+            **style,
+        )
     counts = [f"{band}\n{nodes:,}" for band, nodes in zip(first.bands, first.nodes, strict=True)]
     axes.set_xticks(steps, counts)
     metric = first.metric
     if chance is not None:
-        axes.axhline(chance, linestyle=":", color=look().quiet, linewidth=1, label="a guess")
+        axes.axhline(
+            chance,
+            linestyle=":",
+            color=look().quiet,
+            linewidth=1,
+            label="a guess",
+        )
     if metric == "accuracy":
         axes.set_ylim(-0.03, 1.03)  # whole marks at both ends
         axes.yaxis.set_major_formatter(percent)

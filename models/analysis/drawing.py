@@ -38,17 +38,37 @@ STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]
 
 
 @styled
-def draw_study(study: Study, path: Path, *, name: str, subtitle: str, named: bool = True) -> None:
+def draw_study(
+    study: Study,
+    path: Path,
+    *,
+    name: str,
+    subtitle: str,
+    named: bool = True,
+) -> None:
     """Draw the mean of each curve over k, with its deviation over graphs as a band."""
     title, ylabel, most, lines = STUDIES[name]
     figure = new_figure(8, 5, title=f"{title}\n{subtitle}")
     axes = figure.subplots()
     for curve, (label, colour, style) in lines.items():
         mean, std = study.summary(curve)
-        axes.plot(study.ks, mean, label=label, color=colour, linestyle=style)
+        axes.plot(
+            study.ks,
+            mean,
+            label=label,
+            color=colour,
+            linestyle=style,
+        )
         if std.any():
             low, high = np.clip([mean - std, mean + std], 0, most)
-            axes.fill_between(study.ks, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(
+                study.ks,
+                low,
+                high,
+                color=colour,
+                alpha=0.15,
+                linewidth=0,
+            )
     axes.set(xscale="log", xlabel="k", ylabel=ylabel)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_ylim(bottom=0, top=None if most is None else 1.02 * most)

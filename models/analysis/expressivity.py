@@ -302,7 +302,12 @@ class TransformerBlock(nn.Module):
     nothing.
     """
 
-    def __init__(self, shape: tuple[int, int, int], k: int | None, sharp: float = 0.0) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        k: int | None,
+        sharp: float = 0.0,
+    ) -> None:
         super().__init__()
         heads, size, hidden = shape
         self.attention = KMIPAttention(
@@ -342,7 +347,12 @@ class TransformerBlock(nn.Module):
         return x + self.mlp(x)  # type: ignore[no-any-return]
 
 
-def transformer(shape: tuple[int, int, int], k: int | None, depth: int, seed: int) -> nn.Sequential:
+def transformer(
+    shape: tuple[int, int, int],
+    k: int | None,
+    depth: int,
+    seed: int,
+) -> nn.Sequential:
     """Draw ``depth`` blocks: sharp ones of the shape of the target, else such that change nothing."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -360,7 +370,13 @@ def copied(k: int, seed: int = 0) -> tuple[float, float]:
     return float(relative), float(error.abs().max())
 
 
-def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator[float]:
+def fit(
+    k: int,
+    depths: Sequence[int],
+    *,
+    steps: int,
+    seed: int = 0,
+) -> Iterator[float]:
     """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many.
 
     Give the error of each.

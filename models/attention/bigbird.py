@@ -136,7 +136,13 @@ class _BlockAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        plan: BlockPlan,
+    ) -> Tensor:
         out = torch.zeros_like(queries)
         all_weights = []
         for group in plan.groups:
@@ -322,7 +328,12 @@ def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
 
 
 @functools.lru_cache(maxsize=128)
-def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArray[np.int64]:
+def draw_random_blocks(
+    blocks: int,
+    heads: int,
+    count: int,
+    seed: int,
+) -> NDArray[np.int64]:
     """Draw as the published code does after ``numpy.random.seed(seed)``.
 
     That generator is left alone.

@@ -292,7 +292,13 @@ class KMIPAttention(nn.Module):
 
     _reset_parameters = reset_parameters  #: the name by which PyG's layers call it of an attention
 
-    def forward(self, x: Tensor, ptr: Pointers = None, *, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        ptr: Pointers = None,
+        *,
+        batch: Tensor | None = None,
+    ) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
         Parameters

@@ -53,7 +53,15 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             )
         check_k(k)
         options = {"batch_first": batch_first, "device": device, "dtype": dtype}
-        super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **options)
+        super().__init__(
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            kdim=kdim,
+            vdim=vdim,
+            **options,
+        )
         self.k = k
         self.backend = backend
 

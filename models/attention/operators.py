@@ -63,7 +63,12 @@ def search(
 
 
 @search.register_fake
-def _(queries: Tensor, keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
+def _(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    *_: Any,
+) -> tuple[Tensor, Tensor]:
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=_working(queries.dtype))
     # A number of rows that only the data know, as after a mask, is taken to fit: the compiled graph
@@ -104,7 +109,12 @@ def attend(
 
 @attend.register_fake
 def _(
-    _queries: Tensor, _keys: Tensor, values: Tensor, _scores: Tensor, indices: Tensor, *_: Any
+    _queries: Tensor,
+    _keys: Tensor,
+    values: Tensor,
+    _scores: Tensor,
+    indices: Tensor,
+    *_: Any,
 ) -> tuple[Tensor, Tensor]:
     out = values.new_empty((*indices.shape[:2], values.shape[2]))
     return out, values.new_empty(indices.shape, dtype=_working(values.dtype))
@@ -191,7 +201,12 @@ def is_transformed(*tensors: Tensor) -> bool:
     return any(dual.tangent is not None for dual in duals)
 
 
-def _run(name: str, values: Tensor, indices: Tensor, inputs: tuple[Any, ...]) -> Any:
+def _run(
+    name: str,
+    values: Tensor,
+    indices: Tensor,
+    inputs: tuple[Any, ...],
+) -> Any:
     """Call ``forward`` or ``backward`` of the kernels that attend to such values."""
     if not _compiled(values):
         return getattr(kernels_for(values, indices.shape[2]), name)(*inputs)

@@ -211,7 +211,12 @@ def tiles_of(
     return tuple(groups)
 
 
-def _group(members: list[int], ptr: tuple[int, ...], most: int, device: torch.device) -> Group:
+def _group(
+    members: list[int],
+    ptr: tuple[int, ...],
+    most: int,
+    device: torch.device,
+) -> Group:
     starts = torch.tensor([[ptr[graph]] for graph in members])
     ends = torch.tensor([[ptr[graph + 1]] for graph in members])
     rows = starts + torch.arange(int((ends - starts).max()))

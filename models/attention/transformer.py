@@ -68,7 +68,13 @@ class TransformerAttention(nn.Module):
     torch.Size([7, 8])
     """
 
-    def __init__(self, dim: int, *, heads: int = 4, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 4,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         check_heads(dim, heads)
         self.heads = heads

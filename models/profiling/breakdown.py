@@ -90,7 +90,13 @@ def projections(heads: int, width: int) -> tuple[Tensor, ...]:
     return tuple(torch.linalg.qr(drawn).Q)
 
 
-def stages_of(method: Method, work: Workload, chunk: int, *, training: bool) -> dict[str, float]:
+def stages_of(
+    method: Method,
+    work: Workload,
+    chunk: int,
+    *,
+    training: bool,
+) -> dict[str, float]:
     """Return the seconds of each stage of one step of ``method``; ``backward`` in training alone.
 
     The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and
@@ -130,7 +136,11 @@ def median_stages(cell: Measurement) -> dict[str, float]:
 
 @styled
 def draw_breakdown(
-    cells: Sequence[Measurement], path: Path, *, title: str, paper: Mapping[str, Any] | None
+    cells: Sequence[Measurement],
+    path: Path,
+    *,
+    title: str,
+    paper: Mapping[str, Any] | None,
 ) -> None:
     """Draw the stages of each method as a stacked bar, the fastest again at its own scale.
 
@@ -210,7 +220,14 @@ def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
                 text_height += ROOM * highest
             elif height > ROOM * highest:
                 shade = max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, color))
-                axes.text(position, middle, duration(height), color=shade, ha="center", **line)
+                axes.text(
+                    position,
+                    middle,
+                    duration(height),
+                    color=shade,
+                    ha="center",
+                    **line,
+                )
             bottom += height
 
         above = {"ha": "center", "va": "bottom", "fontweight": "bold"}

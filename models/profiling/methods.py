@@ -75,7 +75,13 @@ def pad(work: Workload) -> Workload:
     return Workload(queries, keys, values, work.ptr, k, None if real.all() else real)
 
 
-def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:
+def draw(
+    shape: Shape,
+    n: int,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Workload:
     """Return inputs of n nodes on a device; with ``graph_sizes``, n is their sum."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.heads, n, shape.d)
@@ -174,7 +180,11 @@ def _ours(backend: str) -> Method:
     def attend(work: Workload, _chunk: int, ended: Ended) -> Tensor:
         context = _SearchClock(ended=ended)
         return kmip_attention(
-            *work.tensors, work.k, query_ptr=work.ptr, backend=backend, context=context
+            *work.tensors,
+            work.k,
+            query_ptr=work.ptr,
+            backend=backend,
+            context=context,
         )
 
     def search(work: Workload, _chunk: int) -> Tensor:
@@ -188,7 +198,13 @@ def _ours(backend: str) -> Method:
         reason: str | None = get_backend(backend).unusable(device)
         return reason
 
-    return Method(name=backend, search=search, fused=attend, padded=False, unusable=unusable)
+    return Method(
+        name=backend,
+        search=search,
+        fused=attend,
+        padded=False,
+        unusable=unusable,
+    )
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:

@@ -82,7 +82,13 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
 class Contestant:
     """One network in the training loop, each step launched kernel by kernel (no CUDA graphs)."""
 
-    def __init__(self, name: str, config: RunConfig, data: RunData, device: Device) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: RunConfig,
+        data: RunData,
+        device: Device,
+    ) -> None:
         self.config = data.pinned(config)
         self.data = data
         self.device = torch.device(device.kind)

@@ -159,7 +159,14 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
             reproduced &= equal
         else:
             reproduced &= same_data and abs(test - row.mean) <= far
-        seeds.append({"seed": result.seed, "test": test, "row": before, "equal": equal})
+        seeds.append(
+            {
+                "seed": result.seed,
+                "test": test,
+                "row": before,
+                "equal": equal,
+            }
+        )
         line = f"seed {result.seed}: {with_unit(row.metric, test)}, row "
         line += "–" if before is None else with_unit(row.metric, before)
         if not same_data:
@@ -181,7 +188,12 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
         raise NotReproduced(
             f"{row.dataset}/{row.name} is not reproduced.", found=f"\n{text}", next=advice
         )
-    shared = {"mean": row.mean, "std": row.std, "hardware": row.hardware, "torch": row.torch}
+    shared = {
+        "mean": row.mean,
+        "std": row.std,
+        "hardware": row.hardware,
+        "torch": row.torch,
+    }
     return {"row": f"{row.dataset}/{row.name}", **shared, "seeds": seeds}, text
 
 

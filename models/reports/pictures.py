@@ -92,7 +92,14 @@ def draw_curves(figure: Any, table: Table) -> None:
         axes.plot(epochs, mean, color=color, label=name, marker=marker)
         low = np.subtract(mean, spread)
         high = np.add(mean, spread)
-        axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(
+            epochs,
+            low,
+            high,
+            color=color,
+            alpha=0.15,
+            linewidth=0,
+        )
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
     axes.locator_params("x", integer=True)
     axes.grid()
@@ -128,11 +135,23 @@ def draw_over_hours(figure: Any, table: Table) -> None:
     colors = dict(zip(names, class_colors(len(names)), strict=True))
 
     axes = figure.subplots()
-    bars = {"capsize": 2, "elinewidth": 0.8, "linestyle": "none", "markersize": 6, "zorder": 3}
+    bars = {
+        "capsize": 2,
+        "elinewidth": 0.8,
+        "linestyle": "none",
+        "markersize": 6,
+        "zorder": 3,
+    }
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
         color = colors[name]
         hours, values = hours_curve(runs, f"val_{metric}")
-        axes.plot(hours, [scale * value for value in values], color=color, linewidth=1, alpha=0.6)
+        axes.plot(
+            hours,
+            [scale * value for value in values],
+            color=color,
+            linewidth=1,
+            alpha=0.6,
+        )
         axes.errorbar(
             row["hours"],
             scale * row["test"],
@@ -147,7 +166,12 @@ def draw_over_hours(figure: Any, table: Table) -> None:
     results = [(scale * row["test"], scale * row["test_std"]) for row in table.rows]
     results += [(result.mean, result.std or 0.0) for result in paper.values()]
     low, high = _limits(results, better=all_metrics()[metric].better)
-    axes.set(xscale="log", xlabel="time of training", ylabel=title_of(metric), ylim=(low, high))
+    axes.set(
+        xscale="log",
+        xlabel="time of training",
+        ylabel=title_of(metric),
+        ylim=(low, high),
+    )
     _time_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training hours")
     axes.grid()
@@ -261,7 +285,13 @@ def _draw_over_seconds(
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
     stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
     axes.step(seconds[best], test[best], where="post", **stairs)
-    bars = {"linestyle": "none", "capsize": 2, "elinewidth": 0.8, "markersize": 5, "zorder": 3}
+    bars = {
+        "linestyle": "none",
+        "capsize": 2,
+        "elinewidth": 0.8,
+        "markersize": 5,
+        "zorder": 3,
+    }
     axes.errorbar(seconds, test, spread, **style, **bars)
 
     labels = []
@@ -315,7 +345,14 @@ def _legend(figure: Any, colors: Mapping[str, str], marks: Mapping[str, str]) ->
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=color, marker="s", linestyle="none", label=name)
+        Line2D(
+            [],
+            [],
+            color=color,
+            marker="s",
+            linestyle="none",
+            label=name,
+        )
         for name, color in colors.items()
     ]
     for name, mark in marks.items():
@@ -324,7 +361,15 @@ def _legend(figure: Any, colors: Mapping[str, str], marks: Mapping[str, str]) ->
             style = {"linestyle": "-"}
         if mark == "D":
             style["markerfacecolor"] = "none"
-        handles.append(Line2D([], [], color=look().quiet, label=name, **style))
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color=look().quiet,
+                label=name,
+                **style,
+            )
+        )
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
 
 

@@ -24,7 +24,14 @@ _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"±": r"$\pm$", "−": "$-$", "–": "--", "Δ": r"$\Delta$", "…": r"\dots{}", "†": r"$^\dagger$"}
+    | {
+        "±": r"$\pm$",
+        "−": "$-$",
+        "–": "--",
+        "Δ": r"$\Delta$",
+        "…": r"\dots{}",
+        "†": r"$^\dagger$",
+    }
 )
 
 
@@ -57,14 +64,24 @@ class Sheet:
         return write(quoted(self.title), rows, numbers, quoted(self.notes))
 
 
-def _markdown(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
+def _markdown(
+    title: str,
+    rows: list[list[str]],
+    numbers: list[bool],
+    notes: str,
+) -> str:
     head, *lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|" + "".join("---:|" if number else "---|" for number in numbers)
     table = "\n".join([head, rule, *lines])
     return "\n\n".join(filter(None, [f"**{title}**", table, notes]))
 
 
-def _latex(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
+def _latex(
+    title: str,
+    rows: list[list[str]],
+    numbers: list[bool],
+    notes: str,
+) -> str:
     head, *lines = [rf"    {' & '.join(row)} \\" for row in rows]
     marks = "".join("r" if number else "l" for number in numbers)
     written = [
@@ -83,7 +100,12 @@ def _latex(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -
     return "\n".join(written)
 
 
-def _html(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
+def _html(
+    title: str,
+    rows: list[list[str]],
+    numbers: list[bool],
+    notes: str,
+) -> str:
     tags = ['<td class="number">' if number else "<td>" for number in numbers]
     lines = []
     for row in rows:

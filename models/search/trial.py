@@ -38,7 +38,12 @@ def ended(command: Sequence[str], limit: float) -> str | None:
     """
     try:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = subprocess.run([sys.executable, *command], **pipes, timeout=limit, check=False)  # type: ignore[call-overload]
+        done = subprocess.run(
+            [sys.executable, *command],
+            **pipes,
+            timeout=limit,
+            check=False,
+        )  # type: ignore[call-overload]
     except subprocess.TimeoutExpired:
         return f"{LATE} {limit:.0f} s"
     if done.returncode < 0:

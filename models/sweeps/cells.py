@@ -177,7 +177,11 @@ def read_plan(name: str | None) -> Plan:
     """
     if name is None:
         return Plan.model_construct(
-            name=UNNAMED, about="", datasets=(), models=("gps-kmip",), seeds=(0,)
+            name=UNNAMED,
+            about="",
+            datasets=(),
+            models=("gps-kmip",),
+            seeds=(0,),
         )
     if not name.endswith(".toml"):
         if name not in sweep_names():
@@ -243,7 +247,13 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     return cells
 
 
-def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
+def _cells(
+    plan: Plan,
+    dataset: str,
+    model: str,
+    change: Change,
+    home: Home,
+) -> Iterator[Cell]:
     target = str(folder_of(dataset) or dataset)
     variant = change.variant or plan.variant or None
     of_dataset = plan.set_of.get(dataset, ())

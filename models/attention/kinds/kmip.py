@@ -31,7 +31,12 @@ class KMIPPart(MultiHead):
     output_projection: bool = Field(
         default=False, description="linear layer W_O after the heads (text)"
     )
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+    dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="dropout of attention weights",
+    )
     legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
     warm_start: bool | None = Field(
         default=None,
@@ -76,4 +81,9 @@ class KMIPPart(MultiHead):
         options = self.model_dump(exclude={"kind", "k", "search"}) | {
             "warm_start": bool(self.warm_start)
         }
-        return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
+        return KMIPAttention(
+            place.dim,
+            k=self.k_of(place.layer),
+            backend=self.search,
+            **options,
+        )

@@ -16,7 +16,12 @@ class TransformerPart(MultiHead):
     """Each node attends to all nodes of its graph."""
 
     kind: Literal["transformer"] = Field(default="transformer", description="full attention")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+    dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="dropout of attention weights",
+    )
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.transformer.TransformerAttention`."""

@@ -267,7 +267,13 @@ def begin(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def append(block: Block, i: int, products: Register, hits: int, position: int) -> bool:
+def append(
+    block: Block,
+    i: int,
+    products: Register,
+    hits: int,
+    position: int,
+) -> bool:
     """Add the lanes ``hits`` of 16 products, of keys from ``position`` on.
 
     True if :func:`cut` is due.

@@ -103,7 +103,13 @@ def expand(
 
 
 @njit_nogil(error_model="numpy")
-def _group(bits: I32, factors: I64, groups: Groups, start: int, stop: int) -> None:
+def _group(
+    bits: I32,
+    factors: I64,
+    groups: Groups,
+    start: int,
+    stop: int,
+) -> None:
     dim = bits.shape[2]
     most = 1
     for piece in range(start, stop):
@@ -175,7 +181,14 @@ def _group(bits: I32, factors: I64, groups: Groups, start: int, stop: int) -> No
 
 
 @njit_nogil(error_model="numpy")
-def _gather(rows: F32, groups: Groups, ptr: I64, distinct: F32, start: int, stop: int) -> None:
+def _gather(
+    rows: F32,
+    groups: Groups,
+    ptr: I64,
+    distinct: F32,
+    start: int,
+    stop: int,
+) -> None:
     for piece in range(start, stop):
         head = groups.pieces[piece, 0]
         first = groups.pieces[piece, 1]

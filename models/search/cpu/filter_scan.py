@@ -25,7 +25,13 @@ _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _multiply_pair(points: Pointer, leaf: int, dim: int, block: Block, i: int) -> None:
+def _multiply_pair(
+    points: Pointer,
+    leaf: int,
+    dim: int,
+    block: Block,
+    i: int,
+) -> None:
     """Multiply two leaves with four queries: eight sums in registers, six loads for eight products."""
     zero = splat(np.float32(0))
     left_0 = zero
@@ -110,7 +116,13 @@ def search_flat(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _reach(cones: Pointer, group: int, dim: int, unit: Pointer, base: int) -> Register:
+def _reach(
+    cones: Pointer,
+    group: int,
+    dim: int,
+    unit: Pointer,
+    base: int,
+) -> Register:
     """Upper bounds of a query's products with the keys in each of 16 cones, where positive.
 
     With the angle a between query and axis and the half-angle b: R inside the cone (a ≤ b), else
@@ -139,7 +151,14 @@ def _reach(cones: Pointer, group: int, dim: int, unit: Pointer, base: int) -> Re
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _visit(points: Pointer, cones: Pointer, dim: int, twig: int, block: Block, i: int) -> int:
+def _visit(
+    points: Pointer,
+    cones: Pointer,
+    dim: int,
+    twig: int,
+    block: Block,
+    i: int,
+) -> int:
     """Search one twig for one query; return the number of leaves searched."""
     base = i * dim
     leaves = 0
