@@ -272,6 +272,7 @@ def run_study(
     sizes = projections.sizes
     layers = range(min(1, count - 1), count)
     ks = tuple(ks) if ks is not None else paper_ks(max(sizes))
+
     samples = []
     measured = []
     generator = torch.Generator().manual_seed(0)
@@ -285,7 +286,10 @@ def run_study(
             measured.append(measure(sample, ks))
             samples.append((sample.layer, sample.graph, n))
             progress.update(1)
-    curves = {name: np.stack([curve[name] for curve in measured]) for name in measured[0]}
+
+    curves = {}
+    for name in measured[0]:
+        curves[name] = np.stack([of_sample[name] for of_sample in measured])
     return Study(ks, tuple(samples), curves)
 
 
