@@ -193,10 +193,7 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
 
 
 def _stage_table(cells: list[Measurement], paper: Any) -> str:
-    """Return stages against methods, each with its share of the step.
-
-    The paper's passes next to them.
-    """
+    """Return stages against methods, each with its share of the step, and the paper's passes."""
     from kmip_data.models.profiling.breakdown import FORWARD, LABELS, STAGES, median_stages
 
     columns = {cell.method: median_stages(cell) for cell in cells}

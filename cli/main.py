@@ -119,10 +119,7 @@ def main() -> NoReturn:
 
 
 def run(args: list[str]) -> int:
-    """Run one command line and return its exit code (:mod:`kmip_data.errors`).
-
-    No exception leaves.
-    """
+    """Run one command line without raising; return its exit code (:mod:`kmip_data.errors`)."""
     if COMPLETE in os.environ:  # a shell reads completions, whose separators a filter would strip
         from click.shell_completion import shell_complete
 

@@ -209,10 +209,7 @@ def _print(
     status: bool,
     as_json: bool,
 ) -> None:
-    """Print the runs, or those that failed, and the results.
-
-    Raise CheckFailed if runs failed just now.
-    """
+    """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.runs import runs_table
     from kmip_data.models.sweeps.running import described, runs_of
 

@@ -234,9 +234,7 @@ def configuration(
     file: Path | None = None,
     **options: Any,
 ) -> RunConfig:
-    """Return the preset of the dataset, or the file's configuration, with the options given.
-
-    ``--set`` last.
+    """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
 
     ``records`` and ``split`` are parameters that were given; ``options`` are ``model``,
     ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the

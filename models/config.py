@@ -244,9 +244,7 @@ class ModelConfig(Strict):
 
     @property
     def foreign(self) -> str | None:
-        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch.
-
-        None: there is none.
+        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch, or None.
 
         Attention and message passing have properties that say so.
         """
@@ -259,10 +257,7 @@ class ModelConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        """Add the keys of the model's file that are not given.
-
-        A section given as a word is its kind.
-        """
+        """Add the keys of the model's file that are missing; a section's word is its kind."""
         if not isinstance(given, Mapping):
             return given
         keys = dict(given)

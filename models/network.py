@@ -137,9 +137,7 @@ def recomputed(
     batch: GraphBatch,
     *carried: Any,
 ) -> Any:
-    """``layer(x, e, batch, *carried)`` by activation checkpointing.
-
-    Same result and gradients, bit for bit.
+    """``layer(x, e, batch, *carried)`` by activation checkpointing: results have the same bits.
 
     The second pass draws the same dropout masks, leaves running statistics alone and reuses the
     results of the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what
@@ -237,10 +235,7 @@ class GPSNetwork(nn.Module):
 
 
 class ForeignNetwork(nn.Module):
-    """The network of a plugin, called with a :class:`GraphBatch`.
-
-    Arguments as :class:`GPSNetwork`'s.
-    """
+    """Network of a plugin, called with a :class:`GraphBatch`; arguments as :class:`GPSNetwork`."""
 
     def __init__(self, config: ModelConfig, **sizes: Any) -> None:
         super().__init__()

@@ -61,9 +61,7 @@ def belongings(home: Home) -> list[Belonging]:
 
 
 def find(target: str, home: Home) -> Belonging:
-    """Return the belonging in a folder, or at the end of its path below the home.
-
-    Raw files as ``raw/NAME``.
+    """Return the belonging in a folder, or at a path below the home (raw files: ``raw/NAME``).
 
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
     and runs.

@@ -104,10 +104,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
 
 
 def _is_number(cell: str) -> bool:
-    """True for a number, also with a unit or as a range.
-
-    A sentence that begins with one is none.
-    """
+    """True for a number, also with a unit or as a range; not for a sentence that begins so."""
     return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 

@@ -304,7 +304,7 @@ def _name(number: int) -> str:
 def draw_by_distance(
     runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None
 ) -> None:
-    """Draw one curve for each run on the same data, and ``chance``, the accuracy of a guess (a fraction).
+    """Draw a curve for each run on the same data, and ``chance``, the accuracy of a guess.
 
     Curves stand a little apart, the first one in front: equal ones are all seen. Each band has its
     number of nodes; points of fewer than :data:`ENOUGH` are hollow, without a line.

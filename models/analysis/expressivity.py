@@ -80,7 +80,7 @@ class Refinement(NamedTuple):
 
     @property
     def separated(self) -> int | None:
-        """First iteration in which the colours of the first two graphs differ as multisets; None: never."""
+        """Iteration in which the multisets of colours of the first two graphs differ, or None."""
         for iteration, (first, second, *_) in enumerate(self.colours):
             if not np.array_equal(np.sort(first), np.sort(second)):
                 return iteration
@@ -123,7 +123,7 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
 
 
 def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
-    """Run 1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, on adjacency matrices; by name."""
+    """1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, on adjacency matrices."""
     nodes = sum(map(len, matrices))
     equal = np.zeros(nodes, np.int64)
     tests = {
@@ -210,7 +210,7 @@ class Check(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """``bounded``, ``order of nodes`` (a premise is not met) or ``not bounded`` (against the theorem)."""
+        """``bounded``, ``order of nodes`` (a premise fails), ``not bounded`` (a contradiction)."""
         if self.gap <= EQUAL:
             return "bounded"
         return "order of nodes" if self.relabelled > EQUAL else "not bounded"
@@ -399,7 +399,7 @@ def fit(
     steps: int,
     seed: int = 0,
 ) -> Iterator[float]:
-    """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many; yield each error.
+    """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many; yield errors.
 
     The error is the L2 distance over U, in units of that of the identity, which has no blocks. The
     next depth begins with the existing blocks and new ones that change nothing, so a larger class

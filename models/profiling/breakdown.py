@@ -184,10 +184,7 @@ def _passes(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
-    """Draw stacked bars with the time of each part and the total.
-
-    Return a handle for each stage.
-    """
+    """Draw stacked bars with the time of each part and the total; return a handle a stage."""
     from matplotlib.ticker import EngFormatter
 
     duration = EngFormatter("s", places=1)

@@ -59,7 +59,7 @@ class Workload:
 def pad(work: Workload) -> Workload:
     """Pad graphs to the largest.
 
-    K is at most the size of the smallest, so that no slot stays empty.
+    ``k`` is at most the size of the smallest, so that no slot stays empty.
     """
     sizes = torch.tensor(work.ptr).diff()
     graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
@@ -142,10 +142,7 @@ class Method:
     unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int, ended: Ended = _no_clock) -> Tensor:
-        """Return the output of attention.
-
-        ``ended`` hears of each stage that a kernel boundary ends.
-        """
+        """Return the output; call ``ended`` after each stage that a kernel boundary ends."""
         if self.fused is not None:
             return self.fused(work, chunk, ended)
         assert self.search is not None
@@ -244,10 +241,7 @@ def _naive_search(work: Workload, chunk: int) -> Tensor:
 
 @torch.no_grad()
 def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
-    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code.
-
-    Padding counts as keys.
-    """
+    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code, padding included."""
     from kmip_data.models.search.backends.keops import lazy_tensor
 
     with contextlib.redirect_stdout(sys.stderr):

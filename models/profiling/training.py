@@ -101,10 +101,7 @@ class Contestant:
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 
     def run(self, batches: int) -> list[tuple[float, int]]:
-        """Train on one batch that is left out and ``batches`` more.
-
-        Return their seconds and graphs.
-        """
+        """Train on a batch to warm up and ``batches`` more; return their seconds and graphs."""
         loop = Loop(self.module, self.data, self.device)
         # A step takes the gradients of several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)

@@ -103,7 +103,7 @@ def our_rows() -> dict[str, Ours]:
 
 
 def our_row(name: str) -> Ours:
-    """Return a row by ``FILE/NAME``; raise ``UsageError``, with the nearest name, where there is none."""
+    """Return a row by ``FILE/NAME``, or raise ``UsageError`` with the nearest name."""
     rows = our_rows()
     if name not in rows:
         raise unknown_name(

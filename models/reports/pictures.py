@@ -189,7 +189,7 @@ def _limits(results: Sequence[tuple[float, float]], *, better: str) -> tuple[flo
     """Return limits of an axis that tell results (mean, deviation) apart, where curves come in later."""
     low = min(mean - std for mean, std in results)
     high = max(mean + std for mean, std in results)
-    # The first epochs of val lie far away on the worse side: as much room there as the results take.
+    # The first epochs of val lie far away on the worse side: it has as much room as the results.
     room = max(high - low, 0.1 * abs(high), 1e-9)
     if better == "higher":
         return low - room, high + 0.2 * room
@@ -210,7 +210,7 @@ def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[flo
 
 
 def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
-    """Return the hours until the end of each epoch, and the value there; none where seconds are missing."""
+    """Hours until the end of each epoch, and the value there; none if seconds are missing."""
     columns = metrics_columns(run.folder)
     seconds = columns.get("seconds", [])
     hours = []

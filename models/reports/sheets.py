@@ -1,4 +1,4 @@
-"""Tables of a report with the paper's figures, as Markdown, LaTeX or HTML, and its page with pictures."""
+"""Tables of a report as Markdown, LaTeX or HTML, and its page with pictures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sheet:
     notes: str = ""
 
     def written(self, form: str) -> str:
-        """Return the table as ``markdown``, ``latex`` or ``html``, with ``places`` marked in ``test``."""
+        """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` mark ``test``."""
         quoted, marks, write = _FORMS[form]
         rows = [list(map(quoted, row)) for row in (self.header, *self.cells)]
         test = self.header.index("test")

@@ -1,7 +1,4 @@
-"""Plans of sweeps, shipped, written by a user or by options alone.
-
-And their cells, one run each.
-"""
+"""Plans of sweeps, shipped, by a user or by options alone, and their cells, one run each."""
 
 from __future__ import annotations
 

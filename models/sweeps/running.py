@@ -1,7 +1,4 @@
-"""Run the cells of a sweep as processes, or submit them to SLURM.
-
-Skip finished ones, resume stopped ones.
-"""
+"""Run or submit the cells of a sweep; skip finished ones, resume stopped ones."""
 
 from __future__ import annotations
 
@@ -384,10 +381,7 @@ class Submission:
         )
 
     def checkpoint(self) -> Any:
-        """Return the same work, queued when the job is preempted or out of time.
-
-        The run resumes.
-        """
+        """Return the same work, queued when the job is preempted or out of time: it resumes."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)

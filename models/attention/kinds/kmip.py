@@ -78,9 +78,8 @@ class KMIPPart(MultiHead):
 
         if self.search != "auto":
             get_backend(self.search)  # an unknown name fails now, not at the first batch
-        options = self.model_dump(exclude={"kind", "k", "search"}) | {
-            "warm_start": bool(self.warm_start)
-        }
+        options = self.model_dump(exclude={"kind", "k", "search"})
+        options["warm_start"] = bool(self.warm_start)  # None: training has not set it
         return KMIPAttention(
             place.dim,
             k=self.k_of(place.layer),

@@ -94,10 +94,7 @@ def _search_distinct(
     query_ptr: I64,
     key_ptr: I64,
 ) -> NDArray[np.bool_]:
-    """Search the graphs that have many equal keys, each distinct row once.
-
-    Return which these are, (G,).
-    """
+    """Search graphs that have many equal keys, each distinct row once; return which, (G,) bool."""
     rows = query_ptr[:, 1] - query_ptr[:, 0]
     sizes = key_ptr[:, 1] - key_ptr[:, 0]
     enough = _EQUAL_KEYS * (1 + 2 / len(queries))
@@ -389,10 +386,7 @@ def _search_beside(
 
 
 def _directions(keys: F32) -> float:
-    """Return the effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C.
-
-    1 to d.
-    """
+    """Effective dimension of the keys, 1 to d: (tr C)² / tr C² of a sample's covariance C."""
     # In torch: numpy's product has threads of its own.
     sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
     sample = sample - sample.mean(0)

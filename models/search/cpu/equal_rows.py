@@ -19,10 +19,7 @@ PROBES = 32  #: places of the hash table looked at for a row; then it is a group
 
 
 class Groups(NamedTuple):
-    """Equal rows of T pieces, each a piece of one head.
-
-    Groups are in the order of their first rows.
-    """
+    """Equal rows of T pieces, each of one head; groups in the order of their first rows."""
 
     pieces: I64  #: (T, 3), head, first row and the one after the last
     before: I64  #: (T + 1,), rows of the pieces before each

@@ -229,10 +229,7 @@ def _visit_together(
     pick: Pointer,
     picked: Pointer,
 ) -> int:
-    """Search one twig for all queries whose mask asks for it.
-
-    Return the number of leaves searched.
-    """
+    """Search a twig for all queries whose mask asks for it; return the number of leaves."""
     # 1. List the queries of each leaf: those whose bound of its cone reaches their floor.
     for leaf in range(16):
         picked[leaf] = 0
@@ -349,10 +346,7 @@ def _mark_twigs(
     warm: int,
     masks: Pointer,
 ) -> int:
-    """Set the mask of each query's twigs of a branch, without those of its warm-up.
-
-    Return the union.
-    """
+    """Set the mask of each query's twigs of a branch, its warm-up left out; return the union."""
     union = 0
     for i in range(count):
         reach = _reach(cones, branch, dim, block.unit, i * dim)
@@ -380,9 +374,7 @@ def search_tree(
     indices: I64,
     failed: NDArray[np.bool_],
 ) -> int:
-    """Search for the rows ``start`` to ``stop`` of one graph's queries.
-
-    Count the leaves multiplied.
+    """Search for rows ``start`` to ``stop`` of a graph's queries; count the leaves multiplied.
 
     The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the
     head. Queries are (R, d), hints (R, h), rows of all keys of the head; h = 0: none. ``warm``

@@ -263,10 +263,7 @@ def _sample(
 
 
 def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Return the offsets of arrays of so many 4-byte numbers in one memory, and its size.
-
-    In bytes.
-    """
+    """Return the offsets in bytes of arrays of 4-byte numbers in one memory, and its size."""
     offsets = {}
     end = 0
     for name, count in sizes.items():
