@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
+from kmip_data.cli.shared.output import Facts, check_prefix, show, table, with_ending
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -265,7 +265,7 @@ def influence_of_k(
     show(result, "\n".join(text), as_json=as_json)
 
 
-def _mean(row: Mapping[str, Any], name: str) -> str | None:
+def _mean(row: Facts, name: str) -> str | None:
     """Return a mean of a row, with its deviation where there are several runs."""
     from kmip_data.models.training.run.folder import value_text
 

@@ -165,7 +165,7 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     from kmip_data.models.profiling.measuring import growth_exponent
 
     sizes = sorted({cell.n for cell in cells})
-    rows: list[list[Any]] = []
+    rows = list[list[object]]()
     for method in dict.fromkeys(cell.method for cell in cells):
         by_size = {cell.n: cell for cell in cells if cell.method == method}
         growth = growth_exponent((n, cell.seconds) for n, cell in by_size.items() if cell.seconds)
@@ -194,18 +194,24 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
 
 def _stage_table(cells: list[Measurement], paper: Any) -> str:
     """Return stages against methods, each with its share of the step, and the paper's passes."""
-    from kmip_data.models.profiling.breakdown import FORWARD, LABELS, STAGES, median_stages
+    from kmip_data.models.profiling.breakdown import (
+        FORWARD,
+        LABELS,
+        STAGES,
+        median_stages,
+        paper_passes,
+    )
 
     columns = {cell.method: median_stages(cell) for cell in cells}
-    for published in paper["split"] if paper is not None else ():
-        passes = {stage: published[stage] / 1e3 for stage in (FORWARD, "backward")}
-        columns[f"A100: {published['method']}"] = passes
+    for method, passes in paper_passes(paper).items():
+        columns[f"A100: {method}"] = passes
+    # The passes of the paper have no stages: sums and shares are of what there is.
     for seconds in columns.values():
         if seconds:
             seconds["sum"] = sum(seconds.values())
             seconds[FORWARD] = seconds["sum"] - seconds.get("backward", 0.0)
     labels = {**LABELS, FORWARD: "forward pass"}
-    rows: list[list[Any]] = []
+    rows = list[list[object]]()
     for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
         shown = [_with_share(times.get(stage), times.get("sum")) for times in columns.values()]
         if any(shown):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.output import check_prefix, default_output, show
+from kmip_data.cli.shared.output import Facts, check_prefix, default_output, show
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def command(
     if not targets:
         raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
     answer = None
-    curves = list[dict[str, Any]]()
+    curves = list[Facts]()
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
         from kmip_data.models.analysis.answers import ask
@@ -95,9 +95,7 @@ def command(
         webbrowser.open(page.absolute().as_uri())
 
 
-def _curves(
-    run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home
-) -> dict[str, Any]:
+def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Facts:
     """Return the curves of a run, under its path below ``runs/``: by epoch, and by distance.
 
     The influence of every node is kept where the run is of the data of the ``first``.
@@ -106,7 +104,7 @@ def _curves(
     from kmip_data.models.reports.tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
-    columns: dict[str, Any] = metrics_columns(run.folder)
+    columns: Facts = metrics_columns(run.folder)
     influence = influence_of(run, part, position)
     if influence is not None:
         columns["influence by hop"] = influence.by_hop

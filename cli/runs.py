@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from kmip_data.cli.shared.commands import Command, home_option, json_option
-from kmip_data.cli.shared.output import annotated, show, table
+from kmip_data.cli.shared.output import Facts, annotated, show, table
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -44,7 +44,7 @@ def command(
     show({"home": home.root, "runs": runs}, text, as_json=as_json)
 
 
-def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
+def runs_table(runs: Sequence[Facts]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.run.folder import with_unit
 

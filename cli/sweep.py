@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import Facts, show
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -150,11 +150,11 @@ def _run(
     return cells
 
 
-def _rows(cells: list[Cell]) -> list[dict[str, Any]]:
+def _rows(cells: list[Cell]) -> list[Facts]:
     """Return a row for each dataset, model and change: its seeds, sizes and published figure."""
     from kmip_data.models.training.run.aim import aim_of
 
-    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, str], Facts] = {}
     for cell in cells:
         key = (cell.dataset, cell.model, cell.change)
         if key in rows:
@@ -182,7 +182,7 @@ def _rows(cells: list[Cell]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _cells_text(rows: list[dict[str, Any]]) -> str:
+def _cells_text(rows: list[Facts]) -> str:
     """Return the cells of a plan next to the figures of the paper."""
     from kmip_data.cli.shared.output import table
 
@@ -223,7 +223,7 @@ def _print(
         run["epochs"] = epochs.get(folder, run["epochs"])
         runs.append(run)
     states = Counter(run["state"] for run in runs)
-    result: dict[str, Any] = {
+    result: Facts = {
         "sweep": plan.name,
         "runs": runs,
         "results": [],
@@ -260,7 +260,7 @@ def _print(
         raise CheckFailed(message, left=left, next="the same command tries them again")
 
 
-def _results(folders: list[Path]) -> tuple[list[dict[str, Any]], list[str]]:
+def _results(folders: list[Path]) -> tuple[list[Facts], list[str]]:
     """Return the rows of finished runs and their report.
 
     Notices of runs that are left out are printed.

@@ -160,8 +160,7 @@ def remove(items: Sequence[Belonging]) -> None:
                 )
 
         # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that
-        #    was put in
-        # since the question leads nowhere.
+        #    was put in since the question leads nowhere.
         for item, names in files_of:
             below = item.path.relative_to(item.top).as_posix()
             files.refuse_links_below(item.top, item.path)

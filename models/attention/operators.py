@@ -212,7 +212,7 @@ def _run(
     inputs: tuple[Any, ...],
 ) -> Any:
     """Call ``forward`` or ``backward`` of the kernels that attend to such values."""
-    if values.device.type != "cpu":
+    if not _compiled(values):
         kernels = kernels_for(values, indices.shape[2])
         return getattr(kernels, name)(*inputs)
 
@@ -238,6 +238,10 @@ def kernels_for(values: Tensor, k: int = 1) -> Any:
 
 def _working(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)  # half precision is computed in float32
+
+
+def _compiled(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _array(value: Any) -> Any:

@@ -148,7 +148,7 @@ def draw_breakdown(
     pass of the paper's table, which has no finer stages. The last line of ``title`` is the footer.
     """
     here = {cell.method: median_stages(cell) for cell in cells if cell.stages}
-    published = {row["method"]: _passes(row) for row in (paper or {}).get("split", ())}
+    published = paper_passes(paper)
     panels = list[tuple[str, Bars]]()
     if here:
         panels.append(("this machine", here))
@@ -178,9 +178,12 @@ def draw_breakdown(
     save(figure, path)
 
 
-def _passes(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of the two passes of a row of the paper's table."""
-    return {stage: row[stage] / 1e3 for stage in (FORWARD, "backward")}
+def paper_passes(paper: Mapping[str, Any] | None) -> dict[str, dict[str, float]]:
+    """Return the seconds of the two passes of each method in the paper's table, which has ms."""
+    passes = {}
+    for row in (paper or {}).get("split", ()):
+        passes[row["method"]] = {stage: row[stage] / 1e3 for stage in (FORWARD, "backward")}
+    return passes
 
 
 def _stack(axes: Any, bars: Bars) -> dict[str, Any]:

@@ -247,7 +247,8 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
 
     # 1. Marks of the best and the second, whatever differences refer to.
     higher = all_metrics()[rows[0]["metric"]].better == "higher"
-    ranked = sorted(zip(rows, groups, strict=True), key=_test_of, reverse=higher)
+    both = zip(rows, groups, strict=True)
+    ranked = sorted(both, key=lambda ranked: float(ranked[0]["test"]), reverse=higher)
     for number, (row, _) in enumerate(ranked[:2], start=1):
         row["place"] = number
 
@@ -269,10 +270,6 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
             row["pairs"] = len(differences)
             row["to_reference"] = statistics.fmean(differences)
     return Table(rows, groups, against or "the best")
-
-
-def _test_of(ranked: tuple[Row, Sequence[Run]]) -> float:
-    return float(ranked[0]["test"])
 
 
 def _row(runs: Sequence[Run]) -> Row:
