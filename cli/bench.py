@@ -55,12 +55,7 @@ def command() -> None:
     "--data", type=click.Choice(["gaussian", "sphere"]), default="gaussian", show_default=True,
     help="Queries and keys: standard normal, or unit vectors.",
 )  # fmt: skip
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-)
+@shared.device_option()
 @click.option(
     "--breakdown", is_flag=True,
     help="Time each stage at 31,622 nodes (or --max-n): projections, search, softmax, weighted sum, backward.",
@@ -69,8 +64,8 @@ def command() -> None:
 @shared.json_option
 @shared.quiet_option
 def attention(
-    methods: str | None, max_n: float, device: str, breakdown: bool, save: str | None, as_json: bool,
-    quiet: bool, **shapes: Any,
+    methods: str | None, max_n: float, device: str | None, breakdown: bool, save: str | None,
+    as_json: bool, quiet: bool, **shapes: Any,
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
 
@@ -90,7 +85,7 @@ def attention(
     prefix = None if save is None else Path(save).expanduser()
     if prefix is not None:
         check_prefix(prefix)
-    kind = choose_device(device).kind
+    kind = choose_device(device or "auto").kind
     names = _chosen(methods, kind, breakdown=breakdown)
     settings: Any = SETTINGS
     sizes = sizes_up_to(max_n)

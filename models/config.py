@@ -20,7 +20,7 @@ from kmip_data.manifest import (
 )
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
-from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part
+from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part, Share
 from kmip_data.models.tables import (
     POSITIONAL,
     Build,
@@ -149,9 +149,7 @@ class ModelConfig(Strict):
     local: AnyMessagePassing = Field(
         default_factory=GatedGCNPart, description="message passing of a layer"
     )
-    dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="dropout of all branches of a layer"
-    )
+    dropout: Share = Field(default=0.1, description="dropout of all branches of a layer")
     norm: Annotated[str, Names("norms", "norm", all_norms)] = Field(
         default="batch",
         description="mean and variance per channel (batch), graph (graph-layer: the code's layer norm),"
@@ -169,8 +167,8 @@ class ModelConfig(Strict):
     head_l2norm: bool = Field(
         default=True, description="scale hidden rows of the head to length 1 (code)"
     )
-    head_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="dropout before each linear layer of the head"
+    head_dropout: Share = Field(
+        default=0.0, description="dropout before each linear layer of the head"
     )
     head_activation: Activation = Field(default="relu", description="activation of the head")
     output_scale: float = Field(

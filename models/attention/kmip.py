@@ -152,11 +152,13 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     # 2. Dropout draws for all queries of a graph, so that each process has its part of the same
     #    draw.
     keep = None
-    if dropout > 0 and among is None:
-        keep = torch.rand_like(scores) >= dropout
-    elif dropout > 0 and among is not None:
-        drawn = torch.rand_like(scores.new_empty(len(scores), among.total, k))
-        keep = drawn.index_select(1, among.rows) >= dropout
+    if dropout > 0:
+        if among is None:
+            drawn = torch.rand_like(scores)
+        else:
+            drawn = torch.rand_like(scores.new_empty(len(scores), among.total, k))
+            drawn = drawn.index_select(1, among.rows)
+        keep = drawn >= dropout
 
     # 3. Attend to the chosen pairs, in torch operations where torch.func differentiates.
     scale = 1 / math.sqrt(queries.shape[2])

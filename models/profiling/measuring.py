@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import itertools
 import math
 import multiprocessing
 import os
@@ -402,7 +401,7 @@ def measure(
     for name, why_not in unusable.items():
         ended: dict[Setting, Measurement] = {}
         with contextlib.closing(_Worker(shape, protocol)) as worker:
-            for setting, n in itertools.product(settings, sorted(sizes)):
+            for setting, n in product(settings, sorted(sizes)):
                 not_run = partial(Measurement, method=name, setting=setting, n=n)
                 if why_not is not None:
                     cell = not_run(status="unavailable", note=why_not)

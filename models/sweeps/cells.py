@@ -129,12 +129,21 @@ class Plan(Strict):
             raise ValueError(
                 f"{self.most_runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep"
             )
-        if other := {*self.set_of} - {*self.models, *self.datasets}:
-            raise ValueError(f"set_of has {', '.join(sorted(other))}, which the plan has not")
-        pairs = {f"{dataset}/{model}" for dataset in self.datasets for model in self.models}
-        for key, names in (("seeds_of", self.seeds_of), ("leave_out", self.leave_out)):
-            if other := {*names} - {*self.models} - pairs:
+
+        # Keys that name a model, a dataset, or one on the other.
+        on_models = {*self.models}
+        for dataset, model in product(self.datasets, self.models):
+            on_models.add(f"{dataset}/{model}")
+        known = {
+            "set_of": {*self.models, *self.datasets},
+            "seeds_of": on_models,
+            "leave_out": on_models,
+        }
+        for key, names in known.items():
+            if other := {*getattr(self, key)} - names:
                 raise ValueError(f"{key} has {', '.join(sorted(other))}, which the plan has not")
+
+        # Changes for different models or datasets may have one name.
         runs = set[tuple[str, str, str]]()
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:

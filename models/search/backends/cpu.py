@@ -251,23 +251,13 @@ def _search_large(
     try_tree = large and _directions(keys) <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint.shape[1] > 0)
 
-    def climb(
-        part: slice | I64,
-        start: int,
-        stop: int,
-        *result: NDArray[Any],
-    ) -> int:
-        leaves = search_tree(
-            tree, queries[part], keys, hint[part], k, low, _WARM, start, stop, *result
-        )
+    def climb(part: slice | I64, start: int, stop: int, *result: Any) -> int:
+        asked = queries[part]
+        hinted = hint[part]
+        leaves = search_tree(tree, asked, keys, hinted, k, low, _WARM, start, stop, *result)
         return int(leaves)
 
-    def scan(
-        part: slice | I64,
-        start: int,
-        stop: int,
-        *result: NDArray[Any],
-    ) -> None:
+    def scan(part: slice | I64, start: int, stop: int, *result: Any) -> None:
         search_flat(tree, queries[part], keys, k, low, start, stop, *result)
 
     # 3. Try at most 128 queries, one in 64: the share of leaves that the cones leave, and how many
