@@ -20,11 +20,19 @@ from kmip_data.manifest import (
 )
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
-from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part, Share
+from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part
+from kmip_data.models.positions import (
+    LapPEKeys,
+    RWSEKeys,
+    SignNetKeys,
+    StableKeys,
+)
 from kmip_data.models.tables import (
     POSITIONAL,
     Build,
+    Encoder,
     Names,
+    Positional,
     PositionalNames,
     all_heads,
     all_norms,
@@ -133,12 +141,7 @@ class ModelConfig(Strict):
     """
 
     name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
-    layers: int = Field(
-        default=8,
-        ge=1,
-        le=1_000,
-        description="GPS layers",
-    )
+    layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
     hidden_dim: int = Field(default=USUAL_DIM, ge=1, description="channels of nodes and edges")
     parameter_budget: int | None = Field(
         default=None,
@@ -149,7 +152,9 @@ class ModelConfig(Strict):
     local: AnyMessagePassing = Field(
         default_factory=GatedGCNPart, description="message passing of a layer"
     )
-    dropout: Share = Field(default=0.1, description="dropout of all branches of a layer")
+    dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="dropout of all branches of a layer"
+    )
     norm: Annotated[str, Names("norms", "norm", all_norms)] = Field(
         default="batch",
         description="mean and variance per channel (batch), graph (graph-layer: the code's layer norm),"
@@ -161,14 +166,16 @@ class ModelConfig(Strict):
         description="activation of the feed-forward block: relu (code) or gelu (text)",
     )
     head: Annotated[str, Names("heads", "head", all_heads)] | None = Field(
-        default=None, description="level of a prediction; none: that of the targets"
+        default=None,
+        description="level of a prediction; san: of graphs, in layers that halve the channels; none:"
+        " that of the targets",
     )
     head_layers: int = Field(default=2, ge=1, description="linear layers of the head")
     head_l2norm: bool = Field(
         default=True, description="scale hidden rows of the head to length 1 (code)"
     )
-    head_dropout: Share = Field(
-        default=0.0, description="dropout before each linear layer of the head"
+    head_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout before each linear layer of the head"
     )
     head_activation: Activation = Field(default="relu", description="activation of the head")
     output_scale: float = Field(
@@ -182,7 +189,8 @@ class ModelConfig(Strict):
     node_encoder: Annotated[str, Names("node_encoders", "node encoder", node_encoders)] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
-        " coco: standardised, then linear; block: that of input_layers, on the features",
+        " coco: standardised, then linear; block: that of input_layers, on the features; types28:"
+        " one embedding of 28 types",
     )
     node_encoder_norm: bool = Field(
         default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
@@ -191,16 +199,21 @@ class ModelConfig(Strict):
         default="dummy",
         description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
         " OGB's three integers; voc, coco: standardised, then linear; voc-rwse32: with chances of walks"
-        " between the ends",
+        " between the ends; types4: one embedding of four types; none: message passing reads none",
     )
     positional: Annotated[
         str, PositionalNames("encodings", "positional encoding", lambda: POSITIONAL)
     ] = Field(
         default="none",
-        description="positional encoding: Laplacian eigenvectors (lappe, 16 channels), random walks"
-        " of 20 or 32 steps (rwse, rwse32, 28), gates scaled by distances of eigenvectors (equivstable),"
-        " or any encoding of one column, such as rwse24, also of a plugin (16)",
+        description="positional encoding: Laplacian eigenvectors (lappe, signnet), random walks (rwse;"
+        " rwse32: 32 steps, 28 channels), messages scaled by distances of eigenvectors (equivstable),"
+        " any encoding of one column, such as rwse24, also of a plugin (16 channels); or a sum:"
+        " lappe+rwse",
     )
+    lappe: LapPEKeys = Field(default_factory=LapPEKeys, description="Laplacian eigenvectors")
+    rwse: RWSEKeys = Field(default_factory=RWSEKeys, description="random walks")
+    signnet: SignNetKeys = Field(default_factory=SignNetKeys, description="SignNet")
+    equivstable: StableKeys = Field(default_factory=StableKeys, description="EquivStableLapPE")
     input_layers: int = Field(
         default=0,
         ge=0,
@@ -214,16 +227,32 @@ class ModelConfig(Strict):
     )
 
     @property
+    def positions(self) -> list[Positional]:
+        """Positional encodings, with the keys of their sections."""
+        positions = []
+        for name in self.positional.split("+"):
+            position = positional(name)
+            if position.keys is not None:
+                position = position.with_keys(getattr(self, name))
+            positions.append(position)
+        return positions
+
+    @property
     def encodings(self) -> list[Encoding]:
         """Added columns that the network reads."""
-        readers = (
-            positional(self.positional),
+        readers: tuple[Positional | Encoder | Part, ...] = (
+            *self.positions,
             node_encoders()[self.node_encoder],
             edge_encoders()[self.edge_encoder],
             self.attention,
             self.local,
         )
-        return [reader.encoding for reader in readers if reader.encoding is not None]
+        columns = dict[Encoding, None]()
+        for reader in readers:
+            encoding = reader.encoding
+            if encoding is not None:
+                columns[encoding] = None
+        return [*columns]
 
     @property
     def parts(self) -> list[tuple[str, str]]:
@@ -242,7 +271,9 @@ class ModelConfig(Strict):
 
     @property
     def foreign(self) -> str | None:
-        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch, or None.
+        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch.
+
+        None: there is none.
 
         Attention and message passing have properties that say so.
         """
@@ -255,7 +286,10 @@ class ModelConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        """Add the keys of the model's file that are missing; a section's word is its kind."""
+        """Add the keys of the model's file that are not given.
+
+        A section given as a word is its kind.
+        """
         if not isinstance(given, Mapping):
             return given
         keys = dict(given)
@@ -275,18 +309,20 @@ class ModelConfig(Strict):
         local = self.local.kind
         for part in (self.attention, self.local):
             part.check(self.layers, dim if budget is None else None)
-        position = positional(name)
+        positions = self.positions
+        width = sum(position.width for position in positions)
+        stems = [encoding.stem for encoding in self.encodings]
         fault = ""
         if budget is not None and dim != USUAL_DIM:
             fault = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
         elif self.attention.kind == local == "none" and network_of(self.name) is None:
             fault = "attention and local are both none: layers need one of them"
-        elif position.distances and not self.local.reads_distances:
+        elif any(position.distances for position in positions) and not self.local.reads_distances:
             fault = f"{name} scales the gates of message passing, and local = {local} has none"
-        elif position.width >= dim and budget is None:
-            fault = (
-                f"hidden_dim = {dim} leaves no room next to the {position.width} channels of {name}"
-            )
+        elif len({*name.split("+")}) < len(positions) or len({*stems}) < len(stems):
+            fault = f"the terms of {name} read one column, which has one number of values"
+        elif width >= dim and budget is None:
+            fault = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
         if fault:
             raise ValueError(fault)
         return self

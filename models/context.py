@@ -40,7 +40,9 @@ class ForwardContext:
 
     @property
     def split(self) -> str | None:
-        """Triton's split of float32 products of edges into bfloat16 ones; None: PyTorch's products.
+        """Triton's split of float32 products of edges into bfloat16 ones.
+
+        None: PyTorch computes them.
 
         ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
         """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.adjacency import neighbor_sum
+from kmip_data.models.layers.batch import GraphBatch, Rows
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -27,15 +29,15 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
     ``rows`` are pieces of the data, (…, columns), of which only bounds by column are kept.
     """
     features = integers.features
+    owner = integers.owner
     sizes = integers.sizes
     low = torch.zeros(len(sizes), dtype=torch.int64)
     high = torch.zeros(len(sizes), dtype=torch.int64)
-    for piece in rows:
+    for piece in map(_in_columns, rows):
         if piece.shape[-1:] != (len(sizes),) or piece.is_floating_point():
-            columns = piece.shape[-1] if piece.ndim > 1 else 1
             raise UsageError(
-                f"The {features} are {columns} columns of {piece.dtype}, not OGB's {len(sizes)} of"
-                " whole numbers.",
+                f"The {features} are {piece.shape[-1]} columns of {piece.dtype}, not {owner}"
+                f" {len(sizes)} of whole numbers.",
                 next=integers.instead,
             )
         if piece.numel():
@@ -47,22 +49,28 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
     bounds = zip(low.tolist(), high.tolist(), sizes, strict=True)
     for column, (least, most, size) in enumerate(bounds):
         if least < 0 or most >= size:
-            faults.append(f"column {column} is {least} to {most}, OGB's 0 to {size - 1}")
+            faults.append(f"column {column} is {least} to {most}, {owner} 0 to {size - 1}")
     if not faults:
         return
 
     step = integers.instead
-    if bool((low >= 0).all()) and bool((high < torch.tensor(integers.from_smiles)).all()):
+    smiles = torch.tensor(integers.from_smiles)
+    if integers.from_smiles and bool((low >= 0).all()) and bool((high < smiles).all()):
         faults.append("PyTorch Geometric's from_smiles numbers them so")
         step += ", or OGB's numbers (ogb.utils.smiles2graph) instead of from_smiles'"
-    raise DamagedInput(f"The {features} are not OGB's.", found="; ".join(faults), next=step)
+    raise DamagedInput(f"The {features} are not {owner}.", found="; ".join(faults), next=step)
+
+
+def _in_columns(rows: Tensor) -> Tensor:
+    """Return one number a node or edge as a column."""
+    return rows[:, None] if rows.ndim == 1 else rows
 
 
 def _features(batch: GraphBatch, features: str) -> Tensor:
     rows = batch.x if features == "node features" else batch.edge_attr
     if rows is None:
         raise _no_edge_features()
-    return rows
+    return _in_columns(rows)
 
 
 def _no_edge_features() -> UsageError:
@@ -117,8 +125,6 @@ class LinearEncoder(nn.Module):
     def columns(self, batch: GraphBatch) -> Tensor:
         """Return the features, standardised where the dataset is published."""
         rows = _features(batch, self.features)
-        if rows.ndim == 1:
-            rows = rows[:, None]
         if rows.shape[-1] != self.channels:
             raise UsageError(
                 f"The {self.features} have {rows.shape[-1]} columns, the network takes"
@@ -180,15 +186,16 @@ class BlockEncoder(LinearEncoder):
 
 
 class IntegerEncoder(nn.Module):
-    """Sum of one embedding per integer feature, drawn by Xavier's uniform rule, as OGB's two encoders."""
+    """Sum of one embedding per integer feature, as OGB's two encoders; or that of one feature."""
 
     def __init__(self, channels: int | None, dim: int, *, integers: Integers) -> None:
         super().__init__()
         if channels is None:
             raise _no_edge_features()
         tables = [nn.Embedding(size, dim) for size in integers.sizes]
-        for table in tables:
-            nn.init.xavier_uniform_(table.weight)
+        if integers.xavier:
+            for table in tables:
+                nn.init.xavier_uniform_(table.weight)
         self.integers = integers
         self.features = nn.ModuleDict({"embeddings": nn.ModuleList(tables)})  # names in checkpoints
 
@@ -240,29 +247,48 @@ class _Columns(nn.Module):
         return [batch.added[name] for name in self.reads]
 
 
-class LapPE(_Columns):
-    """Laplacian eigenvectors by a deep set over frequencies (upstream ``LapPE``, model ``DeepSet``).
+def _perceptron(*widths: int) -> nn.Sequential:
+    """Linear layers of these widths, each followed by ReLU."""
+    layers: list[nn.Module] = []
+    for wide, narrow in itertools.pairwise(widths):
+        layers += [Linear(wide, narrow), nn.ReLU()]
+    return nn.Sequential(*layers)
 
-    Each pair of eigenvector entry (N, K) and eigenvalue (G, K) goes through a perceptron 2 → 32 →
-    16; frequencies that a graph does not have (NaN) are left out of the sum. In training the sign
-    of each eigenvector is drawn anew, as it means nothing: one sign a frequency for the whole
-    batch, as upstream.
+
+def _hidden(width: int, layers: int) -> list[int]:
+    """Widths of all layers but the first: twice that of the last."""
+    return [2 * width] * (layers - 1) + [width]
+
+
+class LapPE(_Columns):
+    """Laplacian eigenvectors by a deep set over frequencies, or by a transformer (upstream ``LapPE``).
+
+    Each pair of eigenvector entry (N, K) and eigenvalue (G, K) goes through a perceptron 2 → 2 w →
+    w, or through one linear layer and PyTorch's transformer encoder, whose tokens are the pairs of
+    a node; frequencies that a graph does not have (NaN) are left out of it and of the sum. A
+    perceptron may follow. In training the sign of each eigenvector is drawn anew, as it means
+    nothing: one sign a frequency for the whole batch, as upstream.
 
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
 
     def __init__(self, position: Positional, _dim: int) -> None:
         super().__init__(position)
-        width = self.width
-        self.each = nn.Sequential(
-            Linear(2, 2 * width),
-            nn.ReLU(),
-            Linear(2 * width, width),
-            nn.ReLU(),
-        )
+        keys = position.keys
+        width = keys.width
+        self.transformer: nn.Module | None = None
+        if keys.reader == "deepset":
+            self.each = _perceptron(2, *_hidden(width, keys.layers))
+        else:
+            self.each = nn.Sequential(Linear(2, width))
+            layer = nn.TransformerEncoderLayer(width, keys.heads, batch_first=True)
+            self.transformer = nn.TransformerEncoder(layer, keys.layers, enable_nested_tensor=False)
+        self.after = nn.Sequential()
+        if keys.post_layers:
+            self.after = _perceptron(width, *_hidden(width, keys.post_layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """(N, 16)."""
+        """(N, w)."""
         values, vectors = self.columns(batch)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
@@ -274,23 +300,101 @@ class LapPE(_Columns):
 
         pairs = torch.stack([vectors, values], dim=-1)
         exists = ~pairs.isnan().any(-1, keepdim=True)
-        mapped = self.each(pairs.nan_to_num()) * exists
-        return mapped.sum(1)  # type: ignore[no-any-return]
+        mapped = self.each(pairs.nan_to_num())
+        if self.transformer is not None:
+            mapped = self.transformer(mapped, src_key_padding_mask=~exists.squeeze(-1))
+        mapped = mapped * exists
+        return self.after(mapped.sum(1))  # type: ignore[no-any-return]
 
 
 class ColumnPosition(_Columns):
-    """One column of floats: batch norm, then a linear map (upstream ``RWSE``, ``Linear``)."""
+    """One column of floats: batch norm, then a linear map or a perceptron (upstream ``RWSE``)."""
 
     def __init__(self, position: Positional, _dim: int) -> None:
         super().__init__(position)
-        self.norm = BatchNorm(self.count)
-        self.linear = Linear(self.count, self.width)
+        keys = position.keys
+        self.norm = None
+        if keys is None or keys.norm:
+            self.norm = BatchNorm(self.count)
+        self.linear: nn.Module
+        if keys is None or keys.reader == "linear":
+            self.linear = Linear(self.count, self.width)
+        else:
+            self.linear = _perceptron(self.count, *_hidden(self.width, keys.layers))
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, width)."""
         (rows,) = self.columns(batch)
-        rows = self.norm(rows, batch.node_rows)
+        if self.norm is not None:
+            rows = self.norm(rows, batch.node_rows)
         return self.linear(rows)  # type: ignore[no-any-return]
+
+
+class SignNet(_Columns):
+    """Eigenvectors by a network whose result their signs do not change (upstream ``SignNet``).
+
+    φ(v) + φ(-v) of each eigenvector v, φ being a stack of GIN layers over the edges of the graph;
+    then a perceptron of all K results side by side (``mlp``), or of their sum over the
+    frequencies that the graph has (``deepset``). Missing eigenvectors are 0 in φ and count in its
+    batch norms, as upstream.
+
+    Source: Lim et al., "Sign and Basis Invariant Networks", ICLR 2023;
+    ``graphgps/encoder/signnet_pos_encoder.py`` of GraphGPS.
+    """
+
+    def __init__(self, position: Positional, _dim: int) -> None:
+        super().__init__(position)
+        keys = position.keys
+        hidden = keys.hidden
+        self.by_sum = keys.reader == "deepset"
+        widths = [1, *[hidden] * (keys.layers - 1), keys.out]
+        self.phi = nn.ModuleList(
+            NormedPerceptron([wide, hidden, narrow]) for wide, narrow in itertools.pairwise(widths)
+        )
+        self.norms = nn.ModuleList(BatchNorm(hidden) for _ in range(keys.layers - 1))
+        wide = keys.out if self.by_sum else keys.out * self.count
+        self.rho = NormedPerceptron([wide, *[hidden] * (keys.post_layers - 1), keys.width])
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """(N, width)."""
+        _, vectors = self.columns(batch)
+        values = vectors.nan_to_num()[..., None]
+        mapped = self._encoded(values, batch) + self._encoded(-values, batch)
+        if self.by_sum:
+            exists = ~vectors.isnan()[..., None]
+            mapped = (mapped * exists).sum(1)
+        return self.rho(mapped.flatten(1), batch.node_rows)  # type: ignore[no-any-return]
+
+    def _encoded(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        """φ: (N, K, 1) to (N, K, out)."""
+        nodes, count, _ = x.shape
+        rows = batch.node_rows
+        if rows.first is not None:
+            rows = rows._replace(first=rows.first * count)
+        for number, update in enumerate(self.phi):
+            if number:
+                x = self.norms[number - 1](x.flatten(0, 1), rows)
+            # All frequencies in one sum over the edges.
+            x = x.reshape(nodes, -1)
+            x = x + neighbor_sum(batch.edges.adjacency, x)
+            x = update(x.view(nodes * count, -1), rows).view(nodes, count, -1)
+        return x
+
+
+class NormedPerceptron(nn.Module):
+    """Linear layers of these widths; each but the last is followed by ReLU, then batch norm."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(itertools.starmap(Linear, itertools.pairwise(widths)))
+        self.norms = nn.ModuleList(map(BatchNorm, widths[1:-1]))
+
+    def forward(self, x: Tensor, rows: Rows) -> Tensor:
+        """(M, first width) to (M, last width); ``rows`` as a batch norm takes them."""
+        *hidden, last = self.linears
+        for linear, norm in zip(hidden, self.norms, strict=True):
+            x = norm(linear(x).relu(), rows)
+        return last(x)  # type: ignore[no-any-return]
 
 
 class StablePosition(_Columns):

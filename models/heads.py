@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -68,6 +69,39 @@ class GraphHead(NodeHead):
         return super().forward(x)
 
 
+class SANHead(nn.Module):
+    """The nodes of each graph pooled, then linear layers of half the width each (GraphGPS's ``san_graph``).
+
+    dim → dim / 2 → dim / 4 → classes with three ``layers``, each but the last followed by its
+    activation. Rows are not scaled (``l2norm``), and nothing is dropped: GraphGPS's reads neither.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        layers: int,
+        activation: Activation = "relu",
+        pooling: str = "mean",
+        **_unread: Any,
+    ) -> None:
+        super().__init__()
+        widths = [dim // 2**number for number in range(layers)]
+        pairs = itertools.pairwise([*widths, classes])
+        self.linears = nn.ModuleList(Linear(wide, narrow) for wide, narrow in pairs)
+        self.activation = getattr(nn.functional, activation)
+        self.pooling = pooling
+
+    def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        """(N, dim) → (G, classes)."""
+        *hidden, last = self.linears
+        x = pool(x, batch, self.pooling)
+        for linear in hidden:
+            x = self.activation(linear(x))
+        return last(x)  # type: ignore[no-any-return]
+
+
 class LinkHead(NodeHead):
     """The perceptron on each node, then the dot product of each pair of a graph (LRGB)."""
 
@@ -85,7 +119,10 @@ class LinkHead(NodeHead):
 
 
 def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
-    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero if it has none."""
+    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph.
+
+    Zero for a graph without any.
+    """
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
         graph = batch.graph[:, None].expand_as(x)

@@ -27,7 +27,6 @@ from kmip_data.models.tables import (
     all_norms,
     edge_encoders,
     node_encoders,
-    positional,
 )
 
 log = logging.getLogger(__name__)
@@ -95,13 +94,7 @@ class GPSLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.activation = getattr(nn.functional, activation)
 
-    def forward(
-        self,
-        x: Tensor,
-        e: Any,
-        batch: GraphBatch | Any,
-        *carried: Any,
-    ) -> tuple[Any, ...]:
+    def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
         """Nodes (N, d), edge features and what attention carries to the same.
 
         ``batch`` may be one of PyTorch Geometric's, too.
@@ -131,13 +124,11 @@ class GPSLayer(nn.Module):
 
 
 def recomputed(
-    layer: nn.Module,
-    x: Tensor,
-    e: Tensor | None,
-    batch: GraphBatch,
-    *carried: Any,
+    layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch, *carried: Any
 ) -> Any:
-    """``layer(x, e, batch, *carried)`` by activation checkpointing: results have the same bits.
+    """``layer(x, e, batch, *carried)`` by activation checkpointing.
+
+    Same result and gradients, bit for bit.
 
     The second pass draws the same dropout masks, leaves running statistics alone and reuses the
     results of the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what
@@ -174,16 +165,20 @@ class GPSNetwork(nn.Module):
         super().__init__()
         dim = config.hidden_dim
         parts = (config.local, config.attention)
-        position = positional(config.positional)
+        positions = config.positions
         nodes = node_encoders()[config.node_encoder]
         edges = edge_encoders()[config.edge_encoder]
-        self.reads = (*position.reads, *nodes.reads, *edges.reads)
+        self.reads = (*nodes.reads, *edges.reads)
+        for position in positions:
+            self.reads += position.reads
         for part in parts:
             self.reads += part.reads
 
-        self.node_encoder = nodes.build(in_channels, dim - position.width)
-        if position.build is not None and position.width:
-            self.node_encoder = WithPositional(self.node_encoder, position.build(position, dim))
+        width = sum(position.width for position in positions)
+        self.node_encoder = nodes.build(in_channels, dim - width)
+        for position in positions:
+            if position.build is not None and position.width:
+                self.node_encoder = WithPositional(self.node_encoder, position.build(position, dim))
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = edges.build(edge_channels, dim)
         self.reads_edges = any(part.reads_edges for part in parts)
@@ -192,8 +187,9 @@ class GPSNetwork(nn.Module):
         for part in parts:
             part.initialise(self.node_encoder, self.edge_encoder)
         self.position: nn.Module | None = None
-        if position.build is not None and not position.width:
-            self.position = position.build(position, dim)
+        for position in positions:
+            if position.build is not None and not position.width:
+                self.position = position.build(position, dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.begin(dim)
         self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))
@@ -235,7 +231,10 @@ class GPSNetwork(nn.Module):
 
 
 class ForeignNetwork(nn.Module):
-    """Network of a plugin, called with a :class:`GraphBatch`; arguments as :class:`GPSNetwork`."""
+    """The network of a plugin, called with a :class:`GraphBatch`.
+
+    Arguments as :class:`GPSNetwork`'s.
+    """
 
     def __init__(self, config: ModelConfig, **sizes: Any) -> None:
         super().__init__()
@@ -271,7 +270,7 @@ class InputBlock(nn.Module):
 
 
 def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
-    distances = positional(config.positional).distances
+    distances = any(position.distances for position in config.positions)
     place = Place(config.hidden_dim, config.dropout, number, config.layers, distances)
     return GPSLayer(
         config.local.build(place),

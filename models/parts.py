@@ -10,7 +10,7 @@ A kind of message passing is one class here, a kind of attention one file of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 Activation = Literal["relu", "gelu"]  #: functions of ``torch.nn.functional``
-Share = Annotated[float, Field(ge=0, lt=1)]  #: such as a probability of dropout
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ class Part(Strict):
         tuple[str, ...]
     ] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
-    reads_distances: ClassVar[bool] = False  #: True if it reads ``Place.distances``
     divides: ClassVar[bool] = False  #: True if one graph may lie on several processes
 
     kind: str
@@ -60,6 +58,11 @@ class Part(Strict):
     @property
     def adds_input(self) -> bool:
         """True if the layer adds its input to the output of message passing."""
+        return False
+
+    @property
+    def reads_distances(self) -> bool:
+        """True if it reads ``Place.distances``."""
         return False
 
     def check(self, layers: int, dim: int | None) -> None:
@@ -137,8 +140,6 @@ class MessagePassing(Part):
 class GatedGCNPart(MessagePassing):
     """Message passing gated by the edges, which it updates."""
 
-    reads_distances = True
-
     kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
     activation: Activation = Field(
         default="relu", description="activation: relu (code) or gelu (text)"
@@ -147,6 +148,11 @@ class GatedGCNPart(MessagePassing):
         default=True,
         description="residual connection of the edges; false in GNN⁺ where nodes have none",
     )
+
+    @property
+    def reads_distances(self) -> bool:
+        """They scale its gates."""
+        return True
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
@@ -169,7 +175,7 @@ class StackPart(MessagePassing):
 
     reads_edges = False
 
-    stack: Literal["lrgb", "graphgym", "gnn-plus"] = Field(
+    stack: Literal["lrgb", "graphgym", "gnn-plus", "none"] = Field(
         default="lrgb", description="operations after the convolution (models.md)"
     )
     activation: Activation = Field(
@@ -192,6 +198,10 @@ class StackPart(MessagePassing):
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.convolutions.Convolution` of its kind."""
+        return self.convolution(place)
+
+    def convolution(self, place: Place, **more: Any) -> nn.Module:
+        """Make the class named as its kind, with ``more`` options than all kinds take."""
         from kmip_data.models.layers import convolutions
 
         made: type[nn.Module] = getattr(convolutions, self.kind.upper())
@@ -200,6 +210,7 @@ class StackPart(MessagePassing):
             dropout=place.dropout,
             stack=self.stack,
             activation=self.activation,
+            **more,
         )
 
 
@@ -229,9 +240,18 @@ class GINEPart(StackPart):
     reads_edges = True
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
-    stack: Literal["lrgb", "graphgps", "graphgym", "gnn-plus"] = Field(  # type: ignore[assignment] # one more
+    stack: Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "none"] = Field(  # type: ignore[assignment] # one more
         default="lrgb", description="operations after the convolution (models.md)"
     )
+
+    @property
+    def reads_distances(self) -> bool:
+        """They scale the messages of a GPS layer; nobody has published them in a stack."""
+        return self.stack == "none"
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.convolutions.GINE`."""
+        return self.convolution(place, by_distance=place.distances)
 
 
 class MLPPart(StackPart):

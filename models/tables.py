@@ -6,8 +6,9 @@ Plugins add to the tables. torch is imported when a part is built.
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import GetCoreSchemaHandler
@@ -16,9 +17,15 @@ from pydantic_core import core_schema
 from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import Encoding, encodings, parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
-from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.manifest import unknown_name, with_added
+from kmip_data.models.positions import (
+    LapPEKeys,
+    PositionKeys,
+    RWSEKeys,
+    SignNetKeys,
+    StableKeys,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,8 +53,9 @@ class Names:
 
     def check(self, name: str) -> str:
         """Return a name of the table; raise ``ValueError``, with the nearest one, for others."""
-        names = list(self.table())
-        if name not in names:
+        table = self.table()
+        if name not in table:
+            names = list(table)
             message = unknown_name(self.kind, name, names).what
             raise ValueError(f"{message} It must be {', '.join(names)}.")
         return name
@@ -92,6 +100,7 @@ class Head:
 HEADS: Final[dict[str, Head]] = {
     "node": Head(late("kmip_data.models.heads:NodeHead"), level="node"),
     "graph": Head(late("kmip_data.models.heads:GraphHead"), level="graph"),
+    "san": Head(late("kmip_data.models.heads:SANHead"), level="graph"),  # upstream ``san_graph``
     "link": Head(late("kmip_data.models.heads:LinkHead"), level="link"),
 }
 
@@ -103,14 +112,16 @@ def all_heads() -> Mapping[str, Head]:
 
 @dataclass(frozen=True)
 class Integers:
-    """Whole numbers of OGB's molecules that an encoder embeds (ogb 1.3.6)."""
+    """Whole numbers that an encoder embeds, such as those of OGB's molecules (ogb 1.3.6)."""
 
     features: str  #: in errors
     instead: str  #: option for other numbers
     sizes: tuple[int, ...]  #: values of each column, plus one for all others
     #: The same by ``torch_geometric.utils.from_smiles`` (2.8), which numbers chirality, hydrogens,
     #: hybridisation and types of bonds otherwise.
-    from_smiles: tuple[int, ...]
+    from_smiles: tuple[int, ...] = ()
+    owner: str = "OGB's"  #: in errors
+    xavier: bool = True  #: embeddings are drawn by Xavier's uniform rule, not from a normal one
 
 
 ATOM: Final = Integers(
@@ -146,6 +157,20 @@ def _attributes(encoding: Encoding | None) -> tuple[str, ...]:
     return tuple(column.attribute for column in columns)
 
 
+def types(features: str, count: int) -> Encoder:
+    """One embedding of the first column, which has ``count`` types (upstream ``TypeDictNode``)."""
+    key = "node_encoder" if features == "node features" else "edge_encoder"
+    return _embeddings(
+        Integers(
+            features=features,
+            instead=f"--set model.{key}=typesN, N being larger than each type",
+            sizes=(count,),
+            owner="the encoder's",
+            xavier=False,
+        )
+    )
+
+
 def _linear(features: str, dataset: str = "", column: str = "") -> Encoder:
     """Linear, of features that are standardised first where a dataset publishes constants for a column."""
     published = (dataset, column) if dataset else None
@@ -172,6 +197,7 @@ NODE_ENCODERS: Final[dict[str, Encoder]] = {
 }
 EDGE_ENCODERS: Final[dict[str, Encoder]] = {
     "dummy": Encoder(late("kmip_data.models.encoders:DummyEdge")),
+    "none": Encoder(late("torch.nn:Identity")),  # message passing reads no edge features
     "linear": _linear("edge features"),
     "bond": _embeddings(BOND),  # upstream ``Bond``
     # As LRGB; the paper's code has ``linear``.
@@ -183,12 +209,32 @@ EDGE_ENCODERS: Final[dict[str, Encoder]] = {
 
 def node_encoders() -> Mapping[str, Encoder]:
     """Return the encoders of node features by name, with those of loaded plugins."""
-    return with_added("node_encoders", NODE_ENCODERS)
+    return _WithTypes("node features", with_added("node_encoders", NODE_ENCODERS))
 
 
 def edge_encoders() -> Mapping[str, Encoder]:
     """Return the encoders of edge features by name, with those of loaded plugins."""
-    return with_added("edge_encoders", EDGE_ENCODERS)
+    return _WithTypes("edge features", with_added("edge_encoders", EDGE_ENCODERS))
+
+
+class _WithTypes(dict[str, Encoder]):
+    """Encoders by name, and those of any number of types: ``types28``."""
+
+    def __init__(self, features: str, encoders: Mapping[str, Encoder]) -> None:
+        super().__init__(encoders)
+        self.features = features
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or _TYPES.fullmatch(str(name)) is not None
+
+    def __missing__(self, name: str) -> Encoder:
+        match = _TYPES.fullmatch(name)
+        if match is None:
+            raise KeyError(name)
+        return types(self.features, int(match[1]))
+
+
+_TYPES: Final = re.compile(r"types([1-9]\d{0,5})")
 
 
 @dataclass(frozen=True)
@@ -204,6 +250,12 @@ class Positional:
         0  #: channels that it takes from those of the node encoder; 0: it changes the batch
     )
     distances: bool = False  #: True if it gives the edges the squared distance of their ends
+    keys: Any = None  #: its section of the model: a :class:`PositionKeys`
+
+    def with_keys(self, keys: PositionKeys) -> Positional:
+        """Return the encoding with the values of its section."""
+        width = getattr(keys, "width", 0)
+        return replace(self, encoding=keys.encoding, width=width, keys=keys)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -211,42 +263,51 @@ class Positional:
         return ("lappe_vectors",) if self.distances else _attributes(self.encoding)
 
 
+def _of(keys: PositionKeys, name: str, **more: Any) -> Positional:
+    return Positional(build=late(f"kmip_data.models.encoders:{name}"), **more).with_keys(keys)
+
+
 _ONE_COLUMN: Final = late("kmip_data.models.encoders:ColumnPosition")
 POSITIONAL: Final[dict[str, Positional]] = {
-    "equivstable": Positional(
-        encoding=Laplacian(8),
-        build=late("kmip_data.models.encoders:StablePosition"),
-        distances=True,
-    ),
-    "lappe": Positional(
-        encoding=Laplacian(10), build=late("kmip_data.models.encoders:LapPE"), width=16
-    ),
+    "equivstable": _of(StableKeys(), "StablePosition", distances=True),
+    "lappe": _of(LapPEKeys(), "LapPE"),
     "none": Positional(),
-    "rwse": Positional(RandomWalk(20), _ONE_COLUMN, width=28),
+    "rwse": _of(RWSEKeys(), "ColumnPosition"),
     "rwse32": Positional(RandomWalk(32), _ONE_COLUMN, width=28),
+    "signnet": _of(SignNetKeys(), "SignNet"),
 }
 OTHER_WIDTH: Final = 16  #: channels of an encoding that is no entry of the table
 
 
 def positional(name: str) -> Positional:
-    """Return a value of ``model.positional``: an entry of the table, or an encoding of one column."""
+    """Return a term of ``model.positional``: an entry of the table, or an encoding of one column."""
     entry = POSITIONAL.get(name)
     return entry or Positional(parse_encoding(name), _ONE_COLUMN, width=OTHER_WIDTH)
 
 
+def positionals(name: str) -> list[Positional]:
+    """Return the terms of a value of ``model.positional``: ``lappe+rwse``."""
+    return [positional(term) for term in name.split("+")]
+
+
 class PositionalNames(Names):
-    """Names of the table, and of every encoding that has one column of floats for nodes."""
+    """Names of the table, every encoding that has one column of floats for nodes, and sums of them."""
 
     def check(self, name: str) -> str:
         """Raise ``UsageError`` for an encoding with other columns, ``ValueError`` for another name."""
+        for term in name.split("+"):
+            self._check_term(term)
+        return name
+
+    def _check_term(self, name: str) -> None:
         if name in POSITIONAL:
-            return name
+            return
         for kind in encodings():
             encoding = kind.parse(name)
             if encoding is not None:
                 _check_columns(name, encoding)
-                return name
-        return super().check(name)
+                return
+        super().check(name)
 
 
 def _check_columns(name: str, encoding: Encoding) -> None:

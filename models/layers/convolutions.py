@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum
 from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
-from kmip_data.models.layers.linear import Linear
+from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, dropout, relu_dropout
 
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
 
-Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus"]
+Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "none"]
 #: Stacks with a batch norm.
 NORMED = {"graphgym", "gnn-plus"}
 
@@ -28,6 +28,7 @@ class Convolution(nn.Module):
     graphgps    the same; differs for :class:`GINE` (the paper's point clouds)
     graphgym    no bias; batch norm, dropout, activation, rows scaled to length 1
     gnn-plus    bias; batch norm, activation, dropout (GCN of Luo et al.'s GNN⁺)
+    none        bias; dropout (GPS layers of GraphGPS, whose norm and attention follow)
     ==========  ==============================================================================
 
     Every convolution takes the options ``dropout``, ``stack`` and ``activation``.
@@ -68,6 +69,8 @@ class Convolution(nn.Module):
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
         """Apply the rest of the stack, (N, d) to the same; ``rows`` as a batch norm takes them."""
+        if self.stack == "none":
+            return self._dropped(x, rows)
         if self.norm is not None:
             x = self.norm(x, rows)
         x = self._activated(x, rows)
@@ -75,6 +78,9 @@ class Convolution(nn.Module):
             return x
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
         return nn.functional.normalize(x, dim=1)
+
+    def _dropped(self, x: Tensor, rows: Rows) -> Tensor:
+        return dropout(x, self.dropout if self.training else 0.0, rows)
 
     def _activated(self, x: Tensor, rows: Rows) -> Tensor:
         if self.activation == "relu":
@@ -238,14 +244,17 @@ class GINE(Convolution):
     """Graph isomorphism network with edge features (Hu et al., arXiv 1905.12265), as ``GINEConv``.
 
     x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. f is linear, activation, dropout,
-    linear, dropout with nothing after it in the stack ``lrgb``; linear, ReLU, linear in the others,
-    with what they put after it.
+    linear, dropout with nothing after it in the stack ``lrgb``; linear, activation, linear in
+    ``none``; linear, ReLU, linear in the others, with what they put after it. With ``by_distance``,
+    each message is multiplied by a number between 0 and 1, as the gates of a
+    :class:`~kmip_data.models.layers.gated_gcn.GatedGCN` are.
     """
 
-    def __init__(self, dim: int, **options: Any) -> None:
+    def __init__(self, dim: int, *, by_distance: bool = False, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin_in = Linear(dim, dim)
         self.lin_out = Linear(dim, dim)
+        self.closeness: nn.Module | None = closeness(dim) if by_distance else None
 
     def convolve(
         self,
@@ -255,13 +264,25 @@ class GINE(Convolution):
         rows: Rows = ALL,
     ) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
-        h = self.lin_in(x + relu_sum(x, e, edges))
-        h = self._activated(h, rows) if self.stack == "lrgb" else h.relu()
+        if self.closeness is None:
+            sums = relu_sum(x, e, edges)
+        else:
+            messages = edges.at_source(x)
+            if e is not None:
+                messages = messages + e
+            messages = messages.relu()
+            sums = edges.sum_at_target(messages * self.closeness(edges.distance))
+        h = self.lin_in(x + sums)
+        if self.stack == "lrgb":
+            h = self._activated(h, rows)
+        elif self.stack == "none":
+            h = getattr(nn.functional, self.activation)(h)
+        else:
+            h = h.relu()
         return self.lin_out(h)  # type: ignore[no-any-return]
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
         """(N, d) to the same."""
         if self.stack != "lrgb":
             return super().after(x, rows)
-        p = self.dropout if self.training else 0.0
-        return dropout(x, p, rows)
+        return self._dropped(x, rows)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
-from kmip_data.models.layers.linear import Linear
+from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
 
 if TYPE_CHECKING:
@@ -69,12 +69,7 @@ class GatedGCN(nn.Module):
         self.A, self.B, self.C, self.D, self.E = (Linear(dim, dim) for _ in range(5))
         self.closeness: nn.Module | None = None
         if by_distance:
-            self.closeness = nn.Sequential(
-                Linear(1, dim),
-                nn.ReLU(),
-                Linear(dim, 1),
-                nn.Sigmoid(),
-            )
+            self.closeness = closeness(dim)
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout = dropout

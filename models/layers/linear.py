@@ -28,6 +28,11 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias)
 
 
+def closeness(dim: int) -> nn.Module:
+    """A number between 0 and 1 of a squared distance, by a perceptron 1 → ``dim`` → 1."""
+    return nn.Sequential(Linear(1, dim), nn.ReLU(), Linear(dim, 1), nn.Sigmoid())
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Multiply ``x`` (…, in) by the transposed ``weight`` (out, in) and add ``bias`` (out,): (…, out)."""
     if torch.compiler.is_compiling() or not _is_large(x, weight):

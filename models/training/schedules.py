@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kmip_data.manifest import with_added
 
@@ -24,9 +24,11 @@ class Span:
     length: int
     warmup: int  #: moments of ``schedule.warmup_epochs``
     patience: int  #: ``schedule.patience``, in epochs
+    min_lr: float = 0.0  #: ``schedule.min_lr``
 
 
 Build = Callable[["Optimizer", Span], "LRScheduler"]
+LAST_RATE: Final = 1e-7  #: learning rate that polynomial_with_warmup ends at, as in transformers
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Schedule:
     """How a schedule is built, and when it can move the rate."""
 
     build: Build  #: a ``ReduceLROnPlateau`` is given the validation loss
-    options: tuple[str, ...] = ()  #: keys of ``schedule`` that it reads: warmup_epochs, patience
+    #: Keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr.
+    options: tuple[str, ...] = ()
     only_epochs: str = ""  #: reason why it cannot move per step, if it cannot
 
 
@@ -66,6 +69,26 @@ def _cosine(moment: int, span: Span) -> float:
     return cosine_with_warmup(moment, warmup=span.warmup, length=span.length)
 
 
+def _linear(moment: int, span: Span) -> float:
+    """A line up to 1 as :func:`cosine_with_warmup`'s, then a line down to 0 (GraphGPS)."""
+    if moment < span.warmup:
+        return max(1e-6, moment / span.warmup)
+    return max(0.0, (span.length - moment) / max(1, span.length - span.warmup))
+
+
+def _polynomial(optimiser: Optimizer, span: Span) -> LRScheduler:
+    """A line from 0 up to 1, then a line down to a rate of 1e-7 (GraphGPS: power 1)."""
+    last: float = LAST_RATE / optimiser.defaults["lr"]
+
+    def factor(moment: int, span: Span) -> float:
+        if moment < span.warmup:
+            return moment / span.warmup
+        left = (span.length - moment) / max(1, span.length - span.warmup)
+        return last + (1 - last) * max(0.0, left)
+
+    return by_factor(factor)(optimiser, span)
+
+
 def _constant(_moment: int, _span: Span) -> float:
     return 1.0
 
@@ -73,15 +96,19 @@ def _constant(_moment: int, _span: Span) -> float:
 def _plateau(optimiser: Optimizer, span: Span) -> LRScheduler:
     from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-    return ReduceLROnPlateau(optimiser, mode="min", factor=0.5, patience=span.patience)
+    return ReduceLROnPlateau(
+        optimiser, mode="min", factor=0.5, patience=span.patience, min_lr=span.min_lr
+    )
 
 
 SCHEDULES: dict[str, Schedule] = {
     "cosine_with_warmup": Schedule(by_factor(_cosine), options=("warmup_epochs",)),
+    "linear_with_warmup": Schedule(by_factor(_linear), options=("warmup_epochs",)),
+    "polynomial_with_warmup": Schedule(_polynomial, options=("warmup_epochs",)),
     "constant": Schedule(by_factor(_constant)),
     "reduce_on_plateau": Schedule(
         _plateau,
-        options=("patience",),
+        options=("patience", "min_lr"),
         only_epochs="the validation loss is known once an epoch",
     ),
 }

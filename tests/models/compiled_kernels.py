@@ -111,7 +111,10 @@ _TYPES = {
 
 
 def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
-    """Resources of each kernel as a layer launches it, by name; ``brief``: in the first size."""
+    """Resources of each kernel as a layer would launch it, by name.
+
+    ``brief``: in the first size alone.
+    """
     found = {}
     chosen = SIZES[:1] if brief else SIZES
     plain = itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16"), (False,))

@@ -10,7 +10,16 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.tables import ATOM, BOND, EDGE_ENCODERS, NODE_ENCODERS, POSITIONAL
+from kmip_data.models.positions import LapPEKeys, RWSEKeys
+from kmip_data.models.tables import (
+    ATOM,
+    BOND,
+    EDGE_ENCODERS,
+    NODE_ENCODERS,
+    POSITIONAL,
+    edge_encoders,
+    node_encoders,
+)
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -133,3 +142,47 @@ def test_sizes_of_from_smiles_are_those_of_pyg():
 
     assert ATOM.from_smiles == tuple(map(len, x_map.values()))
     assert BOND.from_smiles == tuple(map(len, e_map.values()))
+
+
+def test_types_are_one_embedding() -> None:
+    nodes, edges = node_encoders()["types28"].build(1, 6), edge_encoders()["types4"].build(1, 6)
+    x, attr = torch.tensor([[3], [27], [0]]), torch.tensor([1, 3, 0])
+    batch = read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))
+    assert torch.equal(nodes(batch), nodes.features["embeddings"][0].weight[x[:, 0]])
+    assert torch.equal(edges(batch), edges.features["embeddings"][0].weight[attr])
+    batch = read_batch(Data(x=x + 1, edge_index=EDGES, edge_attr=attr))
+    with pytest.raises(DamagedInput, match="column 0 is 0 to 28, the encoder's 0 to 27"):
+        nodes(batch)
+    with pytest.raises(ValueError, match="no node encoder called 'types0'"):
+        ModelConfig(node_encoder="types0")
+
+
+def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
+    lappe = POSITIONAL["lappe"]
+    keys = LapPEKeys(width=8, reader="transformer", heads=2, layers=1, post_layers=2)
+    position = lappe.with_keys(keys)
+    encoder, data = position.build(position, 99).eval(), encoded_batch()
+    found = encoder(read_batch(data, position.reads))
+    for node, row in enumerate(found):
+        pairs = torch.stack([data[LAPPE_VECTORS][node], data[LAPPE_VALUES][node]], 1)
+        pairs = pairs[~pairs.isnan().any(1)]
+        tokens = encoder.transformer(encoder.each(pairs)[None])
+        torch.testing.assert_close(row, encoder.after(tokens[0].sum(0)))
+    wide, narrow = (layer.weight for layer in encoder.after if hasattr(layer, "weight"))
+    assert (wide.shape, narrow.shape) == ((16, 8), (8, 16))
+
+
+def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
+    position = POSITIONAL["rwse"].with_keys(RWSEKeys(reader="mlp", layers=2, norm=False, width=3))
+    encoder, data = position.build(position, 99), encoded_batch()
+    first, _, last, _ = encoder.linear
+    hidden = torch.relu(data[RWSE] @ first.weight.T + first.bias)
+    expected = torch.relu(hidden @ last.weight.T + last.bias)
+    torch.testing.assert_close(encoder(read_batch(data, position.reads)), expected)
+    assert (first.out_features, encoder.norm) == (6, None)
+
+
+@pytest.mark.parametrize("name", ["lappe+lappe", "lappe+signnet", "rwse+rwse32", "rwse+"])
+def test_sums_that_are_none(name) -> None:
+    with pytest.raises(ValueError, match=r"read one column|no positional encoding"):
+        ModelConfig(hidden_dim=96, positional=name)

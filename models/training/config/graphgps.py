@@ -18,7 +18,9 @@ from typing import Any
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import read_shipped
-from kmip_data.models.config import USUAL_DIM, merged
+from kmip_data.models.config import USUAL_DIM, kinds_of, merged
+from kmip_data.models.parts import GatedGCNPart
+from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import load_preset, read_preset
@@ -33,6 +35,9 @@ _TEXT.maxstring = 200
 _TEXT.maxother = 200
 #: Their names -> ours.
 _NAMES = read_shipped("tables", "graphgps")
+#: Formats of datasets that the k-MIP paper's code alone reads.
+_PAPER = ("PyG-CityNetwork", "PyG-ShapeNet", "PyG-S3DISOnDisk")
+SAN_LAYERS = 3  #: linear layers of ``san_graph``, whatever ``gnn.layers_post_mp`` says
 
 
 class _File:
@@ -56,10 +61,13 @@ class _File:
 
     def refuse(self, key: str) -> None:
         self.left.discard(key)
-        if key in self.values:
-            self.unmapped.append(f"{key} = {_TEXT.repr(self.values[key])}")
-        else:
+        if key not in self.values:
             self.unmapped.append(f"{key} is missing")
+            return
+        value = self.values[key]
+        reason = _NAMES["reasons"].get(value) if isinstance(value, str) else None
+        because = f": {reason}" if reason else ""
+        self.unmapped.append(f"{key} = {_TEXT.repr(value)}{because}")
 
     def pick(self, key: str, choices: Mapping[Any, Any], default: Any = None) -> Any:
         """Return our name of the key's value; refuse a value that is not among the choices."""
@@ -100,12 +108,17 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     file = _File(_read(path))
     kinds = _NAMES["networks"]
     networks = {name: name for name in (*kinds, "gnn", "custom_gnn")}
+    file.require("train.mode", "custom", "custom")
     kind = file.pick("model.type", networks, "gnn")
     names = file.pick("dataset.format", _NAMES["datasets"], "PyG")
     dataset = names and file.pick("dataset.name", names, "none")
     model = kind
+    passing = None
     if kind in kinds:
-        model = file.pick("gt.layer_type", kinds[kind], "SANLayer")
+        layers = {}
+        for first, second in itertools.product(_NAMES["locals"], kinds[kind]):
+            layers[f"{first}+{second}"] = _NAMES["locals"][first], kinds[kind][second]
+        passing, model = file.pick("gt.layer_type", layers, "SANLayer") or (None, None)
     elif kind:
         model = file.pick("gnn.layer_type", _NAMES["stacks"], "generalconv")
     if file.unmapped:
@@ -114,7 +127,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     # 2. Every other key; those that are left cannot be mapped.
     budgeted = "model.auto_satisfy_param_budget" in file.values
     preset = load_preset(dataset, model, "code")
-    base, reads_activation = _as_its_code(preset, kind, budgeted=budgeted)
+    base, reads_activation = _as_its_code(preset, kind, passing, budgeted=budgeted)
     seed = file.get("seed", 0)
     changes = _training(file, base)
     changes["model"] = _network(file, kind, base, reads_activation=reads_activation)
@@ -140,13 +153,15 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     return config.updated("training", seed=seed), file.unread
 
 
-def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConfig, bool]:
-    """Return the preset with settings without a key as in the file's code.
+def _as_its_code(
+    base: RunConfig, kind: str, passing: str | None, *, budgeted: bool
+) -> tuple[RunConfig, bool]:
+    """Return the preset with settings without a key as in the file's code, and ``passing`` of its layers.
 
     True if it reads ``gnn.act``.
 
     A parameter budget is the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and
-    LRGB's version, add the input to message passing, read ``gnn.act`` and standardise superpixels.
+    LRGB's version, add the input to message passing and read ``gnn.act``.
     """
     model = base.model
     changes = dict[str, Any]()
@@ -157,12 +172,15 @@ def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConf
             "ffn_activation": code.ffn_activation,
             "edge_encoder": code.edge_encoder,
         }
-    is_city = model.head == "node" and model.node_encoder == "linear"
-    graphgps = kind == "GPSModel" and not budgeted and not is_city
+    of_paper = [*itertools.chain.from_iterable(_NAMES["datasets"][key].values() for key in _PAPER)]
+    graphgps = kind == "GPSModel" and not budgeted and base.data.dataset not in of_paper
     if graphgps:
         local: Any = model.local  # never none in a GPSModel
-        if local.residual == "none":
-            local = local.model_copy(update={"residual": "inside"})
+        if passing != "gated-gcn":
+            part = kinds_of("local")[str(passing)]
+            local = part.model_validate({"stack": "none", "residual": "outside"})
+        elif local.kind != passing or local.residual == "none":
+            local = GatedGCNPart(residual="inside")
         changes["local"] = local
         if model.node_encoder in {"voc", "coco"}:
             changes["edge_encoder"] = model.node_encoder
@@ -224,7 +242,9 @@ def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any
             file.unread.append("gnn.act")
         return {"residual": "inside" if residual or kind == "gnn" else "none"}
     stack = "graphgps" if local.kind == "gine" else "graphgym"
-    if kind == "custom_gnn":
+    # GraphGPS's own GINE has a fixed ReLU; a file that sets another activation is of LRGB's code.
+    lrgb = activation != "relu" or local.kind != "gine"
+    if kind == "custom_gnn" and lrgb:
         stack = "lrgb" if local.stack == "graphgym" else local.stack
     return {"residual": "outside" if residual else "none", "stack": stack, "activation": activation}
 
@@ -263,52 +283,114 @@ def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict
 
 
 def _encoders(file: _File, base: RunConfig) -> dict[str, Any]:
-    file.require("dataset.node_encoder", True, False)
-    file.require("dataset.edge_encoder", True, False)
-    file.require("dataset.edge_encoder_bn", False, True)
+    # 1. The names of both encoders.
+    has_nodes = file.get("dataset.node_encoder", False)
+    has_edges = file.get("dataset.edge_encoder", False)
+    positions, names = _positions(file)
+    node = "+".join(names) or "LinearNode"
+    if node not in _NAMES["nodes"]:
+        file.refuse("dataset.node_encoder_name")
+    edge = file.pick("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
+    types = {
+        "node": file.get("dataset.node_encoder_num_types", 0),
+        "edge": file.get("dataset.edge_encoder_num_types", 0),
+    }
+    encoders = {"node": _NAMES["nodes"].get(node), "edge": edge}
+
+    # 2. Ours. Superpixels are standardised by the constants of LRGB's code, whose files have GELU,
+    # and of the codes that came from it.
+    usual = {"node": base.model.node_encoder, "edge": base.model.edge_encoder}
+    graphgps = file.get("gnn.act", "relu") == "relu" and base.model.attention.kind != "exphormer"
+    for level, encoder in encoders.items():
+        if encoder == "types":
+            encoders[level] = f"types{types[level]}"
+        elif encoder == "":
+            encoders[level] = "linear" if graphgps else usual[level]
+    keys = {
+        "node_encoder": encoders["node"],
+        "node_encoder_norm": file.get("dataset.node_encoder_bn", True),
+        "edge_encoder": encoders["edge"] if has_edges else "none",
+        "positional": "+".join(positions) or "none",
+    }
+    file.require("dataset.edge_encoder_bn", False, has_edges)
+
+    # 3. Without a node encoder, the first block before message passing maps the features.
+    if not has_nodes:
+        blocks = file.get("gnn.layers_pre_mp", 0) or 0
+        if not blocks or positions:
+            file.refuse("dataset.node_encoder")
+        keys["node_encoder"] = "block"
+        keys["node_encoder_norm"] = False
+        keys["input_layers"] = max(0, blocks - 1)
+    return keys | positions
+
+
+def _positions(file: _File) -> tuple[dict[str, Any], list[str]]:
+    """Return the sections of the positional encodings, and the node encoders before them."""
     encodings = _NAMES["encodings"]
     names = str(file.get("dataset.node_encoder_name", "Atom")).split("+")
-    positional = [name for name in names if name in encodings]
-    node = "+".join(name for name in names if name not in encodings) or "LinearNode"
+    terms = [name for name in names if name in encodings]
     enabled = [name for name in encodings if file.get(f"posenc_{name}.enable", False)]
-    if node not in _NAMES["nodes"] or positional != enabled or len(positional) > 1:
+    if sorted(terms) != sorted(enabled):
         file.refuse("dataset.node_encoder_name")
-    for name in enabled:
-        for key, value in encodings[name].items():
-            file.require(f"posenc_{name}.{key}", value, value)
-    # Keys of an encoding that is off, or that its network does not read.
+    sections = dict[str, Any]()
+    for name in terms:
+        section = f"posenc_{name}"
+        for key, value in encodings[name]["fixed"].items():
+            file.require(f"{section}.{key}", value, value)
+        sections[encodings[name]["section"]] = _position(file, section, encodings[name]["keys"])
+    # Keys of an encoding that is off.
     for key in file.left.copy():
         section = key.partition(".")[0]
-        if section.startswith("posenc_"):
-            off = not file.values.get(f"{section}.enable", False)
-            if off or key.endswith((".n_heads", "RWSE.layers")):
-                file.left.discard(key)
-    edge = file.pick("dataset.edge_encoder_name", _NAMES["edges"], "Bond")
-    return {
-        "node_encoder": _NAMES["nodes"].get(node) or base.model.node_encoder,
-        "node_encoder_norm": file.get("dataset.node_encoder_bn", True),
-        "edge_encoder": edge or base.model.edge_encoder,
-        "positional": "+".join(enabled).lower().replace("stablelappe", "stable") or "none",
-    }
+        if section.startswith("posenc_") and not file.values.get(f"{section}.enable", False):
+            file.left.discard(key)
+    return sections, [name for name in names if name not in encodings]
+
+
+def _position(file: _File, section: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an encoding in our words, without those that its reader does not read."""
+    values = {}
+    for ours, (theirs, default) in keys.items():
+        values[ours] = file.get(f"{section}.{theirs}", default)
+    if "reader" in values:
+        values["reader"] = str(values["reader"]).lower()
+    if values.get("reader") == "deepset":
+        values.pop("heads", None)
+    elif values.get("reader") == "linear":
+        values.pop("layers")
+    if "norm" in values:
+        values["norm"] = str(values["norm"]).lower() == "batchnorm"
+    if "steps" in values:
+        steps = re.fullmatch(r"range\(1, ?([0-9]{1,4})\)", str(values["steps"]))
+        if steps is None:
+            file.refuse(f"{section}.kernel.times_func")
+            return {}
+        values["steps"] = int(steps[1]) - 1
+    # Those that no reader reads.
+    file.skip(f"{section}.n_heads", f"{section}.layers", f"{section}.pass_as_var")
+    return values
 
 
 def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
     task = file.get("dataset.task", "node")
     head = file.get("gnn.head", "default")
-    level = _NAMES["heads"].get(task if head == "default" else head)
-    if level == "graph" and head == "default":
-        level = preset.head  # the command line of runs on point clouds has it, not their file
-    if level != preset.head:
+    name = _NAMES["heads"].get(task if head == "default" else head)
+    levels = {key: part.level for key, part in all_heads().items()}
+    level = levels[preset.head]
+    if head == "default" and name == "graph" != level:
+        name = preset.head  # the command line of runs on point clouds has it, not their file
+    if levels.get(str(name)) != level:
         file.refuse("gnn.head")
-    mlp = head == "mlp_graph"
     layers = file.get("gnn.layers_post_mp", 0) or 1
     dropout = file.get("gnn.dropout", 0.0)
+    mlp = head == "mlp_graph"
+    san = name == "san"
     keys: dict[str, Any] = {
-        "head": level,
-        "head_layers": layers,
-        "head_l2norm": not mlp,
+        "head": name,
+        "head_layers": SAN_LAYERS if san else layers,
+        "head_l2norm": not mlp and not san,
         "head_dropout": dropout if mlp else 0.0,
-        "head_activation": activation if mlp else "relu",
+        "head_activation": activation if mlp or san else "relu",
     }
     if level == "graph":
         poolings = {"mean": "mean", "max": "max", "add": "sum", "sum": "sum"}
@@ -329,16 +411,18 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
         optimiser["momentum"] = file.get("optim.momentum", 0.9)
     schedules = {
         "cosine_with_warmup": "cosine_with_warmup",
+        "linear_with_warmup": "linear_with_warmup",
+        "polynomial_with_warmup": "polynomial_with_warmup",
         "reduce_on_plateau": "reduce_on_plateau",
         "none": "constant",
     }
     schedule = {"kind": file.pick("optim.scheduler", schedules, "cos")}
-    if schedule["kind"] == "cosine_with_warmup":
+    if str(schedule["kind"]).endswith("_with_warmup"):
         schedule["warmup_epochs"] = file.get("optim.num_warmup_epochs", 50)
     elif schedule["kind"] == "reduce_on_plateau":
         schedule["patience"] = file.get("optim.schedule_patience", 10)
         file.require("optim.reduce_factor", 0.5, 0.1)
-        file.require("optim.min_lr", 0.0, 0.0)
+        schedule["min_lr"] = file.get("optim.min_lr", 0.0)
     file.skip(
         "optim.num_warmup_epochs",
         "optim.schedule_patience",
@@ -360,7 +444,6 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
     if base.training.loss in {"binary_cross_entropy", "link_cross_entropy"}:
         losses["cross_entropy"] = base.training.loss  # upstream's decides by the targets
     training["loss"] = file.pick("model.loss_fun", losses, "cross_entropy")
-    file.require("train.mode", "custom", "custom")
     file.require("train.sampler", "full_batch", "full_batch")
     file.require("dataset.split_mode", "standard", "standard")
     file.require("dataset.split_index", 0, 0)

@@ -23,7 +23,7 @@ from kmip_data.manifest import (
     unknown_name,
 )
 from kmip_data.models.config import kinds_of, merged, models
-from kmip_data.models.tables import positional
+from kmip_data.models.tables import positionals
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.models.training.config.published import PaperResult, published
@@ -246,9 +246,9 @@ def _ours(base: Preset, model: str) -> Preset:
     replaced = {*parts, *_PARTS}
     code = base.code["model"].items()
     settings = {key: value for key, value in code if key not in replaced}
-    position = positional(settings.get("positional", "none"))
-    local = kinds_of("local")[parts["local"]["kind"]]
-    if position.distances and not local.reads_distances:
+    positions = positionals(settings.get("positional", "none"))
+    local = kinds_of("local")[parts["local"]["kind"]].model_validate(parts["local"])
+    if any(position.distances for position in positions) and not local.reads_distances:
         settings["positional"] = "none"
     return Preset(
         dataset=base.dataset,

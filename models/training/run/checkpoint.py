@@ -61,6 +61,7 @@ def build_schedule(
         length=moments * epochs,
         warmup=moments * config.warmup_epochs,
         patience=config.patience,
+        min_lr=config.min_lr,
     )
     return all_schedules()[config.kind].build(optimiser, span)
 

@@ -11,6 +11,7 @@ charge or the logarithm of the energy. Facts and deviations: ``docs/datasets/ech
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +33,6 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.shared.checks import array_of, check_edges
-from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
 from kmip_data.pipelines.shared.records import feature_column, units_of_parts
 
 RECORDS_PER_UNIT: Final = 10_000
@@ -115,13 +115,29 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Check each graph and write the arrays of a part one after the other, so that workers can seek."""
-        sizes = {}
-        for part in PARTS:
-            path = next(path for path in raw.path.iterdir() if part in path.name)
-            graphs = enumerate(stream_graphs(path))
-            pieces = (self._checked(graph, f"{path.name}, graph {row}") for row, graph in graphs)
-            sizes[part] = write_pieces(workdir / part, pieces)
+        files = {part: [path for path in raw.path.iterdir() if part in path.name] for part in PARTS}
+        sizes = {part: self._store(files[part][0], part, workdir) for part in PARTS}
         return Prepared(workdir, {"sizes": sizes})
+
+    def _store(self, path: Path, part: str, folder: Path) -> int:
+        """Write the arrays of a file into ``PART.NAME``, their ends into ``PART.npy``.
+
+        Return the graphs.
+        """
+        sizes = [(0, 0)]
+        with ExitStack() as stack:
+            files = {
+                name: stack.enter_context((folder / f"{part}.{name}").open("wb"))
+                for name in _DTYPES
+            }
+            for row, graph in enumerate(stream_graphs(path)):
+                arrays = self._checked(graph, f"{path.name}, graph {row}")
+                for name, array in arrays.items():
+                    files[name].write(array.tobytes())
+                sizes.append((len(arrays["x"]), len(arrays["edges"])))
+        # Running sums are where each graph begins and ends.
+        np.save(folder / f"{part}.npy", np.cumsum(sizes, axis=0))
+        return len(sizes) - 1
 
     def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, Array]:
         """Return the arrays of a graph as they are stored.
@@ -172,21 +188,41 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
         """Yield the graphs of one unit in the order of the file."""
         part = unit.items["part"]
         task = self.task
-        pieces = Pieces(prepared.path / part)
+        ends = np.load(prepared.path / f"{part}.npy", allow_pickle=False).tolist()
+
+        def read(
+            name: str,
+            first: int,
+            last: int,
+            width: int,
+        ) -> Array:
+            dtype = np.dtype(_DTYPES[name])
+            path = prepared.path / f"{part}.{name}"
+            count = (last - first) * width
+            offset = first * width * dtype.itemsize
+            return np.fromfile(
+                path,
+                dtype,
+                count,
+                offset=offset,
+            ).reshape(-1, width)
+
         for row in unit.items["rows"]:
-            graph = pieces[row]
-            columns = {"node/x": graph["x"]}
+            node, edge = ends[row]
+            last_node, last_edge = ends[row + 1]
+            columns = {"node/x": read("x", node, last_node, WIDTH)}
             if task.of_graph:
-                columns["graph/y"] = graph["y"]
+                columns["graph/y"] = read("y", row, row + 1, 1)[0]
             else:
-                columns["node/y"] = graph["y"][:, None]
+                columns["node/y"] = read("y", node, last_node, 1)
             if task.molecules:
-                columns["edge/attr"] = graph["attr"]
+                columns["edge/attr"] = read("attr", edge, last_edge, WIDTH)
+            edges = np.ascontiguousarray(read("edges", edge, last_edge, 2).T)
             yield GraphRecord(
                 key=f"{part}/{row:07d}",
-                num_nodes=len(graph["x"]),
+                num_nodes=last_node - node,
                 columns=columns,
-                edge_index=np.ascontiguousarray(graph["edges"].T),
+                edge_index=edges,
             )
 
 

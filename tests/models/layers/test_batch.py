@@ -1,4 +1,7 @@
-"""Batches as networks read them, in both edge forms; sums over edges against a loop."""
+"""Batches as networks read them, in both edge forms.
+
+Sums over neighbours against a loop over edges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cells that are measured, run out of memory or time, or are ended: none ends the program."""
+"""Cells that are measured, run out of memory or time, or are ended by the system.
+
+None ends the program.
+"""
 
 import faulthandler
 import os

@@ -1,4 +1,7 @@
-"""Plans, what they must not say, and every cell of theirs, with the command that trains it."""
+"""Plans and what they must not say.
+
+Their cells, every one, with the command that trains just that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Losses against formulas, runs whose targets belong to graphs, and what does not fit."""
+"""Losses against their formulas.
+
+Runs whose targets belong to graphs, and what does not go together.
+"""
 
 from __future__ import annotations
 

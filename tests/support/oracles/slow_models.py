@@ -121,15 +121,19 @@ def slow_gat(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
     return out + weights["bias"] if "bias" in weights else out
 
 
-def slow_relu_sums(x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
-    """Σ relu(x_j + e_ij); ``e`` has a row for each edge."""
+def slow_relu_sums(
+    x: Tensor, e: Tensor, edge_index: Tensor, closeness: Tensor | float = 1.0
+) -> Tensor:
+    """Σ closeness relu(x_j + e_ij); ``e`` and ``closeness`` have a row for each edge."""
     from_source, from_target = incidence(x, edge_index)
-    return from_target.T @ torch.relu(from_source @ x + e)
+    return from_target.T @ (torch.relu(from_source @ x + e) * closeness)
 
 
-def slow_gine_sums(x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
-    """x_i + Σ relu(x_j + e_ij)."""
-    return x + slow_relu_sums(x, e, edge_index)
+def slow_gine_sums(
+    x: Tensor, e: Tensor, edge_index: Tensor, closeness: Tensor | None = None
+) -> Tensor:
+    """x_i + Σ closeness relu(x_j + e_ij)."""
+    return x + slow_relu_sums(x, e, edge_index, 1.0 if closeness is None else closeness)
 
 
 def slow_gcne(weights: Weights, x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:

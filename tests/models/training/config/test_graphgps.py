@@ -20,7 +20,6 @@ from kmip_data.models.training.config.presets import load_preset
 THESIS = {
     "ShapeNet/GPS+kmip-4layer (thesis only)": {"model.local.residual"},
     "S3DIS/GPS+kmip-4layer (thesis only)": {"model.local.residual"},
-    "Influence-of-k/PascalVOC-SP/GPS+kmip": {"model.node_encoder", "model.edge_encoder"},
 }
 VOC = """
 out_dir: results
@@ -113,8 +112,8 @@ def test_a_file_of_graphgps(tmp_path):
     assert (model.attention.heads, model.attention.dropout, model.dropout) == (8, 0.5, 0.0)
     assert (model.norm, model.positional, model.head_layers) == ("batch", "lappe", 3)
     assert (model.node_encoder, model.edge_encoder, model.local.residual) == (
-        "voc",
-        "voc",
+        "linear",  # the preset's constants are of LRGB's code
+        "linear",
         "outside",
     )
     assert (model.ffn_activation, model.local.activation) == (
@@ -137,15 +136,19 @@ def test_a_file_of_graphgps(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("max_freqs: 10", "max_freqs: 8", "posenc_LapPE.eigen.max_freqs = 8"),
+        (
+            "laplacian_norm: none",
+            "laplacian_norm: sym",
+            "posenc_LapPE.eigen.laplacian_norm = 'sym'",
+        ),
         ("dim_inner: 96", "dim_inner: 64", "gnn.dim_inner = 64"),
         ("num_warmup_epochs: 10", "steps: [30]", r"optim.steps = \[30\]"),
         ("slic_compactness: 30, ", "", "dataset.slic_compactness is missing"),
         ("adamW", "rmsprop", "optim.optimizer = 'rmsprop'"),
         ("VOCNode+LapPE", "VOCNode", "dataset.node_encoder_name = 'VOCNode'"),
         ("mode: custom", "mode: inference-only", "train.mode = 'inference-only'"),
-        ("VOCSuperpixels", "ZINC", "dataset.format = 'PyG-ZINC'"),
-        ("GPSModel", "SANTransformer", "model.type = 'SANTransformer'"),
+        ("VOCSuperpixels", "AQSOL", "dataset.format = 'PyG-AQSOL'"),
+        ("GPSModel", "SANTransformer", "model.type = 'SANTransformer': SAN's attention"),
         ("batch_norm: True", "batch_norm: False, full_graph: True", "gt.full_graph = True"),
         ("inductive_node", "san_graph", "gnn.head = 'san_graph'"),
         ("n_heads: 8", "n_heads: [8]", r"gt.n_heads = \[8\]"),

@@ -100,7 +100,10 @@ def fork(action: Callable[[], int], said: Path, folder: Path, around: Around) ->
 
 
 def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None) -> tuple[int, str]:
-    """Run a command line in a fork; return how it ended (negative: by a signal) and its output."""
+    """Run a command line in a fork.
+
+    Return how it ended (negative: by a signal) and what it said.
+    """
 
     def around(n: int, name: str, path: str, call: Any) -> Any:
         if log is not None:

@@ -106,6 +106,20 @@ def test_cosine_with_warmup_is_stepped_once_an_epoch():
     assert points == pytest.approx([1e-6, 0.1, 0.9, 1.0, 0.5, 0.0], abs=1e-12)
 
 
+def test_lines_with_warmup_are_graphgps():
+    """Values of ``get_linear_schedule_with_warmup`` and its polynomial sister, at powers of 1."""
+    for warmup, epochs in ((2, 6), (0, 4), (10, 5)):
+        linear, polynomial = [], []
+        for epoch in range(epochs):
+            left = (epochs - epoch) / max(1, epochs - warmup)
+            before = epoch / max(1, warmup)
+            linear.append(0.5 * (max(1e-6, before) if epoch < warmup else left))
+            polynomial.append(0.5 * before if epoch < warmup else 1e-7 + (0.5 - 1e-7) * left)
+        for kind, expected in (("linear", linear), ("polynomial", polynomial)):
+            config = ScheduleConfig(kind=f"{kind}_with_warmup", warmup_epochs=warmup)
+            assert rates(config, epochs, [None] * epochs) == pytest.approx(expected, rel=1e-12)
+
+
 def test_per_step_is_the_same_curve_over_all_steps():
     found = rates(ScheduleConfig(warmup_epochs=2, per="step"), 5, [None] * 35, steps=7)
     assert found == rates(ScheduleConfig(warmup_epochs=14), 35, [None] * 35)
@@ -119,6 +133,8 @@ def test_reduce_on_plateau_halves_after_patience_and_takes_the_last_loss_there_i
     # two.
     losses = [None, None, 1.0, 0.9, 0.9, *[None] * 6]
     assert rates(config, 100, losses) == [0.5] * 7 + [0.25] * 3 + [0.125]
+    config = ScheduleConfig(kind="reduce_on_plateau", patience=2, min_lr=0.2)
+    assert rates(config, 100, losses) == [0.5] * 7 + [0.25] * 3 + [0.2]
 
 
 def test_a_schedule_of_k_begins_and_ends_where_it_says():
