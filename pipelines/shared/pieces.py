@@ -1,16 +1,29 @@
-"""Graphs of one large file as arrays on disk, one file an array, of which workers map any graph."""
+"""Graphs of large files as arrays on disk, of which workers map any graph, and pipelines of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
 from kmip_data.arrays import Array
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Unit,
+)
+from kmip_data.pipelines.shared.records import units_of_parts
+
+P = TypeVar("P", bound=Params)
 
 _LAYOUT: Final = "layout.json"
 _ENDS: Final = "ends.npy"
@@ -61,3 +74,41 @@ class Pieces:
         for (name, array), begin, end in zip(self._arrays.items(), begins, ends, strict=True):
             graph[name] = np.array(array[begin:end])
         return graph
+
+
+class PiecesPipeline(Pipeline[P, PublishedSplitParams]):
+    """A dataset whose files must be read from end to end: ``prepare`` checks and stores each graph.
+
+    The published parts are the split; a record is called ``PART/NUMBER``.
+    """
+
+    version = 1
+    records_per_unit: ClassVar[int]
+    digits: ClassVar[int] = 6  #: of the number in a key
+
+    @abstractmethod
+    def parts(self, raw: RawFolder) -> Iterator[tuple[str, Iterable[Mapping[str, Array]]]]:
+        """Yield train, val and test, each with its graphs: arrays as they are stored, checked.
+
+        Raises ``DamagedInput`` where a file or a graph in it is something else.
+        """
+
+    @abstractmethod
+    def record(self, key: str, graph: Mapping[str, Array]) -> GraphRecord:
+        """Return the record of a graph of :meth:`parts`."""
+
+    def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
+        """Check each graph and write its arrays behind those before, so that workers can seek."""
+        sizes = {part: write_pieces(workdir / part, graphs) for part, graphs in self.parts(raw)}
+        return Prepared(workdir, {"sizes": sizes})
+
+    def units(self, prepared: Prepared, params: P) -> list[Unit]:
+        """Deal the graphs of each part."""
+        return units_of_parts(prepared.plan["sizes"], params, self.records_per_unit)
+
+    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit in the order of the file."""
+        part = unit.items["part"]
+        pieces = Pieces(prepared.path / part)
+        for row in unit.items["rows"]:
+            yield self.record(f"{part}/{row:0{self.digits}d}", pieces[row])

@@ -95,7 +95,7 @@ FAULTS = [
 ]
 
 
-def test_bad_graphs_are_named(lists, tmp_path):
+def test_bad_graphs_are_named(lists, tmp_path, new_folder):
     def check(case):
         name, value = case
         value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -103,12 +103,12 @@ def test_bad_graphs_are_named(lists, tmp_path):
         graphs[0][2] = {**graphs[0][2], name: value}
         torch.save(graphs, tmp_path / FILE)
         with pytest.raises(DamagedInput, match=f"{FILE}, train 2"):
-            prepare("cifar10", tmp_path, tmp_path / "work")
+            prepare("cifar10", tmp_path, new_folder())
 
     check_each(check, FAULTS)
 
 
-def test_other_cut_and_malicious_files_are_refused(raw, tmp_path):
+def test_other_cut_and_malicious_files_are_refused(raw, tmp_path, new_folder):
     class Call:
         def __reduce__(self):
             return os.system, (f"touch {tmp_path / 'executed'}",)
@@ -128,7 +128,7 @@ def test_other_cut_and_malicious_files_are_refused(raw, tmp_path):
         else:
             torch.save(content, tmp_path / FILE)
         with pytest.raises(DamagedInput, match="CIFAR10_v2"):
-            prepare("cifar10", tmp_path, tmp_path / "work")
+            prepare("cifar10", tmp_path, new_folder())
     assert not (tmp_path / "executed").exists()
     outcome = kmip(
         "build", "cifar10", "--archive", tmp_path / FILE, "--home", tmp_path / "home", "--jobs", 1

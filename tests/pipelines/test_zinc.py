@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import shutil
@@ -36,12 +35,6 @@ def raw(tmp_path_factory):
 @pytest.fixture
 def copy(raw, tmp_path):
     return shutil.copytree(raw, tmp_path / "copy")
-
-
-@pytest.fixture
-def new_folder(tmp_path):
-    numbers = itertools.count()
-    return lambda: tmp_path / f"work{next(numbers)}"
 
 
 def load(path):

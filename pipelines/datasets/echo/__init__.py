@@ -10,8 +10,7 @@ charge or the logarithm of the energy. Facts and deviations: ``docs/datasets/ech
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,19 +22,12 @@ from kmip_data.format.schema import LOG10, Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    Params,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Unit,
-)
+from kmip_data.pipelines.base import Params, RawFolder
 from kmip_data.pipelines.formats.tensors import stream_graphs
 from kmip_data.pipelines.shared.checks import array_of, check_edges
-from kmip_data.pipelines.shared.records import feature_column, units_of_parts
+from kmip_data.pipelines.shared.pieces import PiecesPipeline
+from kmip_data.pipelines.shared.records import feature_column
 
-RECORDS_PER_UNIT: Final = 10_000
 WIDTH: Final = 2  #: columns of x, and of edge_attr
 
 
@@ -81,10 +73,11 @@ ATOM_FIELDS: Final = ("atomic number", "distance to the centroid")
 BOND_FIELDS: Final = ("bond type", "bond length")
 
 
-class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
+class EchoPipeline(PiecesPipeline[Params]):
     """Pipeline of ``echo-*``."""
 
-    version = 1
+    records_per_unit = 10_000
+    digits = 7
     split_note = "the published files, in their order"
 
     def __init__(self, manifest: Manifest) -> None:
@@ -113,31 +106,15 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             key_length=16,
         )
 
-    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
-        """Check each graph and write the arrays of a part one after the other, so that workers can seek."""
-        files = {part: [path for path in raw.path.iterdir() if part in path.name] for part in PARTS}
-        sizes = {part: self._store(files[part][0], part, workdir) for part in PARTS}
-        return Prepared(workdir, {"sizes": sizes})
+    def parts(self, raw: RawFolder) -> Iterator[tuple[str, Iterable[Mapping[str, Array]]]]:
+        """Check the graphs of each file as they are read."""
+        for part in PARTS:
+            path = next(path for path in raw.path.iterdir() if part in path.name)
+            yield part, self._graphs(path)
 
-    def _store(self, path: Path, part: str, folder: Path) -> int:
-        """Write the arrays of a file into ``PART.NAME``, their ends into ``PART.npy``.
-
-        Return the graphs.
-        """
-        sizes = [(0, 0)]
-        with ExitStack() as stack:
-            files = {
-                name: stack.enter_context((folder / f"{part}.{name}").open("wb"))
-                for name in _DTYPES
-            }
-            for row, graph in enumerate(stream_graphs(path)):
-                arrays = self._checked(graph, f"{path.name}, graph {row}")
-                for name, array in arrays.items():
-                    files[name].write(array.tobytes())
-                sizes.append((len(arrays["x"]), len(arrays["edges"])))
-        # Running sums are where each graph begins and ends.
-        np.save(folder / f"{part}.npy", np.cumsum(sizes, axis=0))
-        return len(sizes) - 1
+    def _graphs(self, path: Path) -> Iterator[Mapping[str, Array]]:
+        for row, graph in enumerate(stream_graphs(path)):
+            yield self._checked(graph, f"{path.name}, graph {row}")
 
     def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, Array]:
         """Return the arrays of a graph as they are stored.
@@ -170,7 +147,9 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
             )
         check_edges(edges, len(x), where)
 
-        target = y[:1, task.column] if task.of_graph else y[:, task.column]
+        target = y[:, task.column, None]
+        if task.of_graph:
+            target = target[:1]
         attr = raw.get("edge_attr", np.empty(0))
         arrays = {"x": x, "edges": edges.T, "y": target, "attr": attr}
         stored = {}
@@ -180,50 +159,21 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
                 raise DamagedInput(f"{where}: NaN or infinity.")
         return stored
 
-    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
-        """Deal the graphs of each part."""
-        return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
-
-    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
-        """Yield the graphs of one unit in the order of the file."""
-        part = unit.items["part"]
-        task = self.task
-        ends = np.load(prepared.path / f"{part}.npy", allow_pickle=False).tolist()
-
-        def read(
-            name: str,
-            first: int,
-            last: int,
-            width: int,
-        ) -> Array:
-            dtype = np.dtype(_DTYPES[name])
-            path = prepared.path / f"{part}.{name}"
-            count = (last - first) * width
-            offset = first * width * dtype.itemsize
-            return np.fromfile(
-                path,
-                dtype,
-                count,
-                offset=offset,
-            ).reshape(-1, width)
-
-        for row in unit.items["rows"]:
-            node, edge = ends[row]
-            last_node, last_edge = ends[row + 1]
-            columns = {"node/x": read("x", node, last_node, WIDTH)}
-            if task.of_graph:
-                columns["graph/y"] = read("y", row, row + 1, 1)[0]
-            else:
-                columns["node/y"] = read("y", node, last_node, 1)
-            if task.molecules:
-                columns["edge/attr"] = read("attr", edge, last_edge, WIDTH)
-            edges = np.ascontiguousarray(read("edges", edge, last_edge, 2).T)
-            yield GraphRecord(
-                key=f"{part}/{row:07d}",
-                num_nodes=last_node - node,
-                columns=columns,
-                edge_index=edges,
-            )
+    def record(self, key: str, graph: Mapping[str, Array]) -> GraphRecord:
+        """Return the record of one graph."""
+        columns = {"node/x": graph["x"]}
+        if self.task.of_graph:
+            columns["graph/y"] = graph["y"][0]
+        else:
+            columns["node/y"] = graph["y"]
+        if self.task.molecules:
+            columns["edge/attr"] = graph["attr"]
+        return GraphRecord(
+            key=key,
+            num_nodes=len(graph["x"]),
+            columns=columns,
+            edge_index=np.ascontiguousarray(graph["edges"].T),
+        )
 
 
 PIPELINE = EchoPipeline

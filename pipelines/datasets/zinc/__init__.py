@@ -34,6 +34,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS
 from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.shared.checks import check_all, in_range
 from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
 from kmip_data.pipelines.shared.records import index_column, units_of_parts
 
@@ -192,16 +193,17 @@ def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]
     stated = item.get("num_atom")
     if not isinstance(stated, int):
         stated = count
-    for holds, fault in (
-        (1 <= count <= max_nodes, f"{count} atoms, {max_nodes} at most"),
-        (stated == count, f"{count} atoms, but num_atom is {stated!r}"),
-        (_within(atoms, ATOM_TYPES), f"a type of atom that is not 0 to {ATOM_TYPES - 1}"),
-        (_within(bonds, BOND_TYPES), f"a type of bond that is not 0 to {BOND_TYPES - 1}"),
-        (np.array_equal(bonds, bonds.T), "a bond there, but not back"),
-        (np.isfinite(target).all(), "the target is NaN or infinite"),
-    ):
-        if not holds:
-            raise DamagedInput(f"{where}: {fault}.")
+    check_all(
+        where,
+        [
+            (1 <= count <= max_nodes, f"{count} atoms, {max_nodes} at most"),
+            (stated == count, f"{count} atoms, but num_atom is {stated!r}"),
+            (in_range(atoms, ATOM_TYPES), f"a type of atom that is not 0 to {ATOM_TYPES - 1}"),
+            (in_range(bonds, BOND_TYPES), f"a type of bond that is not 0 to {BOND_TYPES - 1}"),
+            (np.array_equal(bonds, bonds.T), "a bond there, but not back"),
+            (np.isfinite(target).all(), "the target is NaN or infinite"),
+        ],
+    )
 
     first, second = bonds.nonzero()
     return {
@@ -210,7 +212,3 @@ def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]
         "bonds": bonds[first, second].astype(np.uint8),
         "target": target.reshape(1).astype(np.float32),
     }
-
-
-def _within(values: Array, types: int) -> bool:
-    return not values.size or bool(0 <= values.min() <= values.max() < types)
