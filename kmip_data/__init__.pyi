@@ -14,6 +14,8 @@ from .datasets.shipped import CityNetwork as CityNetwork
 from .datasets.shipped import GraphLandDataset as GraphLandDataset
 from .datasets.shipped import LongRange as LongRange
 from .datasets.shipped import MalNetTiny as MalNetTiny
+from .datasets.shipped import OGBGMolHIV as OGBGMolHIV
+from .datasets.shipped import OGBGMolPCBA as OGBGMolPCBA
 from .datasets.shipped import PascalVOCSP as PascalVOCSP
 from .datasets.shipped import PCQMContact as PCQMContact
 from .datasets.shipped import PeptidesFunc as PeptidesFunc

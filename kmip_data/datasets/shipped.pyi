@@ -265,6 +265,33 @@ class MalNetTiny(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None: ...
 
+class OGBGMolHIV(BuiltDataset):
+    """ogbg-molhiv (OGB), molecular graphs.
+
+    41,127 molecules of MoleculeNet; which of them inhibit the replication of HIV.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 1])``.
+
+    Parameters
+    ----------
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+class OGBGMolPCBA(BuiltDataset):
+    """ogbg-molpcba (OGB), molecular graphs.
+
+    437,929 molecules of MoleculeNet; in which of 128 assays of PubChem they were active, where
+    that was tested.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 128])``.
+
+    Parameters
+    ----------
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
 class PCQMContact(BuiltDataset):
     """PCQM-Contact (LRGB), molecular graphs with contacts.
 

@@ -172,7 +172,7 @@ def label_words(column: Column, value: Array, names: Sequence[str]) -> str:
     fields = column.fields or tuple(map(str, range(value.size)))
     named = zip(fields, value.ravel(), strict=True)
     if column.num_classes:
-        holding = [name for name, holds in named if holds]
+        holding = [name for name, holds in named if holds == 1]  # NaN: not known
         return "\n".join(holding) or "none holds"
     return "\n".join(f"{name}  {number:.3g}" for name, number in named)
 

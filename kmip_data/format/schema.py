@@ -74,7 +74,8 @@ class Column:
     @property
     def most(self) -> float | None:
         """Upper bound of the values: ``high``, or the last class; ``None``: unbounded."""
-        if self.num_classes is None or self.stored.startswith("float"):
+        # In a row of labels each is 0 or 1, however many there are.
+        if self.num_classes is None or self.shape or self.stored.startswith("float"):
             return self.high
         last_class = self.num_classes - 1
         return last_class if self.high is None else min(self.high, last_class)

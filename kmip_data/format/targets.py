@@ -71,12 +71,17 @@ def is_whole(column: Column) -> bool:
     return column.stored.startswith(("int", "uint", "bool"))
 
 
+def is_labels(column: Column) -> bool:
+    """True if targets are classes or labels, which are numbers where some are unknown."""
+    return is_whole(column) or column.num_classes is not None
+
+
 def _kind(column: Column) -> str:
     if column.attribute == LINKS:
         return "links"
     if is_class(column):
         return "single-label"
-    return "multilabel" if is_whole(column) else "regression"
+    return "multilabel" if is_labels(column) else "regression"
 
 
 def task_type(schema: Schema) -> str | None:

@@ -99,6 +99,33 @@ def _average_precision(score: Tensor, target: Tensor) -> Tensor:
     return (precision * gained).sum() / hits[-1]
 
 
+def mean_roc_auc(rows: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean over labels of the area under the ROC curve.
+
+    Takes the same as :func:`mean_average_precision`. A label equals scikit-learn's
+    ``roc_auc_score`` on its known rows; one without a positive and a negative row is left out, as
+    in OGB's evaluator.
+    """
+    import torch
+
+    scores, targets = rows
+    areas = []
+    for score, target in zip(scores.T, targets.T, strict=True):
+        known = ~target.isnan()
+        positive = score[known & (target == 1)]
+        negative = score[known & (target != 1)].sort().values
+        if not len(positive) or not len(negative):
+            continue
+        # Pairs ranked right; a pair of equal scores counts half.
+        below = torch.searchsorted(negative, positive, right=False)
+        not_above = torch.searchsorted(negative, positive, right=True)
+        pairs = (below + not_above).sum().double() / 2
+        areas.append(pairs / (len(positive) * len(negative)))
+    if not areas:
+        return torch.tensor(math.nan, dtype=torch.float64)
+    return torch.stack(areas).mean()
+
+
 def mean_absolute_error(sums: Tensor) -> Tensor:
     """Mean over targets of their mean absolute error, of the sums ``(7, T)`` of the kind's accumulator."""
     rows = sums[0]
@@ -210,6 +237,14 @@ METRICS: dict[str, Metric] = {
         title="AP",
         kind="multilabel",
         unit="share",
+    ),
+    "auc": Metric(
+        compute=mean_roc_auc,
+        better="higher",
+        title="ROC-AUC",
+        kind="multilabel",
+        unit="share",
+        everywhere=False,
     ),
     "mae": Metric(
         compute=mean_absolute_error,

@@ -151,6 +151,15 @@ def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.in
     return np.array([list(map(value, rows)) for value in values], np.int64).T
 
 
+def molecule_columns() -> tuple[Column, Column]:
+    """Return the columns of atoms and bonds."""
+    doc = "features of the Open Graph Benchmark, each an index"
+    return (
+        index_column("node/x", ATOM_FIELDS, max(ATOM_SIZES) - 1, doc),
+        index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc),
+    )
+
+
 class MoleculeParams(Params):
     """Parameters of graphs made from SMILES."""
 
@@ -190,16 +199,9 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def schema(self, params: P) -> Schema:
         """Atoms, bonds and what is to be predicted."""
-        doc = "features of the Open Graph Benchmark, each an index"
-        atoms = index_column("node/x", ATOM_FIELDS, max(ATOM_SIZES) - 1, doc)
-        columns = (
-            atoms,
-            index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc),
-            self.target(),
-        )
         most = self.manifest.max_nodes
         return Schema(
-            columns=columns,
+            columns=(*molecule_columns(), self.target()),
             edges="index",
             max_nodes=most,
             directed=False,

@@ -30,6 +30,8 @@ EXPECTED = {
     "pascalvoc-sp": ("f1", CLASSES, 20, None),
     "coco-sp": ("f1", CLASSES, 20, None),
     "peptides-func": ("ap", {"ap"}, 20, None),
+    "ogbg-molhiv": ("auc", {"ap", "auc"}, 40, "rwse16"),
+    "ogbg-molpcba": ("ap", {"ap"}, 40, "rwse16"),
     "peptides-struct": ("mae", VALUES, 20, None),
     "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
@@ -55,6 +57,7 @@ def test_all_datasets_are_listed() -> None:
 
 #: Their pipelines and presets are those of others.
 LIKE_OTHERS = {"shanghai", "la", "zinc-full", "echo-ecc", "echo-energy"}
+LIKE_OTHERS |= {"ogbg-molpcba"}
 
 
 @pytest.mark.parametrize(

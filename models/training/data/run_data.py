@@ -18,7 +18,7 @@ from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
-from kmip_data.format.targets import USUAL_METRICS, is_class, is_whole, learned_column
+from kmip_data.format.targets import USUAL_METRICS, is_class, is_labels, learned_column
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.tables import all_heads
@@ -43,11 +43,12 @@ USUAL_LOSSES: dict[Kind, str] = {
 def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     """Return the task of the targets; ``config`` decides where they leave a choice.
 
-    Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other
-    numbers are values, or labels where the loss says so; bits of pairs are links. Raises
-    ``UsageError`` where the loss, the metric or the head of ``config`` is for other targets.
+    Whole numbers, one per row, are classes; whole numbers in a row, or others with a number of
+    classes, are labels; other numbers are values, or labels where the loss says so; bits of pairs
+    are links. Raises ``UsageError`` where the loss, the metric or the head of ``config`` is for
+    other targets.
     """
-    kind: Kind = "multilabel" if is_whole(column) else "regression"
+    kind: Kind = "multilabel" if is_labels(column) else "regression"
     if is_class(column):
         kind = "single-label"
     loss = config.training.loss

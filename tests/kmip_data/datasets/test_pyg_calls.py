@@ -322,6 +322,8 @@ TASKS = {
     "shapenet-part": (MULTICLASS, 1, "f1"),
     "peptides-func": ("binary classification", 10, "ap"),
     "peptides-struct": ("regression", 11, "mae"),
+    "ogbg-molhiv": ("binary classification", 1, "auc"),
+    "ogbg-molpcba": ("binary classification", 128, "ap"),
     "pcqm-contact": ("link prediction", 1, "mrr"),
     "pascalvoc-sp": (MULTICLASS, 1, "f1"),
     "coco-sp": (MULTICLASS, 1, "f1"),

@@ -19,6 +19,7 @@ from sklearn.metrics import (
     jaccard_score,
     mean_absolute_error,
     r2_score,
+    roc_auc_score,
 )
 from support.builds.learnable import tiny_config
 from support.runs.processes import on_processes
@@ -131,28 +132,32 @@ def labels_and_scores(seed, rows=300, labels=6):
 
 
 @pytest.mark.parametrize(("seed", "batch"), [(0, 7), (1, 300), (2, 300), (3, 7)])
-def test_average_precision_is_scikit_learns(seed, batch):
+def test_metrics_of_labels_are_scikit_learns(seed, batch):
     scores, target = labels_and_scores(seed)
-    metrics = SplitMetrics(Task("graph", "multilabel", 6))
+    metrics = SplitMetrics(Task("graph", "multilabel", 6), "auc")
     fill_rows(metrics, scores, target, batch)
-    each = [
-        average_precision_score(target[known, label], scores[known, label])
-        for label in range(6)
-        for known in [~np.isnan(target[:, label])]
-    ]
-    assert metrics.compute()["ap"] == pytest.approx(np.mean(each), rel=1e-9)
+    values = metrics.compute()
+    for name, function in (("ap", average_precision_score), ("auc", roc_auc_score)):
+        each = [
+            function(target[known, label], scores[known, label])
+            for label in range(6)
+            for known in [~np.isnan(target[:, label])]
+        ]
+        assert values[name] == pytest.approx(np.mean(each), rel=1e-9)
 
 
 def test_labels_without_a_positive_row_are_left_out():
     target = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]])
     scores = torch.tensor([[1.0, 0.0, 0.0], [2.0, 1.0, 5.0]])
-    metrics = SplitMetrics(Task("graph", "multilabel", 3))
+    metrics = SplitMetrics(Task("graph", "multilabel", 3), "auc")
     metrics.update(scores, target, torch.tensor(0.0))
-    assert (
-        metrics.compute()["ap"] == (0.5 + 1.0) / 2
-    )  # nowhere positive; ranked last of two; everywhere
+    # Nowhere positive; ranked last of two; everywhere.
+    values = metrics.compute()
+    assert values["ap"] == (0.5 + 1.0) / 2
+    assert values["auc"] == 0.0
     metrics.update(scores[:, :1], target[:, :1], torch.tensor(0.0))
-    assert math.isnan(metrics.compute()["ap"])
+    values = metrics.compute()
+    assert all(math.isnan(values[name]) for name in ("ap", "auc"))
 
 
 def test_errors_of_batches_and_of_logarithms():
@@ -217,7 +222,7 @@ def test_regression_is_scikit_learns():
 def test_the_loss_is_the_mean_over_known_targets():
     scores, target = labels_and_scores(1)
     loss = LOSSES["binary_cross_entropy"]
-    metrics = SplitMetrics(Task("graph", "multilabel", 6))
+    metrics = SplitMetrics(Task("graph", "multilabel", 6), "auc")
     fill_rows(metrics, scores, target, 40, loss)
     whole = float(loss(torch.from_numpy(scores), torch.from_numpy(target)))
     assert metrics.compute()["loss"] == pytest.approx(whole, rel=1e-5)

@@ -1,0 +1,17 @@
+"""Open Graph Benchmark: ``ogbg-mol*``, ``ogbn-arxiv`` and ``ogbn-products`` from the published tables.
+
+Raw layout: a folder ``raw`` of gzip-compressed tables of numbers without a header, all graphs one
+after the other, and ``split/RULE/{train,valid,test}.csv.gz`` with the numbers of graphs or nodes.
+Facts and deviations: ``docs/datasets/ogb.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import AnyPipeline
+from kmip_data.pipelines.datasets.ogb.graphs import OGBGraphsPipeline
+
+
+def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- a class to those who call it
+    """Return the pipeline of the set that the manifest names."""
+    return OGBGraphsPipeline(manifest)

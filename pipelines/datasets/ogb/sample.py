@@ -1,0 +1,113 @@
+"""Samples in the layout of the Open Graph Benchmark: generated, never the real data.
+
+Graphs of the kind of molecules are trees of a few atoms, some with a ring. Labels follow from the
+elements, with some noise, so that they can be learned.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+from kmip_data.arrays import Array
+from kmip_data.pipelines.datasets.ogb.graphs import RULE
+from kmip_data.pipelines.datasets.ogb.tables import FILES
+from kmip_data.pipelines.shared.molecules import ATOM_SIZES, BOND_SIZES
+from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
+
+DEFAULT_MOLECULES = 128
+SIZES = (3, 40)  #: atoms
+SHARES = {"train": 8, "val": 1, "test": 1}
+ELEMENTS = (5, 6, 7, 8, 15, 16)  #: carbon and others, numbered from 0
+UNKNOWN = 0.2  #: share of the labels, where there are several
+
+
+def write_sample(folder: Path, *, labels: int, limit: int | None = None, seed: int = 0) -> None:
+    """Write ``limit`` molecules, each with as many labels."""
+    count = limit or DEFAULT_MOLECULES
+    rng = Generator(PCG64(seed))
+    nodes = rng.integers(SIZES[0], SIZES[1] + 1, count)
+    bonds = [_bonds(int(size), rng) for size in nodes]
+    elements = rng.choice(ELEMENTS, nodes.sum(), p=[0.7, 0.1, 0.1, 0.04, 0.03, 0.03])
+
+    # Features are drawn from the lower half of their values, as most of those of molecules are.
+    atoms = rng.integers(0, (np.array(ATOM_SIZES) + 1) // 2, (len(elements), len(ATOM_SIZES)))
+    atoms[:, 0] = elements
+    edges = np.concatenate(bonds)
+    kinds = rng.integers(0, BOND_SIZES, (len(edges), len(BOND_SIZES)))
+
+    molecule = np.repeat(np.arange(count), nodes)
+    values = _labels(elements, molecule, nodes, labels, rng)
+    files: dict[str, Array] = {
+        "edge": edges,
+        "edge-feat": kinds,
+        "graph-label": values,
+        "node-feat": atoms,
+        "num-edge-list": np.array([len(pairs) for pairs in bonds]),
+        "num-node-list": nodes,
+    }
+    write_tables(folder, files)
+    write_split(folder, RULE, deal(rng.permutation(count), part_sizes(count, SHARES)))
+
+
+def write_tables(folder: Path, files: dict[str, Array]) -> None:
+    """Write tables, (rows,) or (rows, columns), into the folder ``raw``."""
+    (folder / "raw").mkdir(parents=True)
+    for name, values in files.items():
+        write_table(folder / "raw" / f"{name}.csv.gz", values)
+
+
+def write_split(folder: Path, rule: str, parts: dict[str, NDArray[np.int64]]) -> None:
+    """Write the lists of a split."""
+    (folder / "split" / rule).mkdir(parents=True)
+    for part, rows in parts.items():
+        write_table(folder / "split" / rule / f"{FILES[part]}.csv.gz", np.sort(rows))
+
+
+def write_table(path: Path, values: Array) -> None:
+    """Write numbers as OGB's files have them: no header, nothing for NaN."""
+    lines = []
+    rows = values if values.ndim > 1 else values[:, None]
+    for row in rows.tolist():
+        words = ["" if value != value else repr(value) for value in row]  # noqa: PLR0124 -- NaN
+        lines.append(",".join(words) + "\n")
+    path.write_bytes(gzipped("".join(lines).encode("ascii")))
+
+
+def _bonds(size: int, rng: Generator) -> NDArray[np.int64]:
+    """Bonds of a tree, (B, 2), each atom to one of the three before it; now and then a ring."""
+    atom = np.arange(1, size)
+    before = np.maximum(0, atom - rng.integers(1, 4, size - 1))
+    pairs = np.stack([before, atom], axis=1)
+    if size > 5 and rng.random() < 0.5:
+        pairs = np.concatenate([pairs, [[0, size - 1]]])
+    return pairs
+
+
+def _labels(
+    elements: NDArray[np.int64],
+    molecule: NDArray[np.int64],
+    nodes: NDArray[np.int64],
+    labels: int,
+    rng: Generator,
+) -> Array:
+    """Label i holds where element i outweighs what it is in the mean, with some noise."""
+    share = np.stack(
+        [
+            np.bincount(molecule, elements == element, minlength=len(nodes)) / nodes
+            for element in ELEMENTS
+        ],
+        axis=1,
+    )
+    score = share - share.mean(axis=0)
+    score = score[:, np.arange(labels) % len(ELEMENTS)]
+    score += rng.normal(0, 0.02, score.shape)
+    values: Array = (score > 0).astype(np.int64)
+    if labels == 1:
+        return values
+    values = values.astype(np.float64)
+    values[rng.random(values.shape) < UNKNOWN] = np.nan
+    return values

@@ -1,0 +1,170 @@
+"""Open Graph Benchmark: equal to OGB's own reader on the same raw files, every bad file one error."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+
+import numpy as np
+import pytest
+import torch
+from ogb.io.read_graph_pyg import read_graph_pyg
+from support.builds.raw_graphs import refused_folder
+from support.cases import check_each
+
+from kmip_data import OGBGMolHIV, OGBGMolPCBA
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.formats.numbers import Table
+
+QUIET = {"jobs": 1, "quiet": True}
+SETS = {"ogbg-molhiv": OGBGMolHIV, "ogbg-molpcba": OGBGMolPCBA}
+
+
+def rows_of(path):
+    """All rows of a table as text, by Python's own reader."""
+    with gzip.open(path, "rt") as file:
+        return list(csv.reader(file))
+
+
+def write(path, text):
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+@pytest.fixture(scope="module", params=SETS)
+def raw(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    load_pipeline(load_manifest(request.param)).sample(folder, limit=24, seed=3)
+    return request.param, folder
+
+
+def test_items_equal_ogb(raw, tmp_path):
+    """Every tensor with OGB's bits, dtype and shape, in the order of its split."""
+    name, folder = raw
+    graphs = read_graph_pyg(str(folder / "raw"), add_inverse_edge=True)
+    labels = rows_of(folder / "raw" / "graph-label.csv.gz")
+    unknown = [[float(word or "nan") for word in row] for row in labels]
+    targets = torch.tensor(unknown, dtype=torch.float64)
+    dtype = torch.float32 if targets.isnan().any() else torch.int64  # by OGB's rule
+    assert (dtype == torch.float32) == (name == "ogbg-molpcba")
+    for part, file in (("train", "train"), ("val", "valid"), ("test", "test")):
+        listed = rows_of(folder / "split" / "scaffold" / f"{file}.csv.gz")
+        ours = SETS[name](home=tmp_path, split=part, archives=[folder], **QUIET)
+        assert len(ours) == len(listed) > 0
+        for item, (row,) in zip(ours, listed, strict=True):
+            theirs = graphs[int(row)]
+            theirs.y = targets[int(row)].view(1, -1).to(dtype)
+            for key in ("x", "edge_index", "edge_attr", "y"):
+                assert item[key].dtype == theirs[key].dtype, key
+                assert item[key].numpy().tobytes() == theirs[key].numpy().tobytes(), key
+                assert item[key].shape == theirs[key].shape, key
+            assert item.num_nodes == theirs.num_nodes
+    assert ours.num_tasks == len(labels[0])
+
+
+def test_a_row_at_a_time_gives_the_same(raw):
+    """The tables by Python's csv reader, a number at a time."""
+    _, folder = raw
+    for name, columns in (("node-feat", 9), ("edge-feat", 3), ("edge", 2)):
+        path = folder / "raw" / f"{name}.csv.gz"
+        slow = [[float(word) for word in row] for row in rows_of(path)]
+        fast = np.concatenate(list(Table(path, columns, 10**9).blocks()))
+        assert np.array_equal(fast, slow)
+
+
+def test_numbers_are_the_nearest(tmp_path):
+    """Numbers of every length and form, empty fields, both ends of lines and blocks of all sizes."""
+    rng = np.random.default_rng(0)
+    words = []
+    for number in (rng.normal(size=3000) * 10.0 ** rng.integers(-30, 30, 3000)).tolist():
+        words += [repr(number), f"{number:.3e}", f"{number:.6f}"[:30], str(int(number) % 10**6)]
+    words += ["", "nan", "NaN", "-0.0", "0.1e+2", "5.", ".5", "1" * 25, "0." + "0" * 30 + "1"]
+    words += ["1e-300", "123456789012345678", "0"]
+    path = tmp_path / "a.csv.gz"
+    wanted = np.array([float(word or "nan") for word in words])
+    for columns, end in ((1, "\n"), (4, "\n"), (12, "\r\n")):
+        lines = [",".join(words[i : i + columns]) for i in range(0, len(words), columns)]
+        write(path, end.join(lines))
+        most = np.inf
+        table = Table(path, columns, 10**9, low=-most, high=most, whole=False, missing=True)
+        numbers = np.concatenate(list(table.blocks())).ravel()
+        assert numbers.view(np.int64).tolist() == wanted.view(np.int64).tolist()
+
+
+def test_each_fault_names_its_file_and_line(tmp_path):
+    path = tmp_path / "a.csv.gz"
+
+    def check(case):
+        text, columns, message = case
+        write(path, text)
+        with pytest.raises(DamagedInput, match=message):
+            list(Table(path, columns, 3_000_000, low=0, high=100).blocks())
+
+    check_each(
+        check,
+        [
+            ("1,2\n3\n", 2, r"a\.csv\.gz, line 2: not 2 whole numbers from 0 to 100"),
+            ("1,2,3\n", 2, "line 1: not 2"),
+            ("1\n\n2\n", 1, "line 2"),
+            ("5\n6\n101\n", 1, "line 3"),
+            ("5\n-1\n", 1, "line 2"),
+            ("1.5\n", 1, "line 1: not a whole number"),
+            *((f"7\n{word}\n", 1, "line 2") for word in ("x", "-", "1e", ".", "1_0", "inf", "0x1")),
+            *((f"7\n{word}\n", 1, "line 2") for word in ("nan", "1 ", "1;2", "1e400", '"1"', "é")),
+            ("", 1, "has no lines"),
+            ("9" * 1_100_000, 1, "line 1: longer"),
+            ("1\n" * 1_600_000, 1, "too large: more than 3,000,000 bytes"),
+        ],
+    )
+
+
+def change(text, line, new):
+    lines = text.splitlines(keepends=True)
+    lines[line - 1] = new
+    return "".join(lines)
+
+
+#: File, what becomes of its text, and what the one error names.
+BAD = [
+    (
+        "raw/edge",
+        lambda text: change(text, 2, "0,999\n"),
+        r"raw/edge\.csv\.gz, line 2: an edge leads",
+    ),
+    ("raw/edge", lambda text: change(text, 2, "0\n"), r"raw/edge\.csv\.gz, line 2: not 2 whole"),
+    ("raw/edge", lambda text: text + "0,1\n", r"raw/edge\.csv\.gz has another number of lines"),
+    ("raw/edge-feat", lambda text: change(text, 3, "5,0,0\n"), "raw/edge-feat.csv.gz, line 3"),
+    ("raw/node-feat", lambda text: change(text, 1, ""), "raw/node-feat.csv.gz has another number"),
+    ("raw/node-feat", lambda text: change(text, 4, "119" + 8 * ",0" + "\n"), "feat.csv.gz, line 4"),
+    ("raw/graph-label", lambda text: text.replace("1", "2", 1), "raw/graph-label.csv.gz, line"),
+    ("raw/graph-label", lambda text: change(text, 1, ""), "raw/graph-label.csv.gz has another"),
+    ("raw/num-node-list", lambda text: change(text, 5, "0\n"), "num-node-list.csv.gz, line 5"),
+    ("raw/num-node-list", lambda text: text + "3\n", "num-edge-list.csv.gz has 24 lines"),
+    ("split/scaffold/valid", lambda text: change(text, 1, "77\n"), "scaffold does not partition"),
+    ("split/scaffold/test", lambda _: "x\n", "scaffold/test.csv.gz, line 1"),
+]
+
+
+def test_bad_files(tmp_path):
+    folder = tmp_path
+    name = "ogbg-molhiv"
+    load_pipeline(load_manifest(name)).sample(folder, limit=24, seed=3)
+
+    def check(case):
+        file, spoil, message = case
+        path = folder / f"{file}.csv.gz"
+        sound = path.read_bytes()
+        try:
+            write(path, spoil(gzip.decompress(sound).decode()))
+            refused_folder(name, folder, message)
+        finally:
+            path.write_bytes(sound)
+
+    check_each(check, BAD)
+    path = folder / "raw" / "node-feat.csv.gz"
+    sound = path.read_bytes()
+    os.truncate(path, len(sound) // 2)
+    refused_folder(name, folder, r"raw/node-feat\.csv\.gz is damaged after line 0")
+    path.write_bytes(sound)
