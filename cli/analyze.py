@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
+from kmip_data.cli.shared.output import Facts, check_prefix, show, table, with_ending
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -165,7 +165,12 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
         raise UsageError(message, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
     if gaussian:
         return gaussian_projections(*gaussian)
-    return record_run(run, graphs=GRAPHS, sizes=options["nodes"], home=options["home"])
+    return record_run(
+        run,
+        graphs=GRAPHS,
+        sizes=options["nodes"],
+        home=options["home"],
+    )
 
 
 def _save_paths(
@@ -194,12 +199,22 @@ def _source(about: Mapping[str, Any]) -> str:
 
 
 @command.command(cls=shared.Command)
-@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=shared.SWEEP_OR_RUN)
+@click.argument(
+    "names",
+    metavar="[SWEEP|RUN…]",
+    nargs=-1,
+    type=shared.SWEEP_OR_RUN,
+)
 @save_option
 @shared.plugin_option
 @shared.home_option
 @shared.json_option
-def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
+def influence_of_k(
+    names: tuple[str, ...],
+    save: str | None,
+    home: Home,
+    as_json: bool,
+) -> None:
     """Show metric and seconds per epoch against k, next to the paper's.
 
     Takes the finished runs of sweeps, those named RUN, or all in the home. Runs that differ only in
@@ -250,7 +265,7 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     show(result, "\n".join(text), as_json=as_json)
 
 
-def _mean(row: Mapping[str, Any], name: str) -> str | None:
+def _mean(row: Facts, name: str) -> str | None:
     """Return a mean of a row, with its deviation where there are several runs."""
     from kmip_data.models.training.run.folder import value_text
 

@@ -55,9 +55,7 @@ def command() -> None:
     "--data", type=click.Choice(["gaussian", "sphere"]), default="gaussian", show_default=True,
     help="Queries and keys: standard normal, or unit vectors.",
 )  # fmt: skip
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
-)
+@shared.device_option()
 @click.option(
     "--breakdown", is_flag=True,
     help="Time each stage at 31,622 nodes (or --max-n): projections, search, softmax, weighted sum, backward.",
@@ -66,8 +64,8 @@ def command() -> None:
 @shared.json_option
 @shared.quiet_option
 def attention(
-    methods: str | None, max_n: float, device: str, breakdown: bool, save: str | None, as_json: bool,
-    quiet: bool, **shapes: Any,
+    methods: str | None, max_n: float, device: str | None, breakdown: bool, save: str | None,
+    as_json: bool, quiet: bool, **shapes: Any,
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
 
@@ -87,7 +85,7 @@ def attention(
     prefix = None if save is None else Path(save).expanduser()
     if prefix is not None:
         check_prefix(prefix)
-    kind = choose_device(device).kind
+    kind = choose_device(device or "auto").kind
     names = _chosen(methods, kind, breakdown=breakdown)
     settings: Any = SETTINGS
     sizes = sizes_up_to(max_n)
@@ -103,7 +101,14 @@ def attention(
     def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
-    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, log=log)
+    cells = measure(
+        names,
+        sizes,
+        shape=shape,
+        protocol=protocol,
+        settings=settings,
+        log=log,
+    )
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     conditions = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
@@ -155,7 +160,7 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     from kmip_data.models.profiling.measuring import growth_exponent
 
     sizes = sorted({cell.n for cell in cells})
-    rows: list[list[Any]] = []
+    rows = list[list[object]]()
     for method in dict.fromkeys(cell.method for cell in cells):
         by_size = {cell.n: cell for cell in cells if cell.method == method}
         growth = growth_exponent((n, cell.seconds) for n, cell in by_size.items() if cell.seconds)
@@ -183,22 +188,25 @@ def _costs(growth: float | None, peaks: list[float]) -> list[str | None]:
 
 
 def _stage_table(cells: list[Measurement], paper: Any) -> str:
-    """Return stages against methods, each with its share of the step.
-
-    The paper's passes next to them.
-    """
-    from kmip_data.models.profiling.breakdown import FORWARD, LABELS, STAGES, median_stages
+    """Return stages against methods, each with its share of the step, and the paper's passes."""
+    from kmip_data.models.profiling.breakdown import (
+        FORWARD,
+        LABELS,
+        STAGES,
+        median_stages,
+        paper_passes,
+    )
 
     columns = {cell.method: median_stages(cell) for cell in cells}
-    for published in paper["split"] if paper is not None else ():
-        passes = {stage: published[stage] / 1e3 for stage in (FORWARD, "backward")}
-        columns[f"A100: {published['method']}"] = passes
+    for method, passes in paper_passes(paper).items():
+        columns[f"A100: {method}"] = passes
+    # The passes of the paper have no stages: sums and shares are of what there is.
     for seconds in columns.values():
         if seconds:
             seconds["sum"] = sum(seconds.values())
             seconds[FORWARD] = seconds["sum"] - seconds.get("backward", 0.0)
     labels = {**LABELS, FORWARD: "forward pass"}
-    rows: list[list[Any]] = []
+    rows = list[list[object]]()
     for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
         shown = [_with_share(times.get(stage), times.get("sum")) for times in columns.values()]
         if any(shown):
@@ -292,9 +300,20 @@ def train(
     data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}
     makers = {}
     for name, config in configs.items():
-        makers[name] = partial(Contestant, config=config, data=data[name], device=device)
+        makers[name] = partial(
+            Contestant,
+            config=config,
+            data=data[name],
+            device=device,
+        )
     log = partial(say, quiet=quiet)
-    paces = compare_training(makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=log)
+    paces = compare_training(
+        makers,
+        rounds=ROUNDS,
+        most=BATCHES,
+        seconds=SECONDS,
+        log=log,
+    )
 
     first_data = data[names[0]]
     epochs = f"{first.training.epochs:,} epochs of {first.preset or 'no preset'}"

@@ -9,12 +9,11 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.output import Facts, print_json, table
 
 CITY = "helsinki"
 TASK = "long-range"
@@ -64,7 +63,7 @@ def command(full: bool, folder: str, as_json: bool) -> None:
         print_json({**result, "home": home.root, "seconds": seconds})
 
 
-def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
+def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.errors import MissingExtra, SourceUnavailable
     from kmip_data.models.analysis.answers import by_distance, draw_by_distance
@@ -148,7 +147,13 @@ def _attention_times() -> list[tuple[int, float, float]]:
     return [(n, seconds("auto", n), seconds("full", n)) for n in SIZES]
 
 
-def _run(home: shared.Home, line: str, *, quiet: bool = False, title: str = "") -> None:
+def _run(
+    home: shared.Home,
+    line: str,
+    *,
+    quiet: bool = False,
+    title: str = "",
+) -> None:
     """Show a command and run it; ``quiet`` drops what it prints."""
     from kmip_data.cli.main import PROGRAM, root
 
@@ -161,7 +166,7 @@ def _run(home: shared.Home, line: str, *, quiet: bool = False, title: str = "") 
         root.invoke(context)  # an error of a step is one of the demo
 
 
-def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
+def _city(home: shared.Home, name: str) -> tuple[Facts, str]:
     """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
     from kmip_data.models.training.run.folder import find_run, read_result
 

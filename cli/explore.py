@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.output import check_prefix, default_output, show
+from kmip_data.cli.shared.output import Facts, check_prefix, default_output, show
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DatasetCommand)
-@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
+@click.argument(
+    "targets",
+    metavar="TARGET|RUN…",
+    nargs=-1,
+    type=shared.RUN_OR_TARGET,
+)
 @shared.number_option(
     "--record", "Position of the record.  [default: 0]", type=shared.Integer(min=0)
 )
@@ -52,14 +57,20 @@ def command(
     if not targets:
         raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
     answer = None
-    curves = list[dict[str, Any]]()
+    curves = list[Facts]()
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
         from kmip_data.models.analysis.answers import ask
         from kmip_data.models.training.run.evaluate import open_run
 
         where = part or "test"
-        opened, answer = ask(first, split=where, position=record or 0, home=home, device=device)
+        opened, answer = ask(
+            first,
+            split=where,
+            position=record or 0,
+            home=home,
+            device=device,
+        )
         build = opened.data.build
         folder = opened.folder
         others = [open_run(run, home=home, device=device) for run in targets[1:]]
@@ -84,9 +95,7 @@ def command(
         webbrowser.open(page.absolute().as_uri())
 
 
-def _curves(
-    run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home
-) -> dict[str, Any]:
+def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> Facts:
     """Return the curves of a run, under its path below ``runs/``: by epoch, and by distance.
 
     The influence of every node is kept where the run is of the data of the ``first``.
@@ -95,14 +104,19 @@ def _curves(
     from kmip_data.models.reports.tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
-    columns: dict[str, Any] = metrics_columns(run.folder)
+    columns: Facts = metrics_columns(run.folder)
     influence = influence_of(run, part, position)
     if influence is not None:
         columns["influence by hop"] = influence.by_hop
         same_build = run.data.build.path == first.data.build.path
         if not same_build or run.data.split_name != first.data.split_name:
             influence = None
-    bands = by_distance(run.folder, split=part, home=home, device=run.device.kind)
+    bands = by_distance(
+        run.folder,
+        split=part,
+        home=home,
+        device=run.device.kind,
+    )
     if bands is not None:
         starts = [int(re.split("[–+]", band)[0]) for band in bands.bands]
         columns[f"{bands.metric} by distance"] = list(zip(starts, bands.values, strict=True))
@@ -115,7 +129,11 @@ def _curves(
 
 
 def _graph(
-    build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home
+    build: Build,
+    answer: Answer | None,
+    record: int | None,
+    part: str | None,
+    home: Home,
 ) -> Graph:
     """Return the graph to draw: a city, or a record with its picture, with the answer of a run."""
     from kmip_data.cli.preview import pictures_of

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.TARGET)
 @click.option(
-    "--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Output format."
+    "--to",
+    required=True,
+    type=click.Choice(["parquet", "pt", "litdata"]),
+    help="Output format.",
 )
 @shared.path_option(
     "--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT in the current folder]"
@@ -27,7 +30,13 @@ if TYPE_CHECKING:
 @shared.sample_option
 @shared.work_options
 def command(
-    target: str, to: Any, output: Path | None, sample: bool, home: Home, as_json: bool, quiet: bool
+    target: str,
+    to: Any,
+    output: Path | None,
+    sample: bool,
+    home: Home,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Write a build as Parquet, PyTorch Geometric or litData files.
 

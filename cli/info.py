@@ -9,12 +9,12 @@ import click
 from kmip_data.cli.list import builds_table
 from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option, seek_names
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
-from kmip_data.cli.shared.output import build_facts, facts, show, table
+from kmip_data.cli.shared.output import Facts, build_facts, facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from kmip_data.builds.home import Build, Home
     from kmip_data.format.card import Card
@@ -33,7 +33,13 @@ CLASSES_SHOWN = 13  #: names of classes in one line
 )
 @plugin_option
 @look_options
-def command(target: str, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
+def command(
+    target: str,
+    model: str | None,
+    sample: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
     The name alone shows the dataset and lists its builds; a build folder, or the name with --sample
@@ -54,7 +60,7 @@ def command(target: str, model: str | None, sample: bool, home: Home, as_json: b
     show(result, text, as_json=as_json)
 
 
-def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
+def _dataset(name: str, home: Home) -> tuple[Facts, str]:
     """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import load_manifest
@@ -122,7 +128,7 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
     return result, "\n".join(text)
 
 
-def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
+def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
     """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
@@ -198,7 +204,7 @@ def _classes(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names[:CLASSES_SHOWN])}{more}"
 
 
-def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
+def _tables(build: Build, added: Sequence[Facts]) -> str:
     """Return a build as text: facts, columns, splits, spreads of sizes, classes and notes."""
     from kmip_data.format.build_files import SPREADS
 
@@ -248,7 +254,7 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(filter(None, text))
 
 
-def _added_row(column: Mapping[str, Any], build: Build) -> list[object]:
+def _added_row(column: Facts, build: Build) -> list[object]:
     """Return the row of an added column, or of one that is damaged and the command that repairs it."""
     if "damaged" in column:
         repair = f"kmip-data verify {build.path} --repair"

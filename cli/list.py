@@ -114,9 +114,7 @@ def builds_table(builds: list[Build]) -> str:
 
 
 def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
-    """Yield folder, content and bytes of everything on disk, largest first.
-
-    Runs by dataset and model.
+    """Yield folder, content and bytes of everything on disk, largest first; runs by model.
 
     Other files of the home are `.`; compiled kernels lie in the user's cache folder.
     """

@@ -119,10 +119,7 @@ def main() -> NoReturn:
 
 
 def run(args: list[str]) -> int:
-    """Run one command line and return its exit code (:mod:`kmip_data.errors`).
-
-    No exception leaves.
-    """
+    """Run one command line without raising; return its exit code (:mod:`kmip_data.errors`)."""
     if COMPLETE in os.environ:  # a shell reads completions, whose separators a filter would strip
         from click.shell_completion import shell_complete
 
@@ -164,7 +161,12 @@ def _run(args: list[str]) -> int:
         click.echo(f"Error: {known}", err=True)
         if "--json" in args and not meta.get(JSON_PRINTED):
             parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
-            body = {"class": type(known).__name__, "exit_code": code, "what": known.what, **parts}
+            body = {
+                "class": type(known).__name__,
+                "exit_code": code,
+                "what": known.what,
+                **parts,
+            }
             click.echo(json.dumps({"error": body}, indent=2))
         return code
     return 0

@@ -19,7 +19,13 @@ from kmip_data.wording import counted
 @shared.part_option("Part of the split.", "test")
 @shared.trained_options
 @shared.look_options
-def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
+def command(
+    run: str,
+    output: Path,
+    part: str,
+    as_json: bool,
+    **data: Any,
+) -> None:
     """Write the predictions of a trained model.
 
     Takes the best weights of RUN, a run folder or the end of its path, and writes logits and

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kmip_data.cli.shared.commands import TARGET, look_options, part_option, path_option
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.output import default_output, show
+from kmip_data.cli.shared.output import Facts, default_output, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values
 
@@ -80,7 +80,7 @@ def view_of(
     records: str | None = None,
     part: str | None = None,
     pictures: Pictures | None = None,
-) -> tuple[Callable[[Path], None], dict[str, Any]]:
+) -> tuple[Callable[[Path], None], Facts]:
     """Return a function that writes a picture to a path, and what is on it, as JSON.
 
     The picture is the map of a city, or chosen records of any other build: ``records`` are

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import share_facts, show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
@@ -23,7 +23,11 @@ from kmip_data.wording import counted
 )
 @shared.work_options
 def command(
-    address: str, columns: str | None, home: shared.Home, as_json: bool, **options: Any
+    address: str,
+    columns: str | None,
+    home: shared.Home,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Download and verify a pushed build or run.
 
@@ -47,23 +51,15 @@ def command(
         for entry in share.files
         if entry.file in pulled.files or not entry.file.startswith(optional)
     ]
-    size = sum(entry.bytes for entry in files)
+    result = {"path": pulled.path, **share_facts(share, files), "there": pulled.there}
 
+    size = human_bytes(result["bytes"])
     state = "there already" if pulled.there else "verified"
-    content = f"{share.kind}: {counted(len(files), 'file')}, {human_bytes(size)}, {state}"
+    content = f"{share.kind}: {counted(len(files), 'file')}, {size}, {state}"
     text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
     step = f"evaluate {pulled.path} --dataset TARGET"
     if pulled.card is not None:
         text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
         step = f"info {pulled.path}"
     text.append(f"Next: kmip-data {step}")
-    result = {
-        "path": pulled.path,
-        "kind": share.kind,
-        "name": share.name,
-        "digest": share.sealed,
-        "bytes": size,
-        "files": {entry.file: entry.sha256 for entry in files},
-        "there": pulled.there,
-    }
     show(result, "\n".join(text), as_json=as_json)

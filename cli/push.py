@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import share_facts, show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted, shown_address
 
@@ -21,7 +21,12 @@ from kmip_data.wording import counted, shown_address
 @shared.sample_option
 @shared.work_options
 def command(
-    target: str, address: str, sample: bool, home: shared.Home, as_json: bool, quiet: bool
+    target: str,
+    address: str,
+    sample: bool,
+    home: shared.Home,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Share a build or a run at any address.
 
@@ -41,16 +46,9 @@ def command(
 
         view = functools.partial(parquet_view, quiet=quiet)
         share = push_build(source, address, view=view, quiet=quiet)
-    size = sum(entry.bytes for entry in share.files)
     where = shown_address(address)
-    result = {
-        "address": where,
-        "kind": share.kind,
-        "name": share.name,
-        "digest": share.sealed,
-        "bytes": size,
-        "files": {entry.file: entry.sha256 for entry in share.files},
-    }
-    text = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
+    result = {"address": where, **share_facts(share, share.files)}
+    content = f"{counted(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
+    text = f"{where}  {share.kind} {share.name}: {content}"
     text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {where}"
     show(result, text, as_json=as_json)

@@ -16,7 +16,12 @@ from kmip_data.errors import UsageError, human_bytes
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @shared.home_option
 @shared.json_option
-def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: bool) -> None:
+def command(
+    targets: tuple[str, ...],
+    yes: bool,
+    home: shared.Home,
+    as_json: bool,
+) -> None:
     """Remove builds, raw files and runs.
 
     TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data

@@ -31,12 +31,22 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 @click.option(
     "--against", metavar="MODEL", help="Model to compare with, seed by seed.  [default: the best]"
 )
-@click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="text",
+    help="[default: text]",
+)
 @path_option("--output", help="Write to FILE instead of stdout.")
 @plugin_option
 @home_option
 def command(
-    names: tuple[str, ...], against: str | None, form: str, output: Path | None, home: Home
+    names: tuple[str, ...],
+    against: str | None,
+    form: str,
+    output: Path | None,
+    home: Home,
 ) -> None:
     """Tabulate results of runs next to the paper's figures.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from kmip_data.cli.shared.commands import Command, home_option, json_option
-from kmip_data.cli.shared.output import annotated, show, table
+from kmip_data.cli.shared.output import Facts, annotated, show, table
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="NAME", help="Only runs of this model.")
 @home_option
 @json_option
-def command(dataset: str | None, model: str | None, home: Home, as_json: bool) -> None:
+def command(
+    dataset: str | None,
+    model: str | None,
+    home: Home,
+    as_json: bool,
+) -> None:
     """List the runs in the home folder, the newest first.
 
     Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of
@@ -39,7 +44,7 @@ def command(dataset: str | None, model: str | None, home: Home, as_json: bool) -
     show({"home": home.root, "runs": runs}, text, as_json=as_json)
 
 
-def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
+def runs_table(runs: Sequence[Facts]) -> str:
     """Return runs with their states, and below each what it needs."""
     from kmip_data.models.training.run.folder import with_unit
 

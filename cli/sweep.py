@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import show
+from kmip_data.cli.shared.output import Facts, show
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -111,7 +111,10 @@ def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
 
 
 def _run(
-    plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str, Any]
+    plan: Plan,
+    home: Home,
+    work: dict[str, Any] | None,
+    ways: Mapping[str, Any],
 ) -> list[Cell]:
     """Run a plan, unless ``work`` is None, and return its cells."""
     from kmip_data.models.sweeps.cells import MOST_RUNS, best_of_each, cells_of
@@ -147,11 +150,11 @@ def _run(
     return cells
 
 
-def _rows(cells: list[Cell]) -> list[dict[str, Any]]:
+def _rows(cells: list[Cell]) -> list[Facts]:
     """Return a row for each dataset, model and change: its seeds, sizes and published figure."""
     from kmip_data.models.training.run.aim import aim_of
 
-    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, str], Facts] = {}
     for cell in cells:
         key = (cell.dataset, cell.model, cell.change)
         if key in rows:
@@ -179,7 +182,7 @@ def _rows(cells: list[Cell]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _cells_text(rows: list[dict[str, Any]]) -> str:
+def _cells_text(rows: list[Facts]) -> str:
     """Return the cells of a plan next to the figures of the paper."""
     from kmip_data.cli.shared.output import table
 
@@ -198,12 +201,15 @@ def _cells_text(rows: list[dict[str, Any]]) -> str:
 
 
 def _print(
-    plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool
+    plan: Plan,
+    cells: list[Cell],
+    home: Home,
+    *,
+    dry_run: bool,
+    status: bool,
+    as_json: bool,
 ) -> None:
-    """Print the runs, or those that failed, and the results.
-
-    Raise CheckFailed if runs failed just now.
-    """
+    """Print runs, or those that failed, and results; raise CheckFailed if runs failed just now."""
     from kmip_data.cli.runs import runs_table
     from kmip_data.models.sweeps.running import described, runs_of
 
@@ -217,7 +223,12 @@ def _print(
         run["epochs"] = epochs.get(folder, run["epochs"])
         runs.append(run)
     states = Counter(run["state"] for run in runs)
-    result: dict[str, Any] = {"sweep": plan.name, "runs": runs, "results": [], "chosen": []}
+    result: Facts = {
+        "sweep": plan.name,
+        "runs": runs,
+        "results": [],
+        "chosen": [],
+    }
 
     text = []
     if not runs:
@@ -249,7 +260,7 @@ def _print(
         raise CheckFailed(message, left=left, next="the same command tries them again")
 
 
-def _results(folders: list[Path]) -> tuple[list[dict[str, Any]], list[str]]:
+def _results(folders: list[Path]) -> tuple[list[Facts], list[str]]:
     """Return the rows of finished runs and their report.
 
     Notices of runs that are left out are printed.

@@ -38,7 +38,13 @@ GROUPS = {
 @click.command(cls=DatasetCommand, splits=True, groups=GROUPS)
 @click.argument("target", metavar="[TARGET]", required=False, type=shared.TARGET)
 @click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="The same as TARGET alone.")
-@click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
+@click.option(
+    "--model",
+    default="gps-kmip",
+    show_default=True,
+    metavar="NAME",
+    help="Model name.",
+)
 @click.option(
     "--as", "variant", metavar="VARIANT",
     help="Variant of the preset: code (upstream's file), text, or another.  "
@@ -146,7 +152,13 @@ def command(
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
-        summary = train(config, home=home, quiet=quiet, seeds=numbers, name=name)
+        summary = train(
+            config,
+            home=home,
+            quiet=quiet,
+            seeds=numbers,
+            name=name,
+        )
     from kmip_data.models.training.machine import is_main_process
 
     if not is_main_process():  # one of the other processes of --devices N
@@ -222,9 +234,7 @@ def configuration(
     file: Path | None = None,
     **options: Any,
 ) -> RunConfig:
-    """Return the preset of the dataset, or the file's configuration, with the options given.
-
-    ``--set`` last.
+    """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
 
     ``records`` and ``split`` are parameters that were given; ``options`` are ``model``,
     ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the

@@ -20,7 +20,7 @@ from kmip_data.manifest import (
 )
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
-from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part
+from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part, Share
 from kmip_data.models.positions import (
     LapPEKeys,
     RWSEKeys,
@@ -141,7 +141,12 @@ class ModelConfig(Strict):
     """
 
     name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
-    layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
+    layers: int = Field(
+        default=8,
+        ge=1,
+        le=1_000,
+        description="GPS layers",
+    )
     hidden_dim: int = Field(default=USUAL_DIM, ge=1, description="channels of nodes and edges")
     parameter_budget: int | None = Field(
         default=None,
@@ -152,9 +157,7 @@ class ModelConfig(Strict):
     local: AnyMessagePassing = Field(
         default_factory=GatedGCNPart, description="message passing of a layer"
     )
-    dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="dropout of all branches of a layer"
-    )
+    dropout: Share = Field(default=0.1, description="dropout of all branches of a layer")
     norm: Annotated[str, Names("norms", "norm", all_norms)] = Field(
         default="batch",
         description="mean and variance per channel (batch), graph (graph-layer: the code's layer norm),"
@@ -174,8 +177,8 @@ class ModelConfig(Strict):
     head_l2norm: bool = Field(
         default=True, description="scale hidden rows of the head to length 1 (code)"
     )
-    head_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="dropout before each linear layer of the head"
+    head_dropout: Share = Field(
+        default=0.0, description="dropout before each linear layer of the head"
     )
     head_activation: Activation = Field(default="relu", description="activation of the head")
     output_scale: float = Field(
@@ -271,9 +274,7 @@ class ModelConfig(Strict):
 
     @property
     def foreign(self) -> str | None:
-        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch.
-
-        None: there is none.
+        """A norm, head, encoder or network of a plugin, which may mix the rows of a batch, or None.
 
         Attention and message passing have properties that say so.
         """
@@ -286,10 +287,7 @@ class ModelConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        """Add the keys of the model's file that are not given.
-
-        A section given as a word is its kind.
-        """
+        """Add the keys of the model's file that are missing; a section's word is its kind."""
         if not isinstance(given, Mapping):
             return given
         keys = dict(given)

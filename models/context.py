@@ -40,9 +40,7 @@ class ForwardContext:
 
     @property
     def split(self) -> str | None:
-        """Triton's split of float32 products of edges into bfloat16 ones.
-
-        None: PyTorch computes them.
+        """Triton's split of float32 products of edges into bfloat16 ones; None: PyTorch's products.
 
         ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
         """

@@ -119,10 +119,7 @@ class LinkHead(NodeHead):
 
 
 def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
-    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph.
-
-    Zero for a graph without any.
-    """
+    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero if it has none."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
         graph = batch.graph[:, None].expand_as(x)

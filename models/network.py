@@ -94,7 +94,13 @@ class GPSLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.activation = getattr(nn.functional, activation)
 
-    def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
+    def forward(
+        self,
+        x: Tensor,
+        e: Any,
+        batch: GraphBatch | Any,
+        *carried: Any,
+    ) -> tuple[Any, ...]:
         """Nodes (N, d), edge features and what attention carries to the same.
 
         ``batch`` may be one of PyTorch Geometric's, too.
@@ -124,11 +130,13 @@ class GPSLayer(nn.Module):
 
 
 def recomputed(
-    layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch, *carried: Any
+    layer: nn.Module,
+    x: Tensor,
+    e: Tensor | None,
+    batch: GraphBatch,
+    *carried: Any,
 ) -> Any:
-    """``layer(x, e, batch, *carried)`` by activation checkpointing.
-
-    Same result and gradients, bit for bit.
+    """``layer(x, e, batch, *carried)`` by activation checkpointing: results have the same bits.
 
     The second pass draws the same dropout masks, leaves running statistics alone and reuses the
     results of the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what
@@ -231,10 +239,7 @@ class GPSNetwork(nn.Module):
 
 
 class ForeignNetwork(nn.Module):
-    """The network of a plugin, called with a :class:`GraphBatch`.
-
-    Arguments as :class:`GPSNetwork`'s.
-    """
+    """Network of a plugin, called with a :class:`GraphBatch`; arguments as :class:`GPSNetwork`."""
 
     def __init__(self, config: ModelConfig, **sizes: Any) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ A kind of message passing is one class here, a kind of attention one file of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Activation = Literal["relu", "gelu"]  #: functions of ``torch.nn.functional``
+Share = Annotated[float, Field(ge=0, lt=1)]  #: such as a probability of dropout
 
 
 @dataclass(frozen=True)

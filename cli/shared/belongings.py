@@ -61,9 +61,7 @@ def belongings(home: Home) -> list[Belonging]:
 
 
 def find(target: str, home: Home) -> Belonging:
-    """Return the belonging in a folder, or at the end of its path below the home.
-
-    Raw files as ``raw/NAME``.
+    """Return the belonging in a folder, or at a path below the home (raw files: ``raw/NAME``).
 
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
     and runs.
@@ -162,8 +160,7 @@ def remove(items: Sequence[Belonging]) -> None:
                 )
 
         # 2. Open every folder below built/, raw/ or runs/ anew, and none through a link: one that
-        #    was put in
-        # since the question leads nowhere.
+        #    was put in since the question leads nowhere.
         for item, names in files_of:
             below = item.path.relative_to(item.top).as_posix()
             files.refuse_links_below(item.top, item.path)

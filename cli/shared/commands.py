@@ -59,7 +59,10 @@ class Command(click.Command):
     """
 
     def __init__(
-        self, *args: Any, groups: Mapping[str, Sequence[str]] | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        groups: Mapping[str, Sequence[str]] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.groups = groups or {}
@@ -191,7 +194,12 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
                 names.add("sweep")  # the runs of sweeps without a plan
         return sorted(names)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
         """Return ``value`` unchanged.
 
         Raises ``UsageError``, with the nearest name, if it means nothing.
@@ -308,7 +316,12 @@ def part_option(text: str, default: str | None = None) -> Callable[[F], F]:
     from kmip_data.format.splits import PARTS
 
     return click.option(
-        "--split", "part", type=click.Choice(PARTS), default=default, show_default=True, help=text
+        "--split",
+        "part",
+        type=click.Choice(PARTS),
+        default=default,
+        show_default=True,
+        help=text,
     )
 
 
@@ -343,14 +356,23 @@ raw_options = several(archive_options, offline_option)
 class LocalPath(click.Path):
     """A path on this machine: an address would become a folder ``s3:``."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
         """Return the path; raises ``UsageError`` where it is an address."""
         located(value, "path")
         return super().convert(value, param, ctx)
 
 
 def path_option(
-    flag: str, *names: str, metavar: str = "FILE", exists: bool = False, **options: Any
+    flag: str,
+    *names: str,
+    metavar: str = "FILE",
+    exists: bool = False,
+    **options: Any,
 ) -> Callable[[F], F]:
     """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
     kind = LocalPath(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
@@ -372,7 +394,14 @@ def number_option(
 ) -> Callable[[F], F]:
     """Make an option for a number; its default, if any, is shown."""
     kind = type or Integer(min=1)
-    return click.option(flag, type=kind, default=default, show_default=True, metavar="N", help=help)
+    return click.option(
+        flag,
+        type=kind,
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=help,
+    )
 
 
 def keys_option(text: str) -> Callable[[F], F]:

@@ -18,7 +18,9 @@ from kmip_data.wording import without_controls, without_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
+    from kmip_data.sharing.share import Share, SharedFile
 
+Facts = dict[str, Any]  #: a JSON object that a command prints, or one inside it
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 
@@ -56,14 +58,14 @@ def filtered() -> Iterator[None]:
         yield
 
 
-def print_json(value: Mapping[str, Any]) -> None:
+def print_json(value: Mapping[str, object]) -> None:
     """Print the JSON object of a command, in ASCII; NaN and infinity become ``null``."""
     click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
     if context := click.get_current_context(silent=True):
         context.meta[JSON_PRINTED] = True
 
 
-def show(result: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+def show(result: Mapping[str, object], text: str, *, as_json: bool) -> None:
     """Print the result of a command: as one JSON object, or as text."""
     if as_json:
         print_json(result)
@@ -104,10 +106,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
 
 
 def _is_number(cell: str) -> bool:
-    """True for a number, also with a unit or as a range.
-
-    A sentence that begins with one is none.
-    """
+    """True for a number, also with a unit or as a range; not for a sentence that begins so."""
     return cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3)
 
 
@@ -142,7 +141,7 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def build_facts(build: Build) -> dict[str, Any]:
+def build_facts(build: Build) -> Facts:
     """Return the facts about a build that lists and scripts want."""
     card = build.card
     names = ("dataset", "key", "sample", "complete", "parameters", "counts")
@@ -152,6 +151,17 @@ def build_facts(build: Build) -> dict[str, Any]:
         "bytes": sum(shard.bytes for shard in card.shards),
         "shards": len(card.shards),
         "splits": sorted(card.splits),
+    }
+
+
+def share_facts(share: Share, files: Sequence[SharedFile]) -> Facts:
+    """Return the facts about a push or a pull that scripts want, with the files that it has."""
+    return {
+        "kind": share.kind,
+        "name": share.name,
+        "digest": share.sealed,
+        "bytes": sum(entry.bytes for entry in files),
+        "files": {entry.file: entry.sha256 for entry in files},
     }
 
 

@@ -67,7 +67,8 @@ def ask(
         raise UsageError(f"The part {split} has no record {position}.", next=step)
     batch = data.record(split, position)
     with opened.applied("exploring") as module, recording(module.model) as recorder:
-        outputs = module(batch.to(opened.device.kind))[0]
+        on_device = batch.to(opened.device.kind)
+        outputs = module(on_device)[0]
         logits = outputs.float().cpu()
     nodes, layers = chosen_keys(recorder, int(batch.num_nodes), pairs)
 
@@ -77,8 +78,10 @@ def ask(
     classes = None
     values = None
     column = target_column(card.schema_)
+    # A page colours nodes by a class or by one value; a graph's prediction is a line of text.
     if task.level == "graph" and column is not None:
-        words = label_words(column, prediction_of(task, logits[0]), card.class_names)
+        prediction = prediction_of(task, logits[0])
+        words = label_words(column, prediction, card.class_names)
     if task.level == "node" and task.kind == "single-label":
         classes = logits.argmax(dim=-1).numpy()
     if (task.level, task.kind, task.outputs) == ("node", "regression", 1):
@@ -118,7 +121,8 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
             return None
         # One backward pass a node: the largest output is the score of the predicted class.
         best = outputs.amax(1, keepdim=True)
-        values = np.stack([node_influence(best, batch.x, node) for node in draw.tolist()])
+        by_node = [node_influence(best, batch.x, node) for node in draw.tolist()]
+        values = np.stack(by_node)
     values[~np.isfinite(values)] = 0.0  # of a network that overflows; JSON has no such numbers
 
     edges = read_batch(batch).edges.index
@@ -148,11 +152,13 @@ def by_hop(
 
     The sums are means over the nodes, relative to the influence of the node itself.
     """
+    # Messages run from source to target: what a node depends on is reached against the edges.
     source, target = edge_index.cpu().numpy()
     count = values.shape[1]
     entries = (np.ones(len(source)), (target, source))
     backwards = coo_array(entries, (count, count)).tocsr()
     distances = np.asarray(dijkstra(backwards, indices=nodes, unweighted=True))
+
     totals = [float(values[distances == hop].sum()) for hop in range(hops + 1)]
     return np.array(totals) / (totals[0] or 1.0)  # 0: the network has no slope at the node
 
@@ -177,6 +183,8 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     draw = generator.choice(count, size, replace=False)
     nodes = torch.from_numpy(np.sort(draw))
 
+    # The search runs again on what was recorded: the layers return outputs alone. One forward pass
+    # left one record a layer.
     layers = list[ChosenKeys]()
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
         queries, keys, values = recorded
@@ -189,7 +197,8 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
         )
         indices = chosen.indices[:, nodes]
         weights = chosen.weights[:, nodes].masked_fill(indices < 0, 0)
-        layers.append(ChosenKeys(indices.numpy(), weights.numpy()))
+        keys_of_layer = ChosenKeys(indices.numpy(), weights.numpy())
+        layers.append(keys_of_layer)
     return nodes, layers
 
 
@@ -246,13 +255,13 @@ def by_distance(
 ) -> ByDistance | None:
     """Measure the best weights of ``run`` on a part by the column ``distance`` of its data.
 
-    None without it.
-
-    Nodes at distance 0 are left out: their target is known where it is asked for. Further arguments
-    and errors are those of :func:`~kmip_data.models.training.run.evaluate.evaluate`.
+    None without that column. Nodes at distance 0 are left out: their target is known where it is
+    asked for. Further arguments and errors are those of
+    :func:`~kmip_data.models.training.run.evaluate.evaluate`.
     """
     build = open_run(run, **where).data.build
-    if "node/distance" not in {column.key for column in build.card.schema_.columns}:
+    columns = {column.key for column in build.card.schema_.columns}
+    if "node/distance" not in columns:
         return None
 
     predictions = predict(run, split=split, **where)
@@ -272,6 +281,7 @@ def by_distance(
     names = []
     nodes = []
     means = []
+    # A node's band is the last that starts at its distance or before; distance 0 has none (−1).
     band = np.searchsorted(STARTS, distance, side="right") - 1
     for number in np.unique(band[band >= 0]).tolist():
         values = node_values[band == number]
@@ -282,6 +292,7 @@ def by_distance(
 
 
 def _name(number: int) -> str:
+    """Return the distances of a band: ``5``, ``9–12``, or ``111+`` for the last one."""
     first = STARTS[number]
     if number + 1 == len(STARTS):
         return f"{first}+"
@@ -293,9 +304,7 @@ def _name(number: int) -> str:
 def draw_by_distance(
     runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None
 ) -> None:
-    """Draw one curve for each run on the same data.
-
-    ``chance`` is the accuracy of a guess, a fraction.
+    """Draw a curve for each run on the same data, and ``chance``, the accuracy of a guess.
 
     Curves stand a little apart, the first one in front: equal ones are all seen. Each band has its
     number of nodes; points of fewer than :data:`ENOUGH` are hollow, without a line.
@@ -308,15 +317,35 @@ def draw_by_distance(
     for number, ((name, run), marker) in enumerate(zip(runs.items(), cycle("os^vDX"))):
         across = steps + APART * (number - (len(runs) - 1) / 2)
         values = np.array(run.values)
-        style = {"color": look().palette[number % CYCLE], "zorder": 3 + len(runs) - number}
-        axes.plot(across[many], values[many], marker=marker, markersize=6, label=name, **style)
+        color = look().palette[number % CYCLE]
+        style = {"color": color, "zorder": 3 + len(runs) - number}
+        axes.plot(
+            across[many],
+            values[many],
+            marker=marker,
+            markersize=6,
+            label=name,
+            **style,
+        )
         hollow = {"marker": marker, "linestyle": "none", "markerfacecolor": look().ground}
-        axes.plot(across[~many], values[~many], markersize=6, **hollow, **style)
+        axes.plot(
+            across[~many],
+            values[~many],
+            markersize=6,
+            **hollow,
+            **style,
+        )
     counts = [f"{band}\n{nodes:,}" for band, nodes in zip(first.bands, first.nodes, strict=True)]
     axes.set_xticks(steps, counts)
     metric = first.metric
     if chance is not None:
-        axes.axhline(chance, linestyle=":", color=look().quiet, linewidth=1, label="a guess")
+        axes.axhline(
+            chance,
+            linestyle=":",
+            color=look().quiet,
+            linewidth=1,
+            label="a guess",
+        )
     if metric == "accuracy":
         axes.set_ylim(-0.03, 1.03)  # whole marks at both ends
         axes.yaxis.set_major_formatter(percent)

@@ -38,17 +38,38 @@ STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]
 
 
 @styled
-def draw_study(study: Study, path: Path, *, name: str, subtitle: str, named: bool = True) -> None:
+def draw_study(
+    study: Study,
+    path: Path,
+    *,
+    name: str,
+    subtitle: str,
+    named: bool = True,
+) -> None:
     """Draw the mean of each curve over k, with its deviation over graphs as a band."""
     title, ylabel, most, lines = STUDIES[name]
     figure = new_figure(8, 5, title=f"{title}\n{subtitle}")
     axes = figure.subplots()
     for curve, (label, colour, style) in lines.items():
         mean, std = study.summary(curve)
-        axes.plot(study.ks, mean, label=label, color=colour, linestyle=style)
+        axes.plot(
+            study.ks,
+            mean,
+            label=label,
+            color=colour,
+            linestyle=style,
+        )
         if std.any():
+            # A deviation may reach below 0 or above 1, where no mean can lie.
             low, high = np.clip([mean - std, mean + std], 0, most)
-            axes.fill_between(study.ks, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(
+                study.ks,
+                low,
+                high,
+                color=colour,
+                alpha=0.15,
+                linewidth=0,
+            )
     axes.set(xscale="log", xlabel="k", ylabel=ylabel)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_ylim(bottom=0, top=None if most is None else 1.02 * most)
@@ -67,13 +88,19 @@ def draw_over_k(
     and one legend entry.
     """
     figure = new_figure(15, 4.2 * len(curves), title="Influence of k")
-    names = list(dict.fromkeys(row["curve"] for both in curves for rows in both for row in rows))
-    legend: dict[str, Any] = {}
+    # Names in the order of the rows: the number of a name is its colour in every panel.
+    names = dict[str, None]()
+    for ours, paper in curves:
+        for row in (*ours, *paper):
+            names[row["curve"]] = None
+
+    legend = dict[str, Any]()
     epoch = "seconds of a training epoch"
     grid = figure.subplots(len(curves), 3, squeeze=False)
     for across, (ours, paper) in zip(grid, curves, strict=True):
-        metric = all_metrics()[ours[0]["metric"]]
-        test = f"{ours[0]['dataset']}: {metric.title} on test"
+        first = ours[0]
+        metric = all_metrics()[first["metric"]]
+        test = f"{first['dataset']}: {metric.title} on test"
         panels = (
             ("k", "test", "k", test),
             ("k", "seconds", "k", epoch),
@@ -87,11 +114,14 @@ def draw_over_k(
                 stds = [row.get(f"{y}_std") for row in rows]
                 spread = stds if None not in stds and any(stds) else None  # one seed has none
                 style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
-                columns = [[row.get(column) for row in rows] for column in (x, y)]
-                legend[name] = axes.errorbar(*columns, spread, **style)
+                across_values = [row.get(x) for row in rows]
+                up_values = [row.get(y) for row in rows]
+                legend[name] = axes.errorbar(across_values, up_values, spread, **style)
+
             axes.set(xlabel=xlabel, ylabel=ylabel)
-            if y == "test" and is_share(ours[0]["metric"]):
+            if y == "test" and is_share(first["metric"]):
                 axes.yaxis.set_major_formatter(percent)
+            # Zero has no logarithm: its point is left out.
             axes.set_xscale("log", nonpositive="mask")
             plain_ticks(axes.xaxis)
             if y == "seconds":

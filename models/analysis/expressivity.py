@@ -37,8 +37,10 @@ def known_pairs() -> dict[str, Pair]:
         return nx.cycle_graph(2 * n), nx.disjoint_union(ring, ring)
 
     def with_leaf(graph: Any) -> Any:
-        return nx.Graph([*graph.edges, (next(iter(graph)), "leaf")])
+        node = next(iter(graph))
+        return nx.Graph([*graph.edges, (node, "leaf")])
 
+    # Two strongly regular graphs of the same parameters (16, 6, 2, 2).
     rook = nx.line_graph(nx.complete_bipartite_graph(4, 4))
     shrikhande = nx.Graph()
     for a, b in itertools.product(range(4), repeat=2):
@@ -50,6 +52,7 @@ def known_pairs() -> dict[str, Pair]:
     for graph in (*five, *eight):
         # Two rings of n + 1 share this edge, or it joins two rings of n.
         graph.add_edge(0, len(graph) // 2)
+
     pairs = {
         "P4, K1,3": (nx.path_graph(4), nx.star_graph(3)),
         "2 C3, C6": rings(3)[::-1],
@@ -77,10 +80,7 @@ class Refinement(NamedTuple):
 
     @property
     def separated(self) -> int | None:
-        """Iteration in which the first two graphs have different multisets of colours.
-
-        None: never.
-        """
+        """Iteration in which the multisets of colours of the first two graphs differ, or None."""
         for iteration, (first, second, *_) in enumerate(self.colours):
             if not np.array_equal(np.sort(first), np.sort(second)):
                 return iteration
@@ -96,6 +96,9 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     ptr = np.cumsum([0, *map(len, relations)])
     kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
     largest = int(np.diff(ptr).max())
+
+    # Graphs are refined together, so that equal colours mean the same in all of them. Each
+    # iteration but the last splits a class: more than ΣN cannot follow.
     colour = _numbered(start[:, None])
     iterations = []
     for _ in range(ptr[-1] + 1):
@@ -105,8 +108,10 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
         # colour.
         multisets = np.full((ptr[-1], largest), -1)
         for (low, high), relation in zip(pairwise(ptr), relations, strict=True):
+            # One number for each pair of a colour and a relation.
             pairs = colour[low:high] * kinds + relation
-            multisets[low:high, : high - low] = np.sort(pairs, axis=1)
+            size = high - low
+            multisets[low:high, :size] = np.sort(pairs, axis=1)
         new = _numbered(multisets)
 
         # The same classes under other numbers: as many as before, and as many pairs (old, new).
@@ -118,12 +123,13 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
 
 
 def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
-    """1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, by name.
-
-    Graphs are adjacency matrices.
-    """
-    equal = np.zeros(sum(map(len, matrices)), np.int64)
-    tests = {"1-WL": refine(equal, matrices), "S-SEG-WL": seg_wl(matrices)}
+    """1-WL, S-SEG-WL, and this with each of :data:`REFINED_WITH`, on adjacency matrices."""
+    nodes = sum(map(len, matrices))
+    equal = np.zeros(nodes, np.int64)
+    tests = {
+        "1-WL": refine(equal, matrices),
+        "S-SEG-WL": seg_wl(matrices),
+    }
     for name in REFINED_WITH:
         tests[f"+ {name}"] = seg_wl(matrices, parse_encoding(name))
     return tests
@@ -142,19 +148,25 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
     sizes = np.diff(graphs.node_ptr)
     features: list[NDArray[Any]] = [np.zeros((graphs.node_ptr[-1], 1))]
     for key, values in columns.items():
-        of_nodes = np.repeat(values, sizes, 0) if key.startswith("graph/") else values
-        features.append(of_nodes)
+        if key.startswith("graph/"):
+            values = np.repeat(values, sizes, 0)  # noqa: PLW2901 -- a graph's value at each node
+        features.append(values)
 
+    # Missing eigenvalues of a small graph are NaN, which equals nothing: −1 is no eigenvalue.
     rows = np.nan_to_num(np.concatenate(features, axis=1), nan=-1)
-    relations = [2 * matrix + np.eye(len(matrix), dtype=np.int64) for matrix in matrices]
+    relations = []
+    for matrix in matrices:
+        itself = np.eye(len(matrix), dtype=np.int64)
+        relations.append(2 * matrix + itself)
     return refine(_numbered(rows), relations)
 
 
 def as_graphs(matrices: Sequence[I64]) -> Graphs:
     """Return adjacency matrices as the edges that encodings are computed from."""
     edges = [np.stack(np.nonzero(matrix)) for matrix in matrices]
+    edge_counts = [pairs.shape[1] for pairs in edges]
     node_ptr = np.cumsum([0, *map(len, matrices)])
-    edge_ptr = np.cumsum([0, *(pairs.shape[1] for pairs in edges)])
+    edge_ptr = np.cumsum([0, *edge_counts])
     return Graphs(node_ptr, edge_ptr, np.concatenate(edges, axis=1))
 
 
@@ -173,7 +185,8 @@ def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, NDArray[Any]]:
 
 def _numbered(rows: NDArray[Any]) -> I64:
     """Number rows from 0, equal ones alike."""
-    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    _, numbers = np.unique(rows, axis=0, return_inverse=True)
+    return numbers.reshape(-1)
 
 
 EQUAL = 1e-9  #: largest difference of two outputs that count as equal
@@ -197,10 +210,7 @@ class Check(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """``bounded``.
-
-        ``order of nodes``: a premise is not met; ``not bounded``: against the theorem.
-        """
+        """``bounded``, ``order of nodes`` (a premise fails), ``not bounded`` (a contradiction)."""
         if self.gap <= EQUAL:
             return "bounded"
         return "order of nodes" if self.relabelled > EQUAL else "not bounded"
@@ -219,7 +229,8 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
     graphs = as_graphs(list(itertools.chain(*fours)))
     edges = torch.from_numpy(graphs.joined())
     ptr = torch.from_numpy(graphs.node_ptr)
-    batch = Data(x=torch.ones(int(ptr[-1]), 1, dtype=torch.float64), edge_index=edges, ptr=ptr)
+    ones = torch.ones(int(ptr[-1]), 1, dtype=torch.float64)
+    batch = Data(x=ones, edge_index=edges, ptr=ptr)
 
     @functools.cache
     def columns(encoding: Encoding) -> dict[str, Tensor]:
@@ -228,7 +239,8 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
         by_pair = [encoded(as_graphs(four), encoding) for four in fours]
         joined = {}
         for key in by_pair[0]:
-            column = torch.from_numpy(np.concatenate([values[key] for values in by_pair]))
+            values = np.concatenate([of_pair[key] for of_pair in by_pair])
+            column = torch.from_numpy(values)
             joined[key] = column.double() if column.is_floating_point() else column
         return joined
 
@@ -255,17 +267,18 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
                     batch[key.partition("/")[2]] = column
 
             # 3. A graph against the other one relabelled, and against itself relabelled.
-            outputs = _outputs(config, batch, range(seed, seed + draws))
-            outputs = outputs.reshape(draws, len(fours), 4, 3)
-            apart = np.abs(outputs[:, :, 0] - outputs[:, :, 3]).max((0, 2))
-            gaps = dict(zip(pairs, apart.tolist(), strict=True))
-            relabelled = np.abs(outputs[:, :, :2] - outputs[:, :, 2:]).max()
+            seeds = range(seed, seed + draws)
+            outputs = _outputs(config, batch, seeds).reshape(draws, len(fours), 4, 3)
+            first_to_second = np.abs(outputs[:, :, 0] - outputs[:, :, 3])
+            to_itself = np.abs(outputs[:, :, :2] - outputs[:, :, 2:])
+            largest = first_to_second.max((0, 2)).tolist()
+            gaps = dict(zip(pairs, largest, strict=True))
             yield Check(
                 kind,
                 positional,
-                max((gaps[name] for name in equal), default=0.0),
-                float(relabelled),
-                {name: gaps[name] for name in plain if name not in equal},
+                gap=max((gaps[name] for name in equal), default=0.0),
+                relabelled=float(to_itself.max()),
+                by_encoding={name: gaps[name] for name in plain if name not in equal},
             )
 
 
@@ -282,13 +295,15 @@ def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
     """Return (draws, G, 3) outputs, in turn of the mean and of the sum of the nodes."""
     outputs = []
     for seed in seeds:
-        pooled = config.model_copy(update={"pooling": ("mean", "sum")[seed % 2]})
+        pooling = "mean" if seed % 2 == 0 else "sum"
+        pooled = config.model_copy(update={"pooling": pooling})
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             network = build_model(pooled, in_channels=1, num_classes=3).double().eval()
             # With the initial weights differences would be small.
             for weights in network.parameters():
-                weights.normal_(std=weights.shape[-1] ** -0.5 if weights.ndim > 1 else 1.0)
+                std = weights.shape[-1] ** -0.5 if weights.ndim > 1 else 1.0
+                weights.normal_(std=std)
             outputs.append(network(batch).numpy())
     return np.stack(outputs)
 
@@ -296,13 +311,16 @@ def _outputs(config: ModelConfig, batch: Data, seeds: range) -> F64:
 class TransformerBlock(nn.Module):
     """x + attention(x), then x + MLP(x), as the paper defines a transformer block.
 
-    K None: full attention.
-
-    ``sharp`` scales queries and keys as they are drawn; 0: not, and at first the block changes
-    nothing.
+    ``k`` None: full attention. ``sharp`` scales queries and keys as they are drawn; 0: not, and at
+    first the block changes nothing.
     """
 
-    def __init__(self, shape: tuple[int, int, int], k: int | None, sharp: float = 0.0) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        k: int | None,
+        sharp: float = 0.0,
+    ) -> None:
         super().__init__()
         heads, size, hidden = shape
         self.attention = KMIPAttention(
@@ -313,16 +331,23 @@ class TransformerBlock(nn.Module):
             k=k or 1,
             output_projection=True,
         )
-        self.mlp = nn.Sequential(nn.Linear(DIM, hidden), nn.ReLU(), nn.Linear(hidden, DIM))
+        self.mlp = nn.Sequential(
+            nn.Linear(DIM, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, DIM),
+        )
         self.full = k is None
         for linear in self.attention.children():
             linear.register_parameter("bias", None)  # Algorithm 1 has matrices alone
+
         if sharp:
             for linear in (self.attention.query, self.attention.key):
                 linear.weight.data *= sharp
         else:
-            for parameter in (*self.attention.output.parameters(), *self.mlp[-1].parameters()):
-                nn.init.zeros_(parameter)
+            # Both branches give 0: the block is the identity until it is trained.
+            for linear in (self.attention.output, self.mlp[-1]):
+                for parameter in linear.parameters():
+                    nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map nodes (B, N, d) to the same shape."""
@@ -334,7 +359,8 @@ class TransformerBlock(nn.Module):
                 by_graph.append(heads.transpose(0, 1))
             queries, keys, values = by_graph
             mixed = scaled_dot_product_attention(queries, keys, values)
-            attended = self.attention.output(mixed.transpose(1, 2).flatten(2))
+            joined_heads = mixed.transpose(1, 2).flatten(2)
+            attended = self.attention.output(joined_heads)
         else:
             ptr = range(0, len(rows) + 1, x.shape[1])
             attended = self.attention(rows, ptr).view_as(x)
@@ -342,12 +368,18 @@ class TransformerBlock(nn.Module):
         return x + self.mlp(x)  # type: ignore[no-any-return]
 
 
-def transformer(shape: tuple[int, int, int], k: int | None, depth: int, seed: int) -> nn.Sequential:
+def transformer(
+    shape: tuple[int, int, int],
+    k: int | None,
+    depth: int,
+    seed: int,
+) -> nn.Sequential:
     """Draw ``depth`` blocks: sharp ones of the shape of the target, else such that change nothing."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sharp = SHARP if shape == TARGET else 0.0
-        return nn.Sequential(*(TransformerBlock(shape, k, sharp) for _ in range(depth)))
+        blocks = [TransformerBlock(shape, k, sharp) for _ in range(depth)]
+        return nn.Sequential(*blocks)
 
 
 def copied(k: int, seed: int = 0) -> tuple[float, float]:
@@ -360,10 +392,14 @@ def copied(k: int, seed: int = 0) -> tuple[float, float]:
     return float(relative), float(error.abs().max())
 
 
-def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator[float]:
-    """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many.
-
-    Give the error of each.
+def fit(
+    k: int,
+    depths: Sequence[int],
+    *,
+    steps: int,
+    seed: int = 0,
+) -> Iterator[float]:
+    """Fit transformers of the class of Theorem 2 by Adam, from few blocks to many; yield errors.
 
     The error is the L2 distance over U, in units of that of the identity, which has no blocks. The
     next depth begins with the existing blocks and new ones that change nothing, so a larger class
@@ -374,7 +410,9 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
     network = nn.Sequential()
     wanted = target(unseen)
     for depth in depths:
-        network.extend(transformer(FITTED, k, depth - len(network), seed + depth))
+        new_blocks = transformer(FITTED, k, depth - len(network), seed + depth)
+        network.extend(new_blocks)
+        # A new optimiser and schedule: each depth is trained for the same number of steps.
         optimiser = torch.optim.Adam(network.parameters())
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=steps)
         for step in range(steps):
@@ -391,5 +429,6 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
 
 
 def _points(count: int, seed: int) -> Tensor:
+    """Return points (count, NODES, DIM) drawn uniformly from U."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(count, NODES, DIM, generator=generator) * 2 - 1

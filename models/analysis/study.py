@@ -72,6 +72,7 @@ class Projections:
 
 def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
     """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer and head."""
+    # A fixed seed: the figures of the docs are computed again from the same numbers.
     generator = torch.Generator().manual_seed(0)
     queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=generator)
     about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
@@ -97,15 +98,20 @@ class Recorder:
         options: dict[str, Any],
     ) -> None:
         """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
+        # A layer is called as layer(x, ptr) or with keywords: the hook sees both.
         given = dict(zip(("x", "ptr"), args, strict=False)) | options
         x = given["x"]
         least = self._range[0]
         most = self._range[1] or len(x)
 
-        bounds = pairwise(pointers(given.get("ptr"), len(x)))
-        graphs = [(start, stop) for start, stop in bounds if least <= stop - start <= most]
+        graphs = []
+        for start, stop in pairwise(pointers(given.get("ptr"), len(x))):
+            if least <= stop - start <= most:
+                graphs.append((start, stop))
+
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
+            # The layer itself keeps no projections: they are computed once more.
             queries, keys, values = module.project(x)
             record = (
                 queries.detach().cpu()[:, rows],
@@ -114,7 +120,8 @@ class Recorder:
             )
             self.calls[layer].append(record)
         if layer == 0:
-            self.sizes += [stop - start for start, stop in graphs]
+            for start, stop in graphs:
+                self.sizes.append(stop - start)
 
     def projections(self, graphs: int | None = None, **about: Any) -> Projections:
         """Return the first ``graphs`` graphs (default: all) of all forward passes, joined.
@@ -122,9 +129,13 @@ class Recorder:
         Raises ``UsageError`` if none was recorded.
         """
         if not self.sizes:
-            limits = "{:,} to {} nodes".format(self._range[0], self._range[1] or "any number of")
-            step = "another --nodes A..B (with --queries 1000, a large graph takes less time)"
-            raise UsageError(f"There is no graph to record of {limits}.", next=step)
+            least, most = self._range
+            raise UsageError(
+                f"There is no graph to record of {least:,} to {most or 'any number of'} nodes.",
+                next="another --nodes A..B (with --queries 1000, a large graph takes less time)",
+            )
+
+        # A batch may have brought more graphs than were wanted: the rest is cut off.
         sizes = self.sizes[:graphs]
         nodes = sum(sizes)
         layers = list[Layer]()
@@ -151,7 +162,9 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
     hooks = []
     for layer, module in enumerate(attentions):
         hook = partial(recorder.hook, layer)
-        hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        handle = module.register_forward_pre_hook(hook, with_kwargs=True)
+        hooks.append(handle)
+
     try:
         with torch.compiler.set_stance("force_eager"):
             yield recorder
@@ -185,11 +198,14 @@ def record_run(
     with opened.applied("recording") as module, recording(module.model, sizes=sizes) as recorder:
         if not recorder.layers:
             raise UsageError(
-                f"{run} has no k-MIP attention to record.", next="a run of the model gps-kmip"
+                f"{run} has no k-MIP attention to record.",
+                next="a run of the model gps-kmip",
             )
+
         for _, batches in data.passes((split,)):
             for batch in batches:
-                module.model(batch.to(opened.device.kind))
+                on_device = batch.to(opened.device.kind)
+                module.model(on_device)
                 if len(recorder.sizes) >= graphs:
                     break
 
@@ -215,9 +231,15 @@ class Study:
 
     def summary(self, name: str) -> tuple[F64, F64]:
         """Return mean and standard deviation (ddof 0) over graphs of the mean over layers: (len(ks),)."""
+        # Layers first: those of one graph are no independent samples of a deviation.
         curve = self.curves[name]
         graphs = np.array([graph for _, graph, _ in self.samples])
-        means = np.stack([curve[graphs == graph].mean(0) for graph in np.unique(graphs)])
+        by_graph = []
+        for graph in np.unique(graphs):
+            of_graph = curve[graphs == graph]
+            by_graph.append(of_graph.mean(0))
+
+        means = np.stack(by_graph)
         return means.mean(0), means.std(0)
 
     def to_csv(self) -> bytes:
@@ -227,7 +249,9 @@ class Study:
             for column, k in enumerate(self.ks):
                 values = [f"{curve[number, column]:.9g}" for curve in self.curves.values()]
                 rows.append([*sample, k, *values])
-        return csv_bytes(["layer", "graph", "nodes", "k", *self.curves], rows)
+
+        header = ["layer", "graph", "nodes", "k", *self.curves]
+        return csv_bytes(header, rows)
 
 
 def run_study(
@@ -248,6 +272,7 @@ def run_study(
     sizes = projections.sizes
     layers = range(min(1, count - 1), count)
     ks = tuple(ks) if ks is not None else paper_ks(max(sizes))
+
     samples = []
     measured = []
     generator = torch.Generator().manual_seed(0)
@@ -261,14 +286,21 @@ def run_study(
             measured.append(measure(sample, ks))
             samples.append((sample.layer, sample.graph, n))
             progress.update(1)
-    curves = {name: np.stack([curve[name] for curve in measured]) for name in measured[0]}
+
+    curves = {}
+    for name in measured[0]:
+        curves[name] = np.stack([of_sample[name] for of_sample in measured])
     return Study(ks, tuple(samples), curves)
 
 
 def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the distance to full attention of k-MIP attention, and of normal outputs."""
     error, random = approximation_error(
-        sample.queries, sample.keys, sample.values, ks, seed=sample.graph
+        sample.queries,
+        sample.keys,
+        sample.values,
+        ks,
+        seed=sample.graph,
     )
     return {"k-MIP": error, "normal outputs": np.full(len(ks), random)}
 
@@ -279,14 +311,20 @@ def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)
     queries = torch.randn(sample.queries[:1].shape, generator=generator)
     keys = torch.randn(sample.keys[:1].shape, generator=generator)
+    gaussian = cumulative_weight(queries, keys, ks)
     return {
         "k-MIP": cumulative_weight(sample.queries, sample.keys, ks),
-        "Gaussian": cumulative_weight(queries, keys, ks),
+        "Gaussian": gaussian,
     }
 
 
 def approximation_error(
-    queries: Tensor, keys: Tensor, values: Tensor, ks: Sequence[int], *, seed: int = 0
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    ks: Sequence[int],
+    *,
+    seed: int = 0,
 ) -> tuple[F64, float]:
     """Return mean Euclidean distances to full attention (scaled by 1/√d), over nodes and heads.
 
@@ -313,9 +351,12 @@ def approximation_error(
         outputs = numerators / denominators[..., None]
         distances = (outputs - full[:, None]).norm(dim=-1)
         error += distances.sum(0)
+
     count = queries.shape[0] * queries.shape[1]
+    # With k ≥ n both attentions are the same one: the rounding that is left is no distance.
     inside = torch.tensor(ks) < keys.shape[1]
-    return torch.where(inside, error / count, 0.0).numpy(), random / count
+    means = torch.where(inside, error / count, 0.0)
+    return means.numpy(), random / count
 
 
 def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
@@ -355,7 +396,8 @@ def paper_ks(largest: int) -> tuple[int, ...]:
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
     """Return ``ks`` as a tuple; raise UsageError unless they increase from 1 or more."""
     ks = tuple(ks)
-    if not ks or ks[0] < 1 or any(low >= high for low, high in pairwise(ks)):
+    rises = all(low < high for low, high in pairwise(ks))
+    if not ks or ks[0] < 1 or not rises:
         raise UsageError(f"The values of k are wrong: {ks}.", next="whole numbers ≥ 1 that rise")
     return ks
 
@@ -365,7 +407,10 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
 
     ``width``: further float64 numbers that each pair of a query and a key needs.
     """
-    step = max(1, SCRATCH // (8 * max(1, keys.shape[1]) * (width + 4)))
+    # Of each pair: scores, ranked scores, weights and order, and what the caller needs.
+    numbers = width + 4
+    bytes_of_query = 8 * numbers * max(1, keys.shape[1])
+    step = max(1, SCRATCH // bytes_of_query)
     for head in range(queries.shape[0]):
         transposed = keys[head].double().mT
         for block in torch.split(queries[head], step):
@@ -381,6 +426,8 @@ def _ranked_weights(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return Σ_{j<k} w_j v_j (rows, len(ks), v) and Σ_{j<k} w_j (rows, len(ks)), for each k."""
+    # Each key is added up once, however many k there are: the sum between one k and the next, then
+    # the running total of these sums.
     bounds = [min(k, weights.shape[1]) for k in (0, *ks)]
     numerators = []
     denominators = []
@@ -389,4 +436,7 @@ def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[
         weighted = weight[:, None] @ values[:, start:stop]
         numerators.append(weighted.squeeze(1))
         denominators.append(weight.sum(1))
-    return torch.stack(numerators, 1).cumsum(1), torch.stack(denominators, 1).cumsum(1)
+
+    numerator = torch.stack(numerators, 1).cumsum(1)
+    denominator = torch.stack(denominators, 1).cumsum(1)
+    return numerator, denominator

@@ -98,6 +98,7 @@ class BigBirdAttention(nn.Module):
         return self.norm_out(x + self.dropout(self.feed_out(hidden)))  # type: ignore[no-any-return]
 
     def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
+        # Nodes in blocks of R rows, the last of a graph filled up with zeros.
         plan = _plan(ptr, x, self.pattern)
         empty = x.new_zeros(plan.filled.numel(), x.shape[1])
         padded = empty.index_copy(0, plan.rows, x)
@@ -123,20 +124,24 @@ def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
         starts = torch.tensor(pointers(ptr, x.shape[0]))
         return plan_blocks(starts, pattern, x.device)
-    if pattern not in ptr.plans:  # which the layers of a network share
+    # The layers of a network share a plan: its random blocks are the same in all of them.
+    if pattern not in ptr.plans:
         ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern, x.device)
     plan: BlockPlan = ptr.plans[pattern]
     return plan
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Softmax attention of blocks (H, B, R, d) to those of a plan.
-
-    Keeps the weights, no gathered row.
-    """
+    """Softmax attention of blocks (H, B, R, d) to those of a plan; no gathered row is saved."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        plan: BlockPlan,
+    ) -> Tensor:
         out = torch.zeros_like(queries)
         all_weights = []
         for group in plan.groups:
@@ -204,7 +209,7 @@ def _flat(rows: Tensor, lists: Tensor) -> Tensor:
 
 
 WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
-#: Blocks of a graph; one with fewer is attended whole, where the published code fails.
+#: Fewest blocks of a sparse graph; one with fewer is attended whole, where the published code fails.
 SPARSE_FROM = 4
 
 
@@ -290,7 +295,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
         near = of_batch(window, blocks).expand(pattern.heads, -1, -1)
         drawn = _random_positions(middle, end, pattern)
         far = torch.stack([of_batch(positions, blocks) for positions in drawn])
-        groups.append(Group(blocks, torch.cat([near, far], 2)))
+        keys = torch.cat([near, far], 2)
+        groups.append(Group(blocks, keys))
 
     on_device = []
     for group in groups:
@@ -322,10 +328,13 @@ def _random_positions(blocks: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
 
 
 @functools.lru_cache(maxsize=128)
-def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArray[np.int64]:
-    """Draw as the published code does after ``numpy.random.seed(seed)``.
-
-    That generator is left alone.
+def draw_random_blocks(
+    blocks: int,
+    heads: int,
+    count: int,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Draw as the published code does after ``numpy.random.seed(seed)``, which is not called.
 
     Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come
     from the first ``count`` + 5 and the others from the rest; in longer graphs all come from the

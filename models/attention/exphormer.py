@@ -77,7 +77,8 @@ class ExphormerEdges(nn.Module):
             kinds = torch.cat([kinds, self.edge_in.weight, self.edge_out.weight])
             virtual = self.virtual.weight[:, None].expand(-1, batch.num_graphs, -1)
         expander = expander_edges(batch, self_loops=self.self_loops) if self.expander else None
-        return (Carried(virtual, kinds, e if self.real_edges else None, expander),)
+        edges = e if self.real_edges else None
+        return (Carried(virtual, kinds, edges, expander),)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # which graphs are complete depends on the data
@@ -210,6 +211,7 @@ class ExphormerAttention(nn.Module):
         sums = []
         if carried.edges is not None:
             features = self.edge(carried.edges)
+            # One feature for all edges: multiplied to N queries instead of as many edges.
             if features.ndim == 2 and len(features) == 1:
                 sums.append(self._along(batch.edges, q * features, k, v))
             else:
@@ -233,6 +235,7 @@ class ExphormerAttention(nn.Module):
             weights = _in_graphs(weights, nodes, batch.partition)
             carried = carried._replace(virtual=self._divide(messages, weights))
 
+        # 4. One normaliser for all sorts of edges.
         messages, weights = sums[0]
         for more_messages, more_weights in sums[1:]:
             messages = messages + more_messages

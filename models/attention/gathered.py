@@ -106,7 +106,7 @@ def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tens
     """
     heads, rows, k = indices.shape
     first = keys * torch.arange(heads, device=indices.device)
-    bytes_a_row = 8 * max(1, heads * k * width)
+    bytes_a_row = 8 * max(1, heads * k * width)  # as of float64: the narrower take less
     step = max(1, SCRATCH // bytes_a_row)
     for start in range(0, rows, step):
         part = slice(start, start + step)
@@ -115,6 +115,7 @@ def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tens
 
 
 def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
+    """Chosen rows of all heads' (H, M, width): (H, R, k, width)."""
     gathered = rows.flatten(0, 1).index_select(0, chosen.flatten())
     return gathered.view(*chosen.shape, -1)
 

@@ -152,11 +152,13 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     # 2. Dropout draws for all queries of a graph, so that each process has its part of the same
     #    draw.
     keep = None
-    if dropout > 0 and among is None:
-        keep = torch.rand_like(scores) >= dropout
-    elif dropout > 0 and among is not None:
-        drawn = torch.rand_like(scores.new_empty(len(scores), among.total, k))
-        keep = drawn.index_select(1, among.rows) >= dropout
+    if dropout > 0:
+        if among is None:
+            drawn = torch.rand_like(scores)
+        else:
+            drawn = torch.rand_like(scores.new_empty(len(scores), among.total, k))
+            drawn = drawn.index_select(1, among.rows)
+        keep = drawn >= dropout
 
     # 3. Attend to the chosen pairs, in torch operations where torch.func differentiates.
     scale = 1 / math.sqrt(queries.shape[2])
@@ -170,10 +172,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 
 
 def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the operands with their lazy signs applied.
-
-    The search checks the first two further.
-    """
+    """Return the operands with their lazy signs applied; the search checks two of them further."""
     queries = problem.check_rows("queries", queries, meta=True)
     keys = problem.check_rows("keys", keys, meta=True)
     values = problem.strided("values", values, meta=True)
@@ -190,6 +189,7 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
 
 
 def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
+    """Return pointers as the tensor that the operator takes; the search checks a tensor's."""
     if ptr is None:
         return None
     if isinstance(ptr, Tensor):
@@ -202,8 +202,11 @@ def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     # Where a slot is missing the graph has fewer than k keys, all of them chosen: the first is the
     # lowest.
     missing = indices < 0
-    lowest = indices.masked_fill(missing, torch.iinfo(indices.dtype).max).amin(-1, keepdim=True)
+    beyond = torch.iinfo(indices.dtype).max
+    lowest = indices.masked_fill(missing, beyond).amin(-1, keepdim=True)
+    # The score of that key: all others count as 0 in the sum.
     score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
+    # A graph without any key stays without one.
     lowest = lowest.masked_fill(missing.all(-1, keepdim=True), -1)
     return torch.where(missing, score, scores), torch.where(missing, lowest, indices)
 
@@ -292,7 +295,13 @@ class KMIPAttention(nn.Module):
 
     _reset_parameters = reset_parameters  #: the name by which PyG's layers call it of an attention
 
-    def forward(self, x: Tensor, ptr: Pointers = None, *, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        ptr: Pointers = None,
+        *,
+        batch: Tensor | None = None,
+    ) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
         Parameters
@@ -320,20 +329,26 @@ class KMIPAttention(nn.Module):
             )
         if padded:
             return self._padded(x, ptr)
+
+        # 1. Graphs: by pointers, or a batch whose layers share what was checked once.
         x = problem.check_nodes(x, self.query.weight)
         ptr = _pointers_of(x, ptr, batch)
         context = context_of(ptr)
-        rows = x
-        last = self._last
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
         part = None
         if isinstance(ptr, GraphBatch):
             options = ptr.search_options
             part = ptr.partition
+
+        # 2. Keys: the nodes, as published with zero rows behind those of each graph.
+        rows = x
         if self.legacy_padding:
             if part is None:  # one graph alone is the longest
                 rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
             options["repeat_first_key"] = True
+
+        # 3. A hint of the call before, if it had as many nodes.
+        last = self._last
         same_rows = last is not None and last.shape[1] == len(x) and last.device == x.device
         if self.warm_start and same_rows:
             options["hint"] = context.kept(last)
@@ -343,6 +358,7 @@ class KMIPAttention(nn.Module):
         if self.training and self.training_k is not None:
             k = self.training_k
 
+        # 4. Search and attend; with a graph on several processes, to the keys of all of them.
         queries, keys, values = self.project(x, rows)
         if part is not None:
             keys, values = _of_all_nodes(keys, values, part)
@@ -350,9 +366,11 @@ class KMIPAttention(nn.Module):
         attended = attend_to_best(queries, keys, values, k, backend=self.backend, **options)
         if self.warm_start:
             self._remember(attended.indices)
-        return self.output(attended.out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
+        joined_heads = attended.out.transpose(0, 1).flatten(1)
+        return self.output(joined_heads)  # type: ignore[no-any-return]
 
     def _padded(self, x: Tensor, mask: Any) -> Tensor:
+        """Attend within padded graphs (G, W, dim): their nodes alone, and zeros for padding."""
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         expected = f"bool {tuple(x.shape[:2])}, one for each row of x"
@@ -423,10 +441,7 @@ def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:
-    """Let every :class:`KMIPAttention` in ``model`` attend to k keys in training.
-
-    None: to its own number.
-    """
+    """Let every :class:`KMIPAttention` of a model attend to k keys in training; None: to ``k``."""
     for module in model.modules():
         if isinstance(module, KMIPAttention):
             module.training_k = k
@@ -435,13 +450,16 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _pad_to_longest(x: Tensor, ptr: Ptr, context: ForwardContext) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
-    rows, starts = context.kept(_places(problem.check_ptr("ptr", ptr, x.shape[0]), x.device))
-    return x.new_zeros(starts[-1], x.shape[1]).index_copy(0, rows, x), starts
+    checked = problem.check_ptr("ptr", ptr, x.shape[0])
+    rows, starts = context.kept(_padded_rows(checked, x.device))
+    zeros = x.new_zeros(starts[-1], x.shape[1])
+    return zeros.index_copy(0, rows, x), starts
 
 
 @functools.lru_cache(8)  # all layers ask for the same one, recorded steps for that of their batch
 @torch.inference_mode(False)  # remembered for training, too
-def _places(ptr: tuple[int, ...], device: torch.device) -> tuple[Tensor, list[int]]:
+def _padded_rows(ptr: tuple[int, ...], device: torch.device) -> tuple[Tensor, list[int]]:
+    """Row of each node among graphs as long as the longest, and the pointers of these."""
     starts = torch.tensor(ptr)
     counts = starts.diff()
     longest = int(counts.max()) if len(counts) else 0

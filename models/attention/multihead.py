@@ -53,7 +53,15 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             )
         check_k(k)
         options = {"batch_first": batch_first, "device": device, "dtype": dtype}
-        super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **options)
+        super().__init__(
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            kdim=kdim,
+            vdim=vdim,
+            **options,
+        )
         self.k = k
         self.backend = backend
 
@@ -112,6 +120,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             raise UsageError(
                 "k-MIP attention takes key_padding_mask, but no attn_mask and no is_causal=True"
             )
+
+        # 1. Batch first, one sequence as a batch of one.
         same = query is key
         given = {"query": query, "key": key, "value": value}
         query, key, value = (strided(name, rows) for name, rows in given.items())
@@ -122,6 +132,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         elif not self.batch_first:
             query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
 
+        # 2. Rows of all sequences one after another, without padding. Torch has no mask of queries:
+        #    only in self-attention are padded ones known.
         key_rows = _Packing.of(key, key_padding_mask)
         query_rows = key_rows if same else _Packing.of(query, None)
         queries, keys, values = self._projected(
@@ -138,7 +150,9 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             backend=self.backend,
         )
 
-        out = self.out_proj(query_rows.unpack(attended.out.transpose(0, 1).flatten(1)))
+        # 3. Back to the form of the query.
+        joined_heads = attended.out.transpose(0, 1).flatten(1)
+        out = self.out_proj(query_rows.unpack(joined_heads))
         dense = None
         if need_weights:
             dense = _dense_weights(attended.weights, attended.indices, query_rows, key_rows)
@@ -194,18 +208,16 @@ class _Packing:
 
     sequences: int
     length: int
-    kept: Tensor | None  #: (R,) int64, rows of (B · L, width) that are no padding; None: all
+    present: Tensor | None  #: (R,) int64, rows of (B · L, width) that are no padding; None: all
     starts: Tensor  #: (B + 1) first packed rows, on the CPU, where the search reads them
 
     @classmethod
     def of(cls, rows: Tensor, mask: Tensor | None) -> _Packing:
-        """Packing of sequences (B, L, width).
-
-        ``mask`` as ``key_padding_mask``, None: no padding.
-        """
+        """Packing of sequences (B, L, width) with a ``key_padding_mask``; None: no padding."""
         sequences, length = rows.shape[:2]
         if mask is None:
-            return cls(sequences, length, None, torch.arange(sequences + 1) * length)
+            starts = torch.arange(sequences + 1) * length
+            return cls(sequences, length, None, starts)
         present = _present(mask, rows)
         starts = nn.functional.pad(present.sum(1).cumsum(0), (1, 0)).cpu()
         return cls(sequences, length, present.flatten().nonzero()[:, 0], starts)
@@ -213,13 +225,13 @@ class _Packing:
     def pack(self, rows: Tensor) -> Tensor:
         """(B, L, width) → (R, width)."""
         rows = rows.flatten(0, 1)
-        return rows if self.kept is None else rows.index_select(0, self.kept)
+        return rows if self.present is None else rows.index_select(0, self.present)
 
     def unpack(self, rows: Tensor) -> Tensor:
         """(R, …) → (B, L, …), zeros where there is padding."""
-        if self.kept is not None:
+        if self.present is not None:
             padded = rows.new_zeros(self.sequences * self.length, *rows.shape[1:])
-            rows = padded.index_copy(0, self.kept, rows)
+            rows = padded.index_copy(0, self.present, rows)
         return rows.view(self.sequences, self.length, *rows.shape[1:])
 
 
@@ -228,10 +240,13 @@ def _present(mask: Tensor, key: Tensor) -> Tensor:
     mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
     if mask.ndim == 1:
         mask = mask[None]
-    padding = mask if mask.dtype == torch.bool else mask == -torch.inf
-    if mask.shape != key.shape[:2] or (
-        mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())
-    ):
+    if mask.dtype == torch.bool:
+        padding = mask
+        others = False
+    else:  # a float is added to a score: only 0 and −inf leave out or change nothing
+        padding = mask == -torch.inf
+        others = bool(((mask != 0) & ~padding).any())
+    if mask.shape != key.shape[:2] or others:
         raise UsageError(
             f"key_padding_mask is {mask.dtype} of shape {tuple(mask.shape)}, not"
             f" bool of shape {tuple(key.shape[:2])}, or floats that are 0 or -inf"

@@ -59,11 +59,17 @@ def search(
     ``trusted`` is as in :func:`check_problem`.
     """
     given = queries, keys, k, query_ptr, key_ptr, hint
-    return ranked(check_problem(*given, trusted=trusted, narrow=keys.shape[1] < 2**31), backend)
+    checked = check_problem(*given, trusted=trusted, narrow=keys.shape[1] < 2**31)
+    return ranked(checked, backend)
 
 
 @search.register_fake
-def _(queries: Tensor, keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
+def _(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    *_: Any,
+) -> tuple[Tensor, Tensor]:
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=_working(queries.dtype))
     # A number of rows that only the data know, as after a mask, is taken to fit: the compiled graph
@@ -104,7 +110,12 @@ def attend(
 
 @attend.register_fake
 def _(
-    _queries: Tensor, _keys: Tensor, values: Tensor, _scores: Tensor, indices: Tensor, *_: Any
+    _queries: Tensor,
+    _keys: Tensor,
+    values: Tensor,
+    _scores: Tensor,
+    indices: Tensor,
+    *_: Any,
 ) -> tuple[Tensor, Tensor]:
     out = values.new_empty((*indices.shape[:2], values.shape[2]))
     return out, values.new_empty(indices.shape, dtype=_working(values.dtype))
@@ -143,9 +154,12 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    # A weight and an index of each pair are saved, no scores and no gathered rows: with the weights
+    # the backward pass needs no softmax.
     queries, keys, values, _, indices, scale, keep, kept_scale = inputs
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(queries, keys, values, indices, output[1], keep)
+    _, weights = output
+    ctx.mark_non_differentiable(weights)
+    ctx.save_for_backward(queries, keys, values, indices, weights, keep)
     ctx.scale = scale
     ctx.kept_scale = kept_scale
 
@@ -153,7 +167,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     *saved, keep = ctx.saved_tensors
     grads = attend_backward(grad, *saved, ctx.scale, keep, ctx.kept_scale)
-    return *grads, None, None, None, None, None
+    return *grads, None, None, None, None, None  # of scores, indices and options
 
 
 attend.register_autograd(_differentiate, setup_context=_save)
@@ -191,13 +205,22 @@ def is_transformed(*tensors: Tensor) -> bool:
     return any(dual.tangent is not None for dual in duals)
 
 
-def _run(name: str, values: Tensor, indices: Tensor, inputs: tuple[Any, ...]) -> Any:
+def _run(
+    name: str,
+    values: Tensor,
+    indices: Tensor,
+    inputs: tuple[Any, ...],
+) -> Any:
     """Call ``forward`` or ``backward`` of the kernels that attend to such values."""
     if not _compiled(values):
-        return getattr(kernels_for(values, indices.shape[2]), name)(*inputs)
+        kernels = kernels_for(values, indices.shape[2])
+        return getattr(kernels, name)(*inputs)
+
     from kmip_data.models.attention import cpu_kernels
 
-    return map(torch.from_numpy, getattr(cpu_kernels, name)(*map(_array, inputs)))
+    arrays = map(_array, inputs)
+    outputs = getattr(cpu_kernels, name)(*arrays)
+    return map(torch.from_numpy, outputs)
 
 
 def kernels_for(values: Tensor, k: int = 1) -> Any:
@@ -223,6 +246,6 @@ def _compiled(tensor: Tensor) -> bool:
 
 def _array(value: Any) -> Any:
     """NumPy's view of a tensor, laid out row by row; no mask is one of size 0."""
-    if value is None:
+    if value is None:  # compiled code has one type for a mask, whether there is one or not
         value = torch.empty((0, 0, 0), dtype=torch.bool)
     return value.detach().contiguous().numpy() if isinstance(value, Tensor) else value

@@ -193,6 +193,8 @@ def tiles_of(
 
     Each graph counts for ``extra`` rows besides its own.
     """
+    # From the largest graph on: a group begins with its largest, to whose size the others are
+    # padded, and ends where padding would be too much or the tile is full.
     sizes = np.diff(ptr)
     groups = list[Group]()
     members = list[int]()
@@ -211,10 +213,17 @@ def tiles_of(
     return tuple(groups)
 
 
-def _group(members: list[int], ptr: tuple[int, ...], most: int, device: torch.device) -> Group:
+def _group(
+    members: list[int],
+    ptr: tuple[int, ...],
+    most: int,
+    device: torch.device,
+) -> Group:
+    """Lay out graphs as the rows of one tile, or a single one as the columns of several."""
     starts = torch.tensor([[ptr[graph]] for graph in members])
     ends = torch.tensor([[ptr[graph + 1]] for graph in members])
-    rows = starts + torch.arange(int((ends - starts).max()))
+    longest = int((ends - starts).max())
+    rows = starts + torch.arange(longest)
     parts: Sequence[Tensor] = (rows,)
     if len(members) == 1:
         parts = torch.split(rows, most, 1)

@@ -34,6 +34,7 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     sizes = np.diff(ptr)
     nodes, counts = np.unique(sizes[sizes > 0], return_counts=True)
     groups = tuple(zip(counts.tolist(), nodes.tolist(), strict=True))
+    # A batch that is in order, as of one graph, is not gathered and scattered.
     by_size = np.argsort(sizes, kind="stable")
     if (by_size[1:] > by_size[:-1]).all():
         return EqualSizes(None, None, groups)
@@ -68,7 +69,13 @@ class TransformerAttention(nn.Module):
     torch.Size([7, 8])
     """
 
-    def __init__(self, dim: int, *, heads: int = 4, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 4,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         check_heads(dim, heads)
         self.heads = heads

@@ -90,7 +90,13 @@ def projections(heads: int, width: int) -> tuple[Tensor, ...]:
     return tuple(torch.linalg.qr(drawn).Q)
 
 
-def stages_of(method: Method, work: Workload, chunk: int, *, training: bool) -> dict[str, float]:
+def stages_of(
+    method: Method,
+    work: Workload,
+    chunk: int,
+    *,
+    training: bool,
+) -> dict[str, float]:
     """Return the seconds of each stage of one step of ``method``; ``backward`` in training alone.
 
     The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and
@@ -130,7 +136,11 @@ def median_stages(cell: Measurement) -> dict[str, float]:
 
 @styled
 def draw_breakdown(
-    cells: Sequence[Measurement], path: Path, *, title: str, paper: Mapping[str, Any] | None
+    cells: Sequence[Measurement],
+    path: Path,
+    *,
+    title: str,
+    paper: Mapping[str, Any] | None,
 ) -> None:
     """Draw the stages of each method as a stacked bar, the fastest again at its own scale.
 
@@ -138,7 +148,7 @@ def draw_breakdown(
     pass of the paper's table, which has no finer stages. The last line of ``title`` is the footer.
     """
     here = {cell.method: median_stages(cell) for cell in cells if cell.stages}
-    published = {row["method"]: _passes(row) for row in (paper or {}).get("split", ())}
+    published = paper_passes(paper)
     panels = list[tuple[str, Bars]]()
     if here:
         panels.append(("this machine", here))
@@ -168,16 +178,16 @@ def draw_breakdown(
     save(figure, path)
 
 
-def _passes(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of the two passes of a row of the paper's table."""
-    return {stage: row[stage] / 1e3 for stage in (FORWARD, "backward")}
+def paper_passes(paper: Mapping[str, Any] | None) -> dict[str, dict[str, float]]:
+    """Return the seconds of the two passes of each method in the paper's table, which has ms."""
+    passes = {}
+    for row in (paper or {}).get("split", ()):
+        passes[row["method"]] = {stage: row[stage] / 1e3 for stage in (FORWARD, "backward")}
+    return passes
 
 
 def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
-    """Draw stacked bars with the time of each part and the total.
-
-    Return a handle for each stage.
-    """
+    """Draw stacked bars with the time of each part and the total; return a handle a stage."""
     from matplotlib.ticker import EngFormatter
 
     duration = EngFormatter("s", places=1)
@@ -210,7 +220,14 @@ def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
                 text_height += ROOM * highest
             elif height > ROOM * highest:
                 shade = max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, color))
-                axes.text(position, middle, duration(height), color=shade, ha="center", **line)
+                axes.text(
+                    position,
+                    middle,
+                    duration(height),
+                    color=shade,
+                    ha="center",
+                    **line,
+                )
             bottom += height
 
         above = {"ha": "center", "va": "bottom", "fontweight": "bold"}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import itertools
 import math
 import multiprocessing
 import os
@@ -142,7 +141,11 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
 
 @styled
 def draw_sweep(
-    cells: Sequence[Measurement], path: Path, *, title: str, paper: Mapping[str, Any] | None
+    cells: Sequence[Measurement],
+    path: Path,
+    *,
+    title: str,
+    paper: Mapping[str, Any] | None,
 ) -> None:
     """Draw four log-log plots: seconds and peak bytes, inference and training.
 
@@ -278,7 +281,14 @@ class Measurer:
             stages=stages,
         )
 
-    def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
+    def inputs(
+        self,
+        method: Method,
+        n: int,
+        number: int,
+        *,
+        training: bool,
+    ) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
         work = draw(
             self.shape, n, seed=hash((n, number)) & 0x7FFF_FFFF, device=self.protocol.device
@@ -290,7 +300,13 @@ class Measurer:
         return replace(work, queries=queries, keys=keys, values=values)
 
     def _run(
-        self, method: Method, n: int, number: int, watch: Peak | None = None, *, training: bool
+        self,
+        method: Method,
+        n: int,
+        number: int,
+        watch: Peak | None = None,
+        *,
+        training: bool,
     ) -> tuple[float, float]:
         """Return the seconds of a forward pass and of a backward pass (0 in inference)."""
         work = self.inputs(method, n, number, training=training)
@@ -385,7 +401,7 @@ def measure(
     for name, why_not in unusable.items():
         ended: dict[Setting, Measurement] = {}
         with contextlib.closing(_Worker(shape, protocol)) as worker:
-            for setting, n in itertools.product(settings, sorted(sizes)):
+            for setting, n in product(settings, sorted(sizes)):
                 not_run = partial(Measurement, method=name, setting=setting, n=n)
                 if why_not is not None:
                     cell = not_run(status="unavailable", note=why_not)
@@ -486,7 +502,13 @@ def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurem
         if isinstance(error, KmipDataError | NotImplementedError):
             status = "unavailable"
         note = (str(error).splitlines() or [type(error).__name__])[0]
-        return Measurement(method=name, setting=setting, n=n, status=status, note=note)
+        return Measurement(
+            method=name,
+            setting=setting,
+            n=n,
+            status=status,
+            note=note,
+        )
 
 
 def _limit_memory(limit: int, device_type: str) -> None:

@@ -59,7 +59,7 @@ class Workload:
 def pad(work: Workload) -> Workload:
     """Pad graphs to the largest.
 
-    K is at most the size of the smallest, so that no slot stays empty.
+    ``k`` is at most the size of the smallest, so that no slot stays empty.
     """
     sizes = torch.tensor(work.ptr).diff()
     graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
@@ -75,7 +75,13 @@ def pad(work: Workload) -> Workload:
     return Workload(queries, keys, values, work.ptr, k, None if real.all() else real)
 
 
-def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:
+def draw(
+    shape: Shape,
+    n: int,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Workload:
     """Return inputs of n nodes on a device; with ``graph_sizes``, n is their sum."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.heads, n, shape.d)
@@ -136,10 +142,7 @@ class Method:
     unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int, ended: Ended = _no_clock) -> Tensor:
-        """Return the output of attention.
-
-        ``ended`` hears of each stage that a kernel boundary ends.
-        """
+        """Return the output; call ``ended`` after each stage that a kernel boundary ends."""
         if self.fused is not None:
             return self.fused(work, chunk, ended)
         assert self.search is not None
@@ -174,7 +177,11 @@ def _ours(backend: str) -> Method:
     def attend(work: Workload, _chunk: int, ended: Ended) -> Tensor:
         context = _SearchClock(ended=ended)
         return kmip_attention(
-            *work.tensors, work.k, query_ptr=work.ptr, backend=backend, context=context
+            *work.tensors,
+            work.k,
+            query_ptr=work.ptr,
+            backend=backend,
+            context=context,
         )
 
     def search(work: Workload, _chunk: int) -> Tensor:
@@ -188,7 +195,13 @@ def _ours(backend: str) -> Method:
         reason: str | None = get_backend(backend).unusable(device)
         return reason
 
-    return Method(name=backend, search=search, fused=attend, padded=False, unusable=unusable)
+    return Method(
+        name=backend,
+        search=search,
+        fused=attend,
+        padded=False,
+        unusable=unusable,
+    )
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
@@ -228,10 +241,7 @@ def _naive_search(work: Workload, chunk: int) -> Tensor:
 
 @torch.no_grad()
 def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
-    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code.
-
-    Padding counts as keys.
-    """
+    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code, padding included."""
     from kmip_data.models.search.backends.keops import lazy_tensor
 
     with contextlib.redirect_stdout(sys.stderr):

@@ -111,10 +111,7 @@ def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compar
 
 
 def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: int) -> Compared:
-    """Read all batches.
-
-    Theirs is a loader of a dataset in memory, the faster of 0 and 2 workers.
-    """
+    """Read all batches; PyG's loader has them in memory, and 0 or 2 workers, the faster."""
     rows = []
     for workers in (0, 2):
         options = {"num_workers": workers, "persistent_workers": workers > 0}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from kmip_data.errors import KmipDataError
 from kmip_data.models.context import float32_products
 from kmip_data.models.layers.batch import BatchSize
+from kmip_data.models.profiling.breakdown import StageClock
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -31,13 +31,11 @@ class Pace:
     """Speed of one network; seconds are of one batch, medians over all counted batches."""
 
     name: str
-    seconds: float | None = (
-        None  #: from the end of a batch to the end of the next; None: see ``note``
-    )
+    #: from the end of a batch to the end of the next; None: see ``note``
+    seconds: float | None = None
     graphs: float = 0.0  #: in a batch
-    peak: int | None = (
-        None  #: bytes beyond the weights: growth of the process, or allocated on the GPU
-    )
+    #: bytes beyond the weights: growth of the process, or allocated on the GPU
+    peak: int | None = None
     ratio: float | None = None  #: time over that of the first network
     spread: tuple[float, float] | None = None  #: smallest and largest ratio over the rounds
     hours: float | None = None  #: for the epochs of the configuration, without evaluations
@@ -49,40 +47,33 @@ def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
 
     Waiting for a batch counts. Steps on a GPU are timed by events, so that nothing waits for them.
     """
-    on_gpu = loop.device.type == "cuda"
     learn = loop.learn
-
-    def now() -> Any:
-        if not on_gpu:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
+    clock = StageClock(loop.device)
+    graphs = list[int]()
 
     def timed(batch: Any, *given: Any, **moment: bool) -> Any:
         learned = learn(batch, *given, **moment)
-        ends.append(now())
+        clock(f"batch {len(graphs)}")
         graphs.append(BatchSize.of(batch).graphs)
         return learned
 
-    ends = [now()]
-    graphs = list[int]()
     loop.learn = timed
+    clock("start")
     loop.train_epoch(most)
     loop.learn = learn
-    if on_gpu:
-        ends[-1].synchronize()
-    pairs = itertools.pairwise(ends)
-    return [
-        (begun.elapsed_time(ended) / 1000 if on_gpu else ended - begun, count)
-        for (begun, ended), count in zip(pairs, graphs, strict=True)
-    ]
+    return list(zip(clock.seconds().values(), graphs, strict=True))
 
 
 class Contestant:
     """One network in the training loop, each step launched kernel by kernel (no CUDA graphs)."""
 
-    def __init__(self, name: str, config: RunConfig, data: RunData, device: Device) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: RunConfig,
+        data: RunData,
+        device: Device,
+    ) -> None:
         self.config = data.pinned(config)
         self.data = data
         self.device = torch.device(device.kind)
@@ -95,10 +86,7 @@ class Contestant:
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 
     def run(self, batches: int) -> list[tuple[float, int]]:
-        """Train on one batch that is left out and ``batches`` more.
-
-        Return their seconds and graphs.
-        """
+        """Train on a batch to warm up and ``batches`` more; return their seconds and graphs."""
         loop = Loop(self.module, self.data, self.device)
         # A step takes the gradients of several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)
@@ -161,16 +149,17 @@ def compare_training(
             made = make(name)
             warm = made.run(1)[-1][0]
         except Exception as error:
-            if not isinstance(error, KmipDataError | NotImplementedError) and not is_out_of_memory(
-                error
-            ):
+            refused = isinstance(error, KmipDataError | NotImplementedError)
+            if not refused and not is_out_of_memory(error):
                 raise
-            paces.append(
-                Pace(name=name, note=(str(error).splitlines() or [type(error).__name__])[0])
-            )
+            lines = str(error).splitlines() or [type(error).__name__]
+            paces.append(Pace(name=name, note=lines[0]))
             continue
         paces.append(made.pace)
-        ready[made] = max(1, min(most, int(seconds / rounds / max(warm, 1e-9))))
+        # As many batches as its share of the time allows, by the one that warmed it up.
+        fitting = int(seconds / rounds / max(warm, 1e-9))
+        ready[made] = max(1, min(most, fitting))
+
     for number in range(rounds):
         log(f"round {number + 1} of {rounds}")
         for contestant, batches in ready.items():

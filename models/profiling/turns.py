@@ -15,7 +15,11 @@ Times = tuple[float, float, float, tuple[float, float]]
 
 
 def compare(
-    ours: Callable[[], object], theirs: Callable[[], object], *, repeats: int = 7, warmup: int = 1
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    *,
+    repeats: int = 7,
+    warmup: int = 1,
 ) -> Times:
     """Time both in turn (A B A B …), so that a busy machine slows both.
 

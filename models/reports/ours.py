@@ -92,24 +92,20 @@ class Ours(Strict):
 
 @functools.cache
 def our_rows() -> dict[str, Ours]:
-    """Return every row by ``FILE/NAME``.
-
-    What the rows of a file share stands in its table ``common``.
-    """
-    files = {name: read_shipped("results/ours", name) for name in shipped_names("results/ours")}
-    return {
-        f"{name}/{row['name']}": Ours.model_validate(values["common"] | row)
-        for name, values in files.items()
-        for row in values["row"]
-    }
+    """Return every row by ``FILE/NAME``."""
+    rows = {}
+    for file in shipped_names("results/ours"):
+        values = read_shipped("results/ours", file)
+        for row in values["row"]:
+            # What the rows of a file share stands in its table ``common``.
+            rows[f"{file}/{row['name']}"] = Ours.model_validate(values["common"] | row)
+    return rows
 
 
 def our_row(name: str) -> Ours:
-    """Return a row by ``FILE/NAME``.
-
-    Raise ``UsageError``, with the nearest name, where there is none.
-    """
-    if name not in (rows := our_rows()):
+    """Return a row by ``FILE/NAME``, or raise ``UsageError`` with the nearest name."""
+    rows = our_rows()
+    if name not in rows:
         raise unknown_name(
             "row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL"
         )
@@ -137,29 +133,43 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
     """
     if summary.results[0].epochs < row.epochs:
         return _check_first_epochs(row, summary)
+
     lines = []
     seeds = []
     reproduced = True
     far = 3 * (row.std or 0)
-    of_seed = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
+    columns = zip(row.test, row.weights, row.splits, strict=True)
+    of_seed = dict(zip(row.seeds, columns, strict=True))
     for folder, result in zip(summary.runs, summary.results, strict=True):
+        # 1. Metric, weights and split of this seed, and the row's.
         test = result.metrics["test"][row.metric]
+        weights, _ = sha256_file(folder / WEIGHTS)
         split = json_digest(result.split.digests)[:12]
-        measured = (test, sha256_file(folder / WEIGHTS)[0], split)
         published = of_seed.get(result.seed)
         same_data = result.build_key == row.build
         before = None
         if published is not None:
             before = published[0]
             same_data = same_data and split == published[2]
-        equal = same_data and measured == published
+        equal = same_data and (test, weights, split) == published
 
+        # 2. Bits can be equal on the row's processor and torch alone: elsewhere sums are added up
+        # in another order, and three deviations hold nearly every seed.
         same_machine = (result.hardware, result.versions["torch"]) == (row.hardware, row.torch)
         if published is not None and same_machine:
             reproduced &= equal
         else:
             reproduced &= same_data and abs(test - row.mean) <= far
-        seeds.append({"seed": result.seed, "test": test, "row": before, "equal": equal})
+
+        # 3. The seed in the dictionary, and as a line.
+        seeds.append(
+            {
+                "seed": result.seed,
+                "test": test,
+                "row": before,
+                "equal": equal,
+            }
+        )
         line = f"seed {result.seed}: {with_unit(row.metric, test)}, row "
         line += "–" if before is None else with_unit(row.metric, before)
         if not same_data:
@@ -167,10 +177,10 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
         elif equal:
             line += ": equal, weights too"
         lines.append(line)
+
+    first = summary.results[0]
     lines.append(f"row: {row.text()}, {row.hardware}, torch {row.torch}")
-    lines.append(
-        f"here: {summary.results[0].hardware}, torch {summary.results[0].versions['torch']}"
-    )
+    lines.append(f"here: {first.hardware}, torch {first.versions['torch']}")
     text = "\n".join(lines)
     if not reproduced:
         advice = "compare build, split, machine and version of torch"
@@ -181,7 +191,12 @@ def check_reproduced(row: Ours, summary: Summary) -> tuple[dict[str, Any], str]:
         raise NotReproduced(
             f"{row.dataset}/{row.name} is not reproduced.", found=f"\n{text}", next=advice
         )
-    shared = {"mean": row.mean, "std": row.std, "hardware": row.hardware, "torch": row.torch}
+    shared = {
+        "mean": row.mean,
+        "std": row.std,
+        "hardware": row.hardware,
+        "torch": row.torch,
+    }
     return {"row": f"{row.dataset}/{row.name}", **shared, "seeds": seeds}, text
 
 
@@ -211,12 +226,14 @@ def _check_first_epochs(row: Ours, summary: Summary) -> tuple[dict[str, Any], st
         differing = []
         compared = 0
         for name, values in expected_of_seed.get(result.seed, {}).items():
+            # A run may have stopped before the last epoch of the row, or gone beyond it.
             measured = [value for _, value in columns.get(name, [])]
             for epoch, (before, now) in enumerate(zip(values, measured, strict=False), start=1):
                 compared += 1
                 if before != now:
                     differing.append(f"{name} of epoch {epoch}: {now!r}, row {before!r}")
 
+        # A seed that the row lacks has nothing compared: it is not equal.
         same_machine = (result.hardware, result.versions["torch"]) == (row.hardware, row.torch)
         equal = same_data and compared > 0 and not differing
         reproduced &= same_data and (equal or not same_machine)

@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,9 +75,12 @@ def short_name(row: Row) -> str:
     >>> short_name({"model": "gps-kmip", "changes": "model.attention.k=5 (15); model.dropout=0.2 (0.0)"})
     'gps-kmip, k=5, dropout=0.2'
     """
+    # Of "model.attention.k=5 (15)", the last part of the key and the new value.
     changes = re.findall(r"(?:^|; )[^=]*?([^.=]+=\S+) ", row["changes"])
-    more = ["…"] if len(changes) > MOST_CHANGES else []
-    return ", ".join([row["model"], *changes[:MOST_CHANGES], *more])
+    words = [row["model"], *changes[:MOST_CHANGES]]
+    if len(changes) > MOST_CHANGES:
+        words.append("…")
+    return ", ".join(words)
 
 
 def draw_curves(figure: Any, table: Table) -> None:
@@ -92,7 +94,14 @@ def draw_curves(figure: Any, table: Table) -> None:
         axes.plot(epochs, mean, color=color, label=name, marker=marker)
         low = np.subtract(mean, spread)
         high = np.add(mean, spread)
-        axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(
+            epochs,
+            low,
+            high,
+            color=color,
+            alpha=0.15,
+            linewidth=0,
+        )
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
     axes.locator_params("x", integer=True)
     axes.grid()
@@ -108,9 +117,11 @@ def over_seeds(
         for epoch, value in metrics_columns(run.folder).get(column, []):
             if abs(value) < MOST:
                 values.setdefault(epoch, []).append(scale * value)
+
     epochs = sorted(values)
     means = [statistics.fmean(values[epoch]) for epoch in epochs]
-    return epochs, means, [statistics.pstdev(values[epoch]) for epoch in epochs]
+    spreads = [statistics.pstdev(values[epoch]) for epoch in epochs]
+    return epochs, means, spreads
 
 
 def draw_over_hours(figure: Any, table: Table) -> None:
@@ -122,32 +133,48 @@ def draw_over_hours(figure: Any, table: Table) -> None:
     first = table.rows[0]
     metric = first["metric"]
     scale = _scale(metric)
-    paper = published_hours(first["dataset"], metric) if first["share"] == "all" else {}
+    paper = dict[str, PaperResult]()
+    if first["share"] == "all":
+        paper = published_hours(first["dataset"], metric)
     rows = names_of(table)
     names = list(dict.fromkeys([*rows, *paper]))
     colors = dict(zip(names, class_colors(len(names)), strict=True))
 
     axes = figure.subplots()
-    bars = {"capsize": 2, "elinewidth": 0.8, "linestyle": "none", "markersize": 6, "zorder": 3}
+    bars = {
+        "capsize": 2,
+        "elinewidth": 0.8,
+        "linestyle": "none",
+        "markersize": 6,
+        "zorder": 3,
+    }
+    results = list[tuple[float, float]]()
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
         color = colors[name]
         hours, values = hours_curve(runs, f"val_{metric}")
-        axes.plot(hours, [scale * value for value in values], color=color, linewidth=1, alpha=0.6)
-        axes.errorbar(
-            row["hours"],
-            scale * row["test"],
-            scale * row["test_std"],
+        axes.plot(
+            hours,
+            scale * np.array(values),
             color=color,
-            marker="o",
-            **bars,
+            linewidth=1,
+            alpha=0.6,
         )
-    for model, result in paper.items():
+        mean = scale * row["test"]
+        std = scale * row["test_std"]
+        axes.errorbar(row["hours"], mean, std, color=color, marker="o", **bars)
+        results.append((mean, std))
+    for model, published in paper.items():
+        std = published.std or 0.0
         style = {"marker": "D", "markerfacecolor": look().ground, "color": colors[model]}
-        axes.errorbar(result.hours, result.mean, result.std or 0, **style, **bars)
-    results = [(scale * row["test"], scale * row["test_std"]) for row in table.rows]
-    results += [(result.mean, result.std or 0.0) for result in paper.values()]
+        axes.errorbar(published.hours, published.mean, std, **style, **bars)
+        results.append((published.mean, std))
     low, high = _limits(results, better=all_metrics()[metric].better)
-    axes.set(xscale="log", xlabel="time of training", ylabel=title_of(metric), ylim=(low, high))
+    axes.set(
+        xscale="log",
+        xlabel="time of training",
+        ylabel=title_of(metric),
+        ylim=(low, high),
+    )
     _time_ticks(axes.xaxis)
     axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training hours")
     axes.grid()
@@ -162,6 +189,7 @@ def _limits(results: Sequence[tuple[float, float]], *, better: str) -> tuple[flo
     """Return limits of an axis that tell results (mean, deviation) apart, where curves come in later."""
     low = min(mean - std for mean, std in results)
     high = max(mean + std for mean, std in results)
+    # The first epochs of val lie far away on the worse side: it has as much room as the results.
     room = max(high - low, 0.1 * abs(high), 1e-9)
     if better == "higher":
         return low - room, high + 0.2 * room
@@ -172,26 +200,33 @@ def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[flo
     """Return hours since the start and the mean of a column, at each epoch that all the runs have."""
     curves = [_hours_by_epoch(run, column) for run in runs]
     shared = sorted(set(curves[0]).intersection(*curves[1:]))
-    hours = [statistics.fmean(curve[epoch][0] for curve in curves) for epoch in shared]
-    return hours, [statistics.fmean(curve[epoch][1] for curve in curves) for epoch in shared]
+    hours = []
+    means = []
+    for epoch in shared:
+        of_epoch = [curve[epoch] for curve in curves]
+        hours.append(statistics.fmean(elapsed for elapsed, _ in of_epoch))
+        means.append(statistics.fmean(value for _, value in of_epoch))
+    return hours, means
 
 
 def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
-    """Return the hours until the end of an epoch, and the value there.
-
-    None where seconds are missing.
-    """
+    """Hours until the end of each epoch, and the value there; none if seconds are missing."""
     columns = metrics_columns(run.folder)
     seconds = columns.get("seconds", [])
-    whole = [epoch for epoch, _ in seconds] == list(range(1, len(seconds) + 1))
-    if not whole or any(not 0 < value < MOST for _, value in seconds):
-        return {}
-    hours = [total / 3600 for total in accumulate(value for _, value in seconds)]
-    return {
-        epoch: (hours[epoch - 1], value)
-        for epoch, value in columns.get(column, [])
-        if epoch <= len(hours) and abs(value) < MOST
-    }
+    hours = []
+    total = 0.0
+    for number, (epoch, value) in enumerate(seconds, start=1):
+        # One gap, and the time of every later epoch is unknown.
+        if epoch != number or not 0 < value < MOST:
+            return {}
+        total += value
+        hours.append(total / 3600)
+
+    by_epoch = {}
+    for epoch, value in columns.get(column, []):
+        if epoch <= len(hours) and abs(value) < MOST:
+            by_epoch[epoch] = (hours[epoch - 1], value)
+    return by_epoch
 
 
 def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
@@ -253,15 +288,24 @@ def _draw_over_seconds(
     axes: Any, rows: Sequence[Row], metric: str, style: Mapping[str, Any]
 ) -> list[Label]:
     """Draw points and their frontier, dashed for hollow points; return the label of each point."""
-    seconds = np.array([row["seconds"] for row in rows])
-    test = _scale(metric) * np.array([row["test"] for row in rows])
-    spread = _scale(metric) * np.array([row["test_std"] for row in rows])
+    columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
+    seconds, test, spread = np.array(columns).T
+    test = _scale(metric) * test
+    spread = _scale(metric) * spread
     points = list(zip(seconds.tolist(), test.tolist(), strict=True))
     best = frontier(points, better=all_metrics()[metric].better)
+
+    # Stairs: between two points of a frontier, only what the cheaper one reaches is known.
     stairs = {"color": style["color"], "linewidth": 1.2, "zorder": 2}
     stairs["linestyle"] = "--" if "markerfacecolor" in style else "-"
     axes.step(seconds[best], test[best], where="post", **stairs)
-    bars = {"linestyle": "none", "capsize": 2, "elinewidth": 0.8, "markersize": 5, "zorder": 3}
+    bars = {
+        "linestyle": "none",
+        "capsize": 2,
+        "elinewidth": 0.8,
+        "markersize": 5,
+        "zorder": 3,
+    }
     axes.errorbar(seconds, test, spread, **style, **bars)
 
     labels = []
@@ -276,8 +320,9 @@ def frontier(points: Sequence[tuple[float, float]], *, better: str) -> list[int]
     >>> frontier([(9, 60.6), (10, 63.1), (12, 62.9), (11, 63.1)], better="higher")
     [0, 1]
     """
-    sign = 1 if better == "higher" else -1
-    ranked = [(seconds, -sign * metric, i) for i, (seconds, metric) in enumerate(points)]
+    # By rising seconds, of equal ones the best first: a point counts if it beats all before it.
+    sign = -1 if better == "higher" else 1
+    ranked = [(seconds, sign * metric, i) for i, (seconds, metric) in enumerate(points)]
     best = math.inf
     chosen = []
     for _, loss, number in sorted(ranked):
@@ -314,17 +359,25 @@ def _legend(figure: Any, colors: Mapping[str, str], marks: Mapping[str, str]) ->
     """Add a legend of colours, then of marks: "-" a line, "o" filled points, "D" hollow ones."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=color, marker="s", linestyle="none", label=name)
-        for name, color in colors.items()
-    ]
+    handles = []
+    for name, color in colors.items():
+        square = Line2D([], [], color=color, marker="s", linestyle="none", label=name)
+        handles.append(square)
     for name, mark in marks.items():
         style: dict[str, Any] = {"marker": mark, "linestyle": "none"}
         if mark == "-":
             style = {"linestyle": "-"}
         if mark == "D":
             style["markerfacecolor"] = "none"
-        handles.append(Line2D([], [], color=look().quiet, label=name, **style))
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color=look().quiet,
+                label=name,
+                **style,
+            )
+        )
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
 
 
@@ -334,16 +387,26 @@ def _label_points(figure: Any, axes: Any, labels: Sequence[Label]) -> None:
     Those on a frontier come first; another one without room stays without its text.
     """
     figure.draw_without_rendering()  # the layout is final: distances on the page are known
-    step = POINTS * figure.dpi / 72
-    drawn = [(label.x, y) for label in labels for y in np.linspace(*label.bar, BAR_STEPS)]
+    step = POINTS * figure.dpi / 72  # 72 points are an inch
+    # 1. Occupied are the error bars, as points along them.
+    drawn = []
+    for label in labels:
+        drawn += [(label.x, y) for y in np.linspace(*label.bar, BAR_STEPS)]
     occupied = [*axes.transData.transform(drawn)]
+
     sides = step * np.array(SIDES)
     for label in sorted(labels, key=lambda label: not label.best):
+        # 2. The side whose nearest occupied point is farthest away; of equal ones, the first.
         centres = axes.transData.transform((label.x, label.y)) + sides
-        gaps = [np.hypot(*np.subtract(occupied, centre).T).min() for centre in centres]
+        gaps = []
+        for centre in centres:
+            differences = np.subtract(occupied, centre)
+            gaps.append(np.hypot(*differences.T).min())
         widest = int(np.argmax(gaps))
         if gaps[widest] < ENOUGH * step and not label.best:
             continue
+
+        # 3. From now on this text is in the way of the next ones.
         occupied.append(centres[widest])
         across, up = SIDES[widest]
         offset = {"xytext": (POINTS * across, POINTS * up), "textcoords": "offset points"}

@@ -1,7 +1,4 @@
-"""Tables of a report with the paper's figures, as Markdown, LaTeX or HTML.
-
-Its page with pictures.
-"""
+"""Tables of a report as Markdown, LaTeX or HTML, and its page with pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +21,14 @@ _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"±": r"$\pm$", "−": "$-$", "–": "--", "Δ": r"$\Delta$", "…": r"\dots{}", "†": r"$^\dagger$"}
+    | {
+        "±": r"$\pm$",
+        "−": "$-$",
+        "–": "--",
+        "Δ": r"$\Delta$",
+        "…": r"\dots{}",
+        "†": r"$^\dagger$",
+    }
 )
 
 
@@ -39,10 +43,7 @@ class Sheet:
     notes: str = ""
 
     def written(self, form: str) -> str:
-        """Return the table as ``markdown``, ``latex`` or ``html``.
-
-        ``places`` are marked in ``test``.
-        """
+        """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` mark ``test``."""
         quoted, marks, write = _FORMS[form]
         rows = [list(map(quoted, row)) for row in (self.header, *self.cells)]
         test = self.header.index("test")
@@ -52,19 +53,29 @@ class Sheet:
         # A column of numbers is aligned to the right.
         numbers = []
         for cells in zip(*self.cells, strict=True):
-            filled = [cell for cell in cells if cell != "–"]
-            numbers.append(bool(filled) and all(map(_NUMBER.match, filled)))
+            with_value = [cell for cell in cells if cell != "–"]
+            numbers.append(bool(with_value) and all(map(_NUMBER.match, with_value)))
         return write(quoted(self.title), rows, numbers, quoted(self.notes))
 
 
-def _markdown(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
+def _markdown(
+    title: str,
+    rows: list[list[str]],
+    numbers: list[bool],
+    notes: str,
+) -> str:
     head, *lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|" + "".join("---:|" if number else "---|" for number in numbers)
     table = "\n".join([head, rule, *lines])
     return "\n\n".join(filter(None, [f"**{title}**", table, notes]))
 
 
-def _latex(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
+def _latex(
+    title: str,
+    rows: list[list[str]],
+    numbers: list[bool],
+    notes: str,
+) -> str:
     head, *lines = [rf"    {' & '.join(row)} \\" for row in rows]
     marks = "".join("r" if number else "l" for number in numbers)
     written = [
@@ -83,10 +94,16 @@ def _latex(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -
     return "\n".join(written)
 
 
-def _html(title: str, rows: list[list[str]], numbers: list[bool], notes: str) -> str:
+def _html(
+    title: str,
+    rows: list[list[str]],
+    numbers: list[bool],
+    notes: str,
+) -> str:
     tags = ['<td class="number">' if number else "<td>" for number in numbers]
     lines = []
     for row in rows:
+        # The style sheet makes a header of the first row: it has the same cells.
         cells = "".join(f"{tag}{cell}</td>" for tag, cell in zip(tags, row, strict=True))
         lines.append(f"<tr>{cells}</tr>")
     table = "\n".join(lines)
@@ -106,10 +123,8 @@ _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str
 def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     """Return a table of results for people, without empty columns.
 
-    ``narrow``: as fits a page on paper.
-
-    A page has room for one difference: to the model of ``--against``, else to the paper, else to
-    the best.
+    ``narrow``: as fits a page on paper, which has room for one difference: to the model of
+    ``--against``, else to the paper, else to the best.
     """
     first = table.rows[0]
     rows = [_shown(row, table.reference) for row in table.rows]
@@ -122,16 +137,20 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     if "," not in first["split"]:
         title += f" ({first['split_digest']})"
 
+    # Columns: those with a value in any row, or the few that fit on paper.
     if narrow:
         against = f"Δ {table.reference}"
         if table.reference in {"", "the best"} and any(row["Δ paper"] for row in rows):
             against = "Δ paper"
-        names = map(short_name, table.rows)
-        both = zip(names, rows, strict=True)
-        rows = [{"model": name, "test": row["test"], against: row[against]} for name, row in both]
+        narrow_rows = []
+        for row, shown in zip(table.rows, rows, strict=True):
+            columns = {"model": short_name(row), "test": shown["test"], against: shown[against]}
+            narrow_rows.append(columns)
+        rows = narrow_rows
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
 
+    # Notes: why a figure is marked, and what a difference is the mean of.
     notes = []
     if any(FEW in row["test"] for row in rows):
         notes.append(f"{FEW} of fewer runs than the paper's.")
@@ -214,6 +233,7 @@ def page_of(
     for name in ("light", "dark"):
         for role in ("ink", "ground", "quiet"):
             colors[f"{name}_{role}"] = getattr(STYLES[name], role)
+    # A page holds its script: it works as a single file, without a network.
     fields = {
         "title": escape(title),
         "body": "\n".join(parts),

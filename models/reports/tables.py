@@ -67,31 +67,41 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         try:
             runs.append(_read(folder))
         except KmipDataError as error:
+            # On one line, and the folder is named once.
             why = " ".join(f"{error.what} {error.parts['found'] or ''}".split())
-            notices.append(f"{folder} is left out: {why.replace(f'{folder}/', '')}")
+            why = why.replace(f"{folder}/", "")
+            notices.append(f"{folder} is left out: {why}")
     return runs, notices
 
 
 def _read(folder: Path) -> Run:
+    """Read a finished run; raise KmipDataError if its files or figures are damaged."""
+    # 1. A figure that a sum over seeds can take.
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
     if value is None or abs(value) > MOST or abs(result.seconds.total) > MOST:
         raise DamagedInput(f"It has no {result.metric} on test.")
+
+    # 2. What changes refer to: the preset of the run, or else the defaults.
     config = config_from_mapping(result.config, RESULT_NAME)
     paper = None
-    own = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
-    base = config_from_mapping(own, "the defaults")
+    defaults = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
+    base = config_from_mapping(defaults, "the defaults")
     exact = False
     with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
         dataset, _, model = config.preset.partition("/")
         base = load_preset(dataset, model, config.variant)
         preset = read_preset(dataset, model)
         exact = config.variant in {preset.default, "text"}
+
+        # 3. The paper's figure is of the preset's own data, all of it, and of its metric.
         same = config.preset == f"{result.dataset}/{result.model}"
-        whole = result.complete and not result.sample
-        if same and whole and preset.paper and config.variant not in preset.ours:
-            paper = preset.paper if preset.paper.metric == result.metric else None
-    # A figure is of this configuration if nothing differs from the variant that it was published
+        complete = result.complete and not result.sample
+        published = preset.paper
+        if same and complete and published and config.variant not in preset.ours:
+            paper = published if published.metric == result.metric else None
+
+    # 4. A figure is of this configuration if nothing differs from the variant that it was published
     # for.
     changes = tuple(_changes(config, base, result))
     exact = exact and paper is not None and not changes
@@ -103,7 +113,8 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
     usual = dict(_flat(base.model_dump()))
     chosen = dict(_flat(config.model_dump()))
     if config.plugins:
-        plugins = (f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins)
+        # Another plugin of the same name is a change: its digest tells.
+        plugins = [f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins]
         chosen["plugins"] = ", ".join(plugins)
 
     budget = base.model.parameter_budget
@@ -120,18 +131,19 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
             chosen[key] = None
 
     if result.dataset in dataset_names():
+        # Parameters of another version may be unknown here: then none are compared.
         with contextlib.suppress(UsageError):
             usual |= record_parameters(result.dataset, base.data.parameters)
             chosen |= result.build_parameters
         # Where the split follows the run, each seed has the published one of that seed.
         ending = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"
         name = result.split.name
-        published = load_manifest(result.dataset).expected.splits
-        alike = {re.sub(ending, "", other) for other in published}
+        splits = load_manifest(result.dataset).expected.splits
+        alike = {re.sub(ending, "", published) for published in splits}
         chosen["split"] = name
         usual["split"] = name
-        if published and re.sub(ending, "", name) not in alike:
-            usual["split"] = ", ".join(published)
+        if splits and re.sub(ending, "", name) not in alike:
+            usual["split"] = ", ".join(splits)
 
     # Both ways: a key may be of the preset's kind of attention alone, or of the run's.
     for key in {**usual, **chosen}:
@@ -190,6 +202,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
 
     tables = []
     for rows in groups.values():
+        # Seeds and folders of a row are listed in the order of seeds.
         in_order = [[by_seed[seed] for seed in sorted(by_seed)] for by_seed in rows.values()]
         tables.append(_table(in_order, against))
     return tables, notices
@@ -207,47 +220,56 @@ def _data(run: Run) -> str:
     if run.config.data.split_seed_follows_run:  # how each seed draws a split of its own
         split = [result.split.rule, {**result.split.parameters, "split_seed": None}]
     return json_digest(
-        [result.dataset, result.sample, result.complete, result.build_key, result.metric, split]
+        [
+            result.dataset,
+            result.sample,
+            result.complete,
+            result.build_key,
+            result.metric,
+            split,
+        ]
     )
 
 
 def configuration_of(run: Run | OpenedRun) -> str:
     """Return the digest of a run's configuration without seed and machine; data have their own."""
     config = run.config.with_seed(0)
-    several = {name: getattr(config.system, name) for name in ("devices", "nodes")}
+    # Of the machine, only the numbers of devices and nodes count.
+    system = SystemConfig(devices=config.system.devices, nodes=config.system.nodes)
     data = config.data.model_copy(update={"dataset": run.result.dataset})
-    return digest(config.model_copy(update={"data": data, "system": SystemConfig(**several)}))
+    return digest(config.model_copy(update={"data": data, "system": system}))
 
 
 def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
     rows = [_row(runs) for runs in groups]
     if len(rows) == 1:
         return Table(rows, groups, "")
-    # Marks of the best and the second, whatever differences refer to.
+
+    # 1. Marks of the best and the second, whatever differences refer to.
     higher = all_metrics()[rows[0]["metric"]].better == "higher"
-    ranked = sorted(zip(rows, groups, strict=True), key=_test_of, reverse=higher)
+    both = zip(rows, groups, strict=True)
+    ranked = sorted(both, key=lambda ranked: float(ranked[0]["test"]), reverse=higher)
     for number, (row, _) in enumerate(ranked[:2], start=1):
         row["place"] = number
+
+    # 2. The row that differences refer to: the best of the model named, or of all.
     named = [(row, runs) for row, runs in ranked if against in {None, row["model"]}]
     if not named:
         return Table(rows, groups, "")
-
     reference, reference_runs = named[0]
     theirs = {(run.result.seed, _digest(run)): run.test for run in reference_runs}
+
     for row, runs in zip(rows, groups, strict=True):
-        # A pair is a seed that both rows have, on the same split.
+        # 3. A pair is a seed that both rows have, on the same split.
         differences = []
         for run in runs:
             their = theirs.get((run.result.seed, _digest(run)))
             if their is not None:
                 differences.append(run.test - their)
         if differences and row is not reference:
-            row |= {"pairs": len(differences), "to_reference": statistics.fmean(differences)}
+            row["pairs"] = len(differences)
+            row["to_reference"] = statistics.fmean(differences)
     return Table(rows, groups, against or "the best")
-
-
-def _test_of(ranked: tuple[Row, Sequence[Run]]) -> float:
-    return float(ranked[0]["test"])
 
 
 def _row(runs: Sequence[Run]) -> Row:
@@ -256,10 +278,12 @@ def _row(runs: Sequence[Run]) -> Row:
     tests = [run.test for run in runs]
     mean = statistics.fmean(tests)
     hours = statistics.fmean(run.result.seconds.total for run in runs) / 3600
+    memory = [run.result.memory.device or run.result.memory.host for run in runs]
     share = remark(first.sample, first.complete).strip(" ()")
     if first.complete and not share:
         share = "all"
 
+    # Seeds of a row may have run on several devices and versions: all of them, each once.
     def each(value: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(value, runs)))
 
@@ -284,7 +308,7 @@ def _row(runs: Sequence[Run]) -> Row:
         "paper_hours": None,
         "paper_hardware": None,
         "device": each(lambda run: run.result.device),
-        "memory": max(run.result.memory.device or run.result.memory.host for run in runs),
+        "memory": max(memory),
         "parameters": first.num_parameters,
         "version": each(lambda run: run.result.versions.get("kmip-data", "")),
         "build": first.build_key,
@@ -377,10 +401,10 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
         words = [f"{row['dataset']}{share},", row["model"]]
         if row["variant"] != "code":
             words.append(f"({row['variant']})")
-        words += [
-            change for change in runs[0].changes if not change.startswith("model.attention.k=")
-        ]
+        prefix = "model.attention.k="
+        words += [change for change in runs[0].changes if not change.startswith(prefix)]
         name = " ".join(words)
+
         columns = ("dataset", "metric", "runs", "seeds", "device", "test", "test_std")
         seconds = [run.result.seconds.train_epoch for run in runs]
         row_of_k = {
@@ -395,6 +419,7 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
             row_of_k[f"paper_{column}"] = their.get(column)
         curves.setdefault(name, []).append(row_of_k)
 
+    # One k makes no curve.
     ours = []
     for rows in curves.values():
         if len(rows) > 1:

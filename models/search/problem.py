@@ -263,10 +263,7 @@ def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
 
 
 def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
-    """Return nodes (N, c) that ``weight`` (…, c) can be applied to.
-
-    :class:`UsageError` for others.
-    """
+    """Return nodes (N, c) that ``weight`` (…, c) applies to, or raise :class:`UsageError`."""
     expected = f"(N, {weight.shape[1]}), {weight.dtype} on {weight.device}"
     x = strided("x", x, expected, meta=weight.device.type == "meta")
     fits = (

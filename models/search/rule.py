@@ -115,7 +115,13 @@ def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> T
 
 
 def settle(
-    queries: Tensor, keys: Tensor, candidates: Tensor, k: int, error: Tensor, *, pairs: int
+    queries: Tensor,
+    keys: Tensor,
+    candidates: Tensor,
+    k: int,
+    error: Tensor,
+    *,
+    pairs: int,
 ) -> tuple[Tensor, Tensor]:
     """The k best keys of each query by the rule, from a filter's best c > k: scores and rows, (B, R, k).
 

@@ -196,10 +196,7 @@ def get_backend(name: str) -> Any:
 
 
 def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> Any:
-    """Return the backend of that name.
-
-    Refuse one that cannot run on such a device, or take the problem.
-    """
+    """Return a backend by name; refuse one that cannot run on the device, or take the problem."""
     if name == "auto":
         return None
     module = get_backend(name)

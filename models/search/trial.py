@@ -32,13 +32,15 @@ class Failure(NamedTuple):
 
 
 def ended(command: Sequence[str], limit: float) -> str | None:
-    """Run Python with these arguments for at most ``limit`` seconds.
-
-    Return why it failed, if it did.
-    """
+    """Run Python with arguments for at most ``limit`` seconds; return why it failed, if it did."""
     try:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = subprocess.run([sys.executable, *command], **pipes, timeout=limit, check=False)  # type: ignore[call-overload]
+        done = subprocess.run(
+            [sys.executable, *command],
+            **pipes,
+            timeout=limit,
+            check=False,
+        )  # type: ignore[call-overload]
     except subprocess.TimeoutExpired:
         return f"{LATE} {limit:.0f} s"
     if done.returncode < 0:

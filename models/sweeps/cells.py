@@ -1,7 +1,4 @@
-"""Plans of sweeps, shipped, written by a user or by options alone.
-
-And their cells, one run each.
-"""
+"""Plans of sweeps, shipped, by a user or by options alone, and their cells, one run each."""
 
 from __future__ import annotations
 
@@ -132,12 +129,21 @@ class Plan(Strict):
             raise ValueError(
                 f"{self.most_runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep"
             )
-        if other := {*self.set_of} - {*self.models, *self.datasets}:
-            raise ValueError(f"set_of has {', '.join(sorted(other))}, which the plan has not")
-        pairs = {f"{dataset}/{model}" for dataset in self.datasets for model in self.models}
-        for key, names in (("seeds_of", self.seeds_of), ("leave_out", self.leave_out)):
-            if other := {*names} - {*self.models} - pairs:
+
+        # Keys that name a model, a dataset, or one on the other.
+        on_models = {*self.models}
+        for dataset, model in product(self.datasets, self.models):
+            on_models.add(f"{dataset}/{model}")
+        known = {
+            "set_of": {*self.models, *self.datasets},
+            "seeds_of": on_models,
+            "leave_out": on_models,
+        }
+        for key, names in known.items():
+            if other := {*getattr(self, key)} - names:
                 raise ValueError(f"{key} has {', '.join(sorted(other))}, which the plan has not")
+
+        # Changes for different models or datasets may have one name.
         runs = set[tuple[str, str, str]]()
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
@@ -177,7 +183,11 @@ def read_plan(name: str | None) -> Plan:
     """
     if name is None:
         return Plan.model_construct(
-            name=UNNAMED, about="", datasets=(), models=("gps-kmip",), seeds=(0,)
+            name=UNNAMED,
+            about="",
+            datasets=(),
+            models=("gps-kmip",),
+            seeds=(0,),
         )
     if not name.endswith(".toml"):
         if name not in sweep_names():
@@ -243,7 +253,13 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     return cells
 
 
-def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
+def _cells(
+    plan: Plan,
+    dataset: str,
+    model: str,
+    change: Change,
+    home: Home,
+) -> Iterator[Cell]:
     target = str(folder_of(dataset) or dataset)
     variant = change.variant or plan.variant or None
     of_dataset = plan.set_of.get(dataset, ())

@@ -1,7 +1,4 @@
-"""Run the cells of a sweep as processes, or submit them to SLURM.
-
-Skip finished ones, resume stopped ones.
-"""
+"""Run or submit the cells of a sweep; skip finished ones, resume stopped ones."""
 
 from __future__ import annotations
 
@@ -224,7 +221,13 @@ def run_cells(
     share = 1 if gpus else jobs
     done = len(cells) - len(waiting)
     with (
-        Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar,
+        Progress(
+            folder.name,
+            len(cells),
+            unit="runs",
+            initial=done,
+            quiet=quiet,
+        ) as bar,
         _ending(quiet=quiet) as running,
     ):
         while waiting or running:
@@ -250,7 +253,12 @@ def run_cells(
             time.sleep(LOOK)
 
 
-def make_folders(cells: Sequence[Cell], home: Home, folder: Path, *more: Path) -> None:
+def make_folders(
+    cells: Sequence[Cell],
+    home: Home,
+    folder: Path,
+    *more: Path,
+) -> None:
     """Make the folders that a sweep writes to; raise UsageError if one is a link or no folder."""
     for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
         with writing(path):  # sweeps/ and runs/ may lie on two disks
@@ -315,7 +323,11 @@ def _ending(*, quiet: bool) -> Iterator[Running]:
 
 
 def _start(
-    cell: Cell, running: Running, folder: Path, slots: list[dict[str, str]], share: int
+    cell: Cell,
+    running: Running,
+    folder: Path,
+    slots: list[dict[str, str]],
+    share: int,
 ) -> bool:
     """Start the process of a cell, or resume its run; return False if another process has it."""
     log = log_of(cell, folder)
@@ -360,13 +372,16 @@ class Submission:
 
     def __call__(self) -> None:
         """Run the cell as a sweep of one run."""
-        run_cells([self.cell], home=self.home, folder=self.folder, jobs=1, options=self.options)
+        run_cells(
+            [self.cell],
+            home=self.home,
+            folder=self.folder,
+            jobs=1,
+            options=self.options,
+        )
 
     def checkpoint(self) -> Any:
-        """Return the same work, queued when the job is preempted or out of time.
-
-        The run resumes.
-        """
+        """Return the same work, queued when the job is preempted or out of time: it resumes."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)

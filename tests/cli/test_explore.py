@@ -1,7 +1,4 @@
-"""``explore``: pages of builds, and what is refused.
-
-Runs: tests/models/analysis/test_answers.py.
-"""
+"""``explore``: pages of builds, and what is refused. Pages of runs are in test_answers.py."""
 
 from __future__ import annotations
 

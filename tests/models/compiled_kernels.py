@@ -111,10 +111,7 @@ _TYPES = {
 
 
 def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
-    """Resources of each kernel as a layer would launch it, by name.
-
-    ``brief``: in the first size alone.
-    """
+    """Resources of each kernel as a layer launches it, by name; ``brief``: in the first size."""
     found = {}
     chosen = SIZES[:1] if brief else SIZES
     plain = itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16"), (False,))

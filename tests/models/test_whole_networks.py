@@ -498,10 +498,7 @@ def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
 
 
 def sizes_of(name: str) -> list[int]:
-    """Nodes of the graphs: one where the dataset is one.
-
-    Otherwise complete and sparse for each attention.
-    """
+    """Nodes of the graphs: one for a dataset of one, else complete and sparse ones."""
     return [43] if family(name.split("/")[0]) == "city" else [31, 1, 4, 12]
 
 
@@ -603,10 +600,7 @@ def compare(
 
 @pytest.mark.parametrize("model", sorted(models()))
 def test_equals_the_oracle_in_every_variant(model: str) -> None:
-    """Three layers of eight channels of each preset, everything else as it says.
-
-    The deepest as it is.
-    """
+    """Three layers of eight channels of each preset, all else as it says; the deepest as it is."""
     cases = cases_of(model)
 
     def check(name: str) -> None:

@@ -1,4 +1,1 @@
-"""Triton kernels of attention over chosen pairs and what drives them.
-
-Imported only where they run.
-"""
+"""Triton kernels of attention over chosen pairs, imported only where they run."""

@@ -197,9 +197,7 @@ def sum_segments(
     BP: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Σ slope · query and Σ weight · gradient over the pairs of a segment.
-
-    Program (segment, channels).
+    """Σ slope · query and Σ weight · gradient of a segment's pairs; program (segment, channels).
 
     ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as
     :func:`slope_rows` takes and gives them. Writes ``grad_keys`` (segments, dim) and

@@ -19,9 +19,8 @@ from kmip_data.models.attention.gpu.kernels import (
     sum_segments,
 )
 
-SEGMENT = (
-    512  #: most pairs that one program sums: the work of a key that many queries chose is divided
-)
+#: Most pairs that one program sums: the work of a key that many queries chose is divided.
+SEGMENT = 512
 _ROWS = 16  # most queries of a program
 _CHANNELS = 16  # most channels
 _GATHERED = 2048  # most gathered numbers
@@ -174,6 +173,8 @@ def _by_key(
 
 def _tile(k: int, width: int) -> dict[str, Any]:
     """Compile-time sizes of a program that has k keys of each query, ``width`` channels of each key."""
+    # A program holds rows · slots · channels gathered numbers in registers: _GATHERED bounds them.
+    # All slots are needed at once, for the softmax; then channels, and what is left are rows.
     slots = max(2, triton.next_power_of_2(k))
     channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _GATHERED // slots))
     rows = max(1, min(_ROWS, _GATHERED // (slots * channels)))
@@ -187,11 +188,9 @@ def _segment_sizes(width: int) -> dict[str, Any]:
 
 
 def _rows(tensor: Tensor) -> tuple[Tensor, int, int]:
-    """(H, rows, c) with its strides of heads and rows.
-
-    Copied where its channels do not lie side by side.
-    """
-    tensor = tensor if tensor.stride(2) == 1 else tensor.contiguous()
+    """(H, rows, c), copied unless channels lie side by side, with its strides of heads and rows."""
+    if tensor.stride(2) != 1:
+        tensor = tensor.contiguous()
     return tensor, tensor.stride(0), tensor.stride(1)
 
 

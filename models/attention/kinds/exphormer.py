@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.parts import MultiHead, Place
+from kmip_data.models.parts import MultiHead, Place, Share
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,17 +27,27 @@ class ExphormerPart(MultiHead):
         le=1024,
         description="permutations of the expander, each with edges in both directions; 0: no expander",
     )
-    expander_seed: int = Field(default=0, ge=0, lt=10**9, description="seed of the permutations")
+    expander_seed: int = Field(
+        default=0,
+        ge=0,
+        lt=10**9,
+        description="seed of the permutations",
+    )
     self_loops: bool = Field(
         default=True, description="keep expander edges from a node to itself, as upstream"
     )
     real_edges: bool = Field(default=True, description="attend along the graph's edges")
     virtual_nodes: int = Field(default=3, ge=0, description="virtual nodes per graph")
-    clamp: float = Field(default=5.0, gt=0, le=50, description="bound of the scores, both ways")
+    clamp: float = Field(
+        default=5.0,
+        gt=0,
+        le=50,
+        description="bound of the scores, both ways",
+    )
     output_projection: bool = Field(
         default=False, description="linear layer W_O after the heads (text)"
     )
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+    dropout: Share = Field(default=0.0, description="dropout of attention weights")
 
     @property
     def reads_edges(self) -> bool:  # type: ignore[override]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import MultiHead, Place
+from kmip_data.models.parts import MultiHead, Place, Share
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,7 @@ class KMIPPart(MultiHead):
     output_projection: bool = Field(
         default=False, description="linear layer W_O after the heads (text)"
     )
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+    dropout: Share = Field(default=0.0, description="dropout of attention weights")
     legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
     warm_start: bool | None = Field(
         default=None,
@@ -73,7 +73,11 @@ class KMIPPart(MultiHead):
 
         if self.search != "auto":
             get_backend(self.search)  # an unknown name fails now, not at the first batch
-        options = self.model_dump(exclude={"kind", "k", "search"}) | {
-            "warm_start": bool(self.warm_start)
-        }
-        return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
+        options = self.model_dump(exclude={"kind", "k", "search"})
+        options["warm_start"] = bool(self.warm_start)  # None: training has not set it
+        return KMIPAttention(
+            place.dim,
+            k=self.k_of(place.layer),
+            backend=self.search,
+            **options,
+        )

@@ -94,10 +94,7 @@ def _search_distinct(
     query_ptr: I64,
     key_ptr: I64,
 ) -> NDArray[np.bool_]:
-    """Search the graphs that have many equal keys, each distinct row once.
-
-    Return which these are, (G,).
-    """
+    """Search graphs that have many equal keys, each distinct row once; return which, (G,) bool."""
     rows = query_ptr[:, 1] - query_ptr[:, 0]
     sizes = key_ptr[:, 1] - key_ptr[:, 0]
     enough = _EQUAL_KEYS * (1 + 2 / len(queries))
@@ -254,13 +251,13 @@ def _search_large(
     try_tree = large and _directions(keys) <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint.shape[1] > 0)
 
-    def climb(part: slice | I64, start: int, stop: int, *result: NDArray[Any]) -> int:
-        leaves = search_tree(
-            tree, queries[part], keys, hint[part], k, low, _WARM, start, stop, *result
-        )
+    def climb(part: slice | I64, start: int, stop: int, *result: Any) -> int:
+        asked = queries[part]
+        hinted = hint[part]
+        leaves = search_tree(tree, asked, keys, hinted, k, low, _WARM, start, stop, *result)
         return int(leaves)
 
-    def scan(part: slice | I64, start: int, stop: int, *result: NDArray[Any]) -> None:
+    def scan(part: slice | I64, start: int, stop: int, *result: Any) -> None:
         search_flat(tree, queries[part], keys, k, low, start, stop, *result)
 
     # 3. Try at most 128 queries, one in 64: the share of leaves that the cones leave, and how many
@@ -322,7 +319,13 @@ def _search_large(
         indices[rest] = rest_indices
 
 
-def _exactly(queries: F32, keys: F32, scores: F32, indices: I64, low: int) -> None:
+def _exactly(
+    queries: F32,
+    keys: F32,
+    scores: F32,
+    indices: I64,
+    low: int,
+) -> None:
     """Search one head of one graph by the rule alone; as :func:`_search_large`."""
     _search_exactly(
         queries[None],
@@ -373,10 +376,7 @@ def _search_beside(
 
 
 def _directions(keys: F32) -> float:
-    """Return the effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C.
-
-    1 to d.
-    """
+    """Effective dimension of the keys, 1 to d: (tr C)² / tr C² of a sample's covariance C."""
     # In torch: numpy's product has threads of its own.
     sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
     sample = sample - sample.mean(0)

@@ -243,10 +243,7 @@ def begin(
     scale: float,
     longest: float,
 ) -> None:
-    """Load the queries ``first`` … of (R, d) into a block.
-
-    Give up those that no filter can rank.
-    """
+    """Load queries (R, d) from ``first`` on into a block; give up those that no filter can rank."""
     dim = queries.shape[1]
     for i in range(count):
         total = 0.0
@@ -267,11 +264,14 @@ def begin(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def append(block: Block, i: int, products: Register, hits: int, position: int) -> bool:
-    """Add the lanes ``hits`` of 16 products, of keys from ``position`` on.
-
-    True if :func:`cut` is due.
-    """
+def append(
+    block: Block,
+    i: int,
+    products: Register,
+    hits: int,
+    position: int,
+) -> bool:
+    """Add lanes ``hits`` of 16 products of keys from ``position``; True if :func:`cut` is due."""
     store(block.line, 0, products)
     to = i * block.space + block.filled[i]
     while hits:

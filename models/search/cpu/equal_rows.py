@@ -19,10 +19,7 @@ PROBES = 32  #: places of the hash table looked at for a row; then it is a group
 
 
 class Groups(NamedTuple):
-    """Equal rows of T pieces, each a piece of one head.
-
-    Groups are in the order of their first rows.
-    """
+    """Equal rows of T pieces, each of one head; groups in the order of their first rows."""
 
     pieces: I64  #: (T, 3), head, first row and the one after the last
     before: I64  #: (T + 1,), rows of the pieces before each
@@ -103,7 +100,13 @@ def expand(
 
 
 @njit_nogil(error_model="numpy")
-def _group(bits: I32, factors: I64, groups: Groups, start: int, stop: int) -> None:
+def _group(
+    bits: I32,
+    factors: I64,
+    groups: Groups,
+    start: int,
+    stop: int,
+) -> None:
     dim = bits.shape[2]
     most = 1
     for piece in range(start, stop):
@@ -175,7 +178,14 @@ def _group(bits: I32, factors: I64, groups: Groups, start: int, stop: int) -> No
 
 
 @njit_nogil(error_model="numpy")
-def _gather(rows: F32, groups: Groups, ptr: I64, distinct: F32, start: int, stop: int) -> None:
+def _gather(
+    rows: F32,
+    groups: Groups,
+    ptr: I64,
+    distinct: F32,
+    start: int,
+    stop: int,
+) -> None:
     for piece in range(start, stop):
         head = groups.pieces[piece, 0]
         first = groups.pieces[piece, 1]

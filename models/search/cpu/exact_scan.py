@@ -189,7 +189,13 @@ def _begin(
 
 
 @njit_nogil(error_model="numpy")
-def _widen(keys: F32, head: int, begin: int, width: int, block: Pointer) -> None:
+def _widen(
+    keys: F32,
+    head: int,
+    begin: int,
+    width: int,
+    block: Pointer,
+) -> None:
     """Load some keys as float64, and zeros up to a multiple of four."""
     dim = keys.shape[2]
     for j in range(width):

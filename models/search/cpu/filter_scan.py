@@ -25,7 +25,13 @@ _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _multiply_pair(points: Pointer, leaf: int, dim: int, block: Block, i: int) -> None:
+def _multiply_pair(
+    points: Pointer,
+    leaf: int,
+    dim: int,
+    block: Block,
+    i: int,
+) -> None:
     """Multiply two leaves with four queries: eight sums in registers, six loads for eight products."""
     zero = splat(np.float32(0))
     left_0 = zero
@@ -110,7 +116,13 @@ def search_flat(
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _reach(cones: Pointer, group: int, dim: int, unit: Pointer, base: int) -> Register:
+def _reach(
+    cones: Pointer,
+    group: int,
+    dim: int,
+    unit: Pointer,
+    base: int,
+) -> Register:
     """Upper bounds of a query's products with the keys in each of 16 cones, where positive.
 
     With the angle a between query and axis and the half-angle b: R inside the cone (a ≤ b), else
@@ -139,7 +151,14 @@ def _reach(cones: Pointer, group: int, dim: int, unit: Pointer, base: int) -> Re
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _visit(points: Pointer, cones: Pointer, dim: int, twig: int, block: Block, i: int) -> int:
+def _visit(
+    points: Pointer,
+    cones: Pointer,
+    dim: int,
+    twig: int,
+    block: Block,
+    i: int,
+) -> int:
     """Search one twig for one query; return the number of leaves searched."""
     base = i * dim
     leaves = 0
@@ -210,10 +229,7 @@ def _visit_together(
     pick: Pointer,
     picked: Pointer,
 ) -> int:
-    """Search one twig for all queries whose mask asks for it.
-
-    Return the number of leaves searched.
-    """
+    """Search a twig for all queries whose mask asks for it; return the number of leaves."""
     # 1. List the queries of each leaf: those whose bound of its cone reaches their floor.
     for leaf in range(16):
         picked[leaf] = 0
@@ -330,10 +346,7 @@ def _mark_twigs(
     warm: int,
     masks: Pointer,
 ) -> int:
-    """Set the mask of each query's twigs of a branch, without those of its warm-up.
-
-    Return the union.
-    """
+    """Set the mask of each query's twigs of a branch, its warm-up left out; return the union."""
     union = 0
     for i in range(count):
         reach = _reach(cones, branch, dim, block.unit, i * dim)
@@ -361,9 +374,7 @@ def search_tree(
     indices: I64,
     failed: NDArray[np.bool_],
 ) -> int:
-    """Search for the rows ``start`` to ``stop`` of one graph's queries.
-
-    Count the leaves multiplied.
+    """Search for rows ``start`` to ``stop`` of a graph's queries; count the leaves multiplied.
 
     The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the
     head. Queries are (R, d), hints (R, h), rows of all keys of the head; h = 0: none. ``warm``

@@ -287,10 +287,7 @@ def where_at_least(typing, a, b, yes, no):
 
 @primitive
 def packed(typing, sums, low):
-    """Float64 sums rounded to float32, as int64 of the same order above the 32 bits of ``low``.
-
-    −0 as +0.
-    """
+    """Float64 sums rounded to float32 (−0 as +0), as int64 of the same order, above ``low``."""
     kind = Lanes(types.int64)
     reals = ir.VectorType(_REAL, sums.count)
     halves = ir.VectorType(_HALF, sums.count)

@@ -176,7 +176,13 @@ def _halve(direction: F32, index: I64, value: F32, n: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
-def _select(value: F32, index: I64, low: int, high: int, nth: int) -> None:
+def _select(
+    value: F32,
+    index: I64,
+    low: int,
+    high: int,
+    nth: int,
+) -> None:
     """Hoare's selection: nothing before ``nth`` is larger than it, nothing after it smaller."""
     while low < high:
         middle = (low + high) // 2

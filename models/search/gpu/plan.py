@@ -214,7 +214,13 @@ def _up(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, int]:
+def _tiles(
+    dim: int,
+    rows: int,
+    most_keys: int,
+    *,
+    ordered: bool,
+) -> tuple[int, int]:
     """Return the tiles of 16 queries of a warp, and 1 if warps share keys (``TILES`` and ``STAGED``)."""
     # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the
     # GPU.
@@ -231,7 +237,14 @@ def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, 
     return min(tiles, most), 0
 
 
-def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> int:
+def _sample(
+    dim: int,
+    k: int,
+    most_keys: int,
+    hinted: int,
+    *,
+    ordered: bool,
+) -> int:
     """Return the number of keys that first thresholds come from."""
     if not ordered:
         count = max(4096, most_keys // 2)
@@ -250,10 +263,7 @@ def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> 
 
 
 def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Return the offsets of arrays of so many 4-byte numbers in one memory, and its size.
-
-    In bytes.
-    """
+    """Return the offsets in bytes of arrays of 4-byte numbers in one memory, and its size."""
     offsets = {}
     end = 0
     for name, count in sizes.items():

@@ -12,14 +12,12 @@ from pydantic import Field, model_validator
 from kmip_data.graphs.city_columns import Coordinates
 from kmip_data.manifest import ADDED, Plugin, Strict
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.parts import Share
 from kmip_data.models.tables import Names
 from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.models.training.schedules import all_schedules
-
-_Share = Annotated[float, Field(ge=0, lt=1)]
-
 
 _Loss = Annotated[str, Names("losses", "loss", all_losses)]
 _Metric = Annotated[str, Names("metrics", "metric", all_metrics)]
@@ -35,10 +33,10 @@ class OptimiserConfig(Strict):
     weight_decay: float = Field(
         default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2"
     )
-    betas: tuple[_Share, _Share] | None = Field(
+    betas: tuple[Share, Share] | None = Field(
         default=None, description="decay of Adam's two moments"
     )
-    momentum: _Share | None = Field(default=None, description="momentum of sgd")
+    momentum: Share | None = Field(default=None, description="momentum of sgd")
 
     @model_validator(mode="after")
     def _takes_what_is_set(self) -> Self:

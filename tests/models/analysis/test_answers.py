@@ -1,7 +1,4 @@
-"""Answers of a run for one graph, as `predict` writes them, by its own keys.
-
-And its accuracy by class.
-"""
+"""Answers of a run for one graph, as `predict` writes them, and its accuracy by class."""
 
 from __future__ import annotations
 

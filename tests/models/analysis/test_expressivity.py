@@ -1,7 +1,4 @@
-"""Theorem 1: what S-SEG-WL does not separate, no weights do.
-
-Theorem 2: deeper transformers come nearer.
-"""
+"""Theorem 1: no weights separate what S-SEG-WL does not; 2: deeper transformers come nearer."""
 
 from __future__ import annotations
 

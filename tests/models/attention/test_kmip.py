@@ -1,7 +1,4 @@
-"""k-MIP attention: each graph alone, exact, differentiable.
-
-And the published padding on request.
-"""
+"""k-MIP attention: each graph alone, exact, differentiable, and with published padding."""
 
 from __future__ import annotations
 
@@ -102,10 +99,10 @@ def test_legacy_padding_is_the_published_layer(k: int) -> None:
 
 def test_legacy_padding_finds_the_places_of_a_batch_again_after_others() -> None:
     """A CUDA graph of the last batch of an epoch cannot be recorded where they would be copied anew."""
-    first, device = kmip._places((0, 3, 7), torch.device("cpu")), torch.device("cpu")
+    first, device = kmip._padded_rows((0, 3, 7), torch.device("cpu")), torch.device("cpu")
     for ptr in ((0, 2, 7), (0, 1, 7), (0, 4, 7)):
-        kmip._places(ptr, device)
-    assert kmip._places((0, 3, 7), device) is first
+        kmip._padded_rows(ptr, device)
+    assert kmip._padded_rows((0, 3, 7), device) is first
 
 
 def test_dimensions_that_do_not_fit() -> None:
@@ -173,10 +170,7 @@ def test_a_warm_start_changes_nothing(monkeypatch) -> None:
 
 
 def test_graph_numbers_instead_of_pointers() -> None:
-    """As PyG hands them on: by position, by name, through its Sequential.
-
-    Also compiled as one graph.
-    """
+    """As PyG hands them on: by position, by name, through its Sequential, and compiled."""
     sizes = torch.tensor(PTR).diff()
     numbers = torch.arange(len(sizes)).repeat_interleave(sizes)
     x = torch.randn(40, 8)

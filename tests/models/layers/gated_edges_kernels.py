@@ -150,10 +150,7 @@ def hubs(form: str) -> Edges:
 
 @pytest.mark.parametrize("length", ["short", long("long")])
 def test_equals_the_formula(length: str) -> None:
-    """With and without dropout, new edges, training and use of an output.
-
-    Hubs, and means far from zero.
-    """
+    """With and without dropout, new edges, training and outputs; hubs, and means far from zero."""
     cases = [
         (table, 19, {}),
         (edge_list, 5, {"dropout": 0.2}),
@@ -239,10 +236,7 @@ def test_bfloat16_under_autocast(form) -> None:
 def stack(
     edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float = 0.0, recompute=False
 ):
-    """Three layers that hand their edges on, and all gradients.
-
-    ``float64``: by torch operations.
-    """
+    """Three layers that hand their edges on, and all gradients; ``float64``: in torch."""
     torch.manual_seed(3)
     exact = precision == "float64"
     layers_ = torch.nn.ModuleList(

@@ -1,7 +1,4 @@
-"""Batches as networks read them, in both edge forms.
-
-Sums over neighbours against a loop over edges.
-"""
+"""Batches as networks read them, in both edge forms; sums over edges against a loop."""
 
 from __future__ import annotations
 

@@ -31,10 +31,7 @@ def batch_of(ptr: list[int]) -> GraphBatch:
 
 
 def test_norms_of_graphs_are_those_of_pytorch_geometric() -> None:
-    """Bit for bit on a CPU in float32.
-
-    And in float64, by the sums of a GPU too; with empty graphs.
-    """
+    """Bit for bit on a CPU in float32 and float64, by the sums of a GPU too; with empty graphs."""
 
     def holds(case) -> None:
         name, ptr, dtype, on_a_gpu = case

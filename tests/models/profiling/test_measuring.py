@@ -1,7 +1,4 @@
-"""Cells that are measured, run out of memory or time, or are ended by the system.
-
-None ends the program.
-"""
+"""Cells that are measured, run out of memory or time, or are ended: none ends the program."""
 
 import faulthandler
 import os

@@ -1,7 +1,4 @@
-"""Runs by name and what differs from a preset.
-
-Rows and tables of a report, and the paper's figures.
-"""
+"""Runs by name, differences from a preset, rows and tables of a report, the paper's figures."""
 
 from __future__ import annotations
 

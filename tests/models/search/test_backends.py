@@ -326,10 +326,7 @@ def test_float64_scores_stay_float64() -> None:
 
 
 def test_bounds_of_the_filter_are_those_of_their_proof() -> None:
-    """ADR 0100: (d + 4) roundings of a product, one of a score.
-
-    An axis and a length more for a cone.
-    """
+    """ADR 0100: (d + 4) roundings of a product, one of a score; for a cone an axis and a length."""
     unit, scale, length, longest = 2.0**-24, 0.5, 2.0, 3.0
     filtered = (5 + 4) * unit * 1.1
     ruled = (1.1 * unit * length * longest + 2.0**-148) / (length * scale)

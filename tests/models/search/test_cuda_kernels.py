@@ -121,10 +121,7 @@ PLANS = [
 
 
 def test_plans_are_those_that_were_measured() -> None:
-    """On a device of 132 processors.
-
-    Sizes that docs/performance.md names, and each way of a plan.
-    """
+    """On a device of 132 processors: the sizes of docs/performance.md, and each way of a plan."""
     for shape, k, graphs, hinted, read, expected in PLANS:
         ptrs = tuple(
             tuple(rows * graph // graphs for graph in range(graphs + 1)) for rows in shape[1:3]

@@ -26,10 +26,7 @@ EXPECTED = topk_inner_product(ROWS, ROWS, 5, backend="dense")
 
 
 class FakeCuda:
-    """``cuda.core`` and ``cuda.bindings``: kernels write −1 everywhere.
-
-    A part that is broken raises.
-    """
+    """``cuda.core`` and ``cuda.bindings`` whose kernels write −1; a part that is broken raises."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broken, self.compiled, self.launched = "", 0, 0

@@ -1,7 +1,4 @@
-"""Plans and what they must not say.
-
-Their cells, every one, with the command that trains just that.
-"""
+"""Plans, what they must not say, and every cell of theirs, with the command that trains it."""
 
 from __future__ import annotations
 

@@ -151,10 +151,7 @@ def test_an_interrupt_stops_the_runs_too(home, tmp_path):
 
 
 def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
-    """Kill the sweep at random moments, its runs with it or not, then let it end.
-
-    Return the kills.
-    """
+    """Kill the sweep at random, its runs with it or not, then let it end; return the kills."""
     rng, landed = random.Random(seed), 0
     for _ in range(kills):
         process = start(plan, home.root, seconds=0.15)

@@ -1,7 +1,4 @@
-"""Metrics against scikit-learn.
-
-Links inside graphs: targets, loss and ranks against loops and OGB.
-"""
+"""Metrics against scikit-learn; links inside graphs against loops and OGB."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Self-check of an emulated GPU: undamaged it passes.
-
-What is broken on purpose is left out of a run.
-"""
+"""Self-check of an emulated GPU: undamaged it passes; what is broken is left out of a run."""
 
 from __future__ import annotations
 

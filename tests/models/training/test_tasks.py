@@ -1,7 +1,4 @@
-"""Losses against their formulas.
-
-Runs whose targets belong to graphs, and what does not go together.
-"""
+"""Losses against formulas, runs whose targets belong to graphs, and what does not fit."""
 
 from __future__ import annotations
 

@@ -51,10 +51,7 @@ def clouds(request, tmp_path_factory):
 
 
 def near(plain, other):
-    """Weights, statistics of batch norms, losses and metrics.
-
-    Plain ones are sums over fewer rows.
-    """
+    """Weights, statistics of batch norms, losses and metrics; plain sums have fewer rows."""
     for name, value in plain.state[0].items():
         error = float((other.state[0][name] - value).abs().max())
         assert error <= 1e-6 * max(1.0, float(value.abs().max())), (name, error)
@@ -92,10 +89,7 @@ def test_targets_of_graphs(target, pooling, tmp_path):
 
 @pytest.mark.parametrize("precision", ["32", "bf16-mixed"])
 def test_replayed_steps_are_padded_ones_bit_for_bit(precision, clouds, tmp_path, monkeypatch):
-    """With dropout, two batches a step and rates that move.
-
-    Other batches in the recorded one's memory.
-    """
+    """With dropout, two batches a step, moving rates, other batches in the recorded one's memory."""
     training = {"epochs": 6, "accumulate": 2, "shuffle": True, "precision": precision}
     changes = {"training": training, "model": {"dropout": 0.25}}
     graphs = EmulatedGraphs()

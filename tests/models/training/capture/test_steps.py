@@ -46,10 +46,7 @@ def clouds(tmp_path_factory):
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
-    """Batches are shuffled anew and the last is smaller.
-
-    Rates move; so do dropout and an average.
-    """
+    """Batches are shuffled anew, the last is smaller; rates, dropout and an average move."""
     changes = {
         "training": {"epochs": 8, "accumulate": accumulate, "ema": 0.9},
         "model": {"dropout": 0.25},
@@ -110,10 +107,7 @@ def test_graphs_of_several_sizes_are_not_confused(tmp_path):
 
 
 def test_recorded_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
-    """Where less is free than a step takes, and where an evaluation runs out.
-
-    They are recorded again.
-    """
+    """Where less is free than a step takes, or an evaluation runs out: they are recorded again."""
     graphs = EmulatedGraphs()
     captured = learn(clouds, tmp_path, graphs, training={"epochs": 4, "accumulate": 1}).captured
     assert len(captured._steps) == 2

@@ -1,7 +1,4 @@
-"""Presets against upstream's configuration files and the paper's tables.
-
-They load and name their source.
-"""
+"""Presets against upstream's files and the paper's tables; they load and name their source."""
 
 from __future__ import annotations
 

@@ -100,10 +100,7 @@ def fork(action: Callable[[], int], said: Path, folder: Path, around: Around) ->
 
 
 def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None) -> tuple[int, str]:
-    """Run a command line in a fork.
-
-    Return how it ended (negative: by a signal) and what it said.
-    """
+    """Run a command line in a fork; return how it ended (negative: by a signal) and its output."""
 
     def around(n: int, name: str, path: str, call: Any) -> Any:
         if log is not None:

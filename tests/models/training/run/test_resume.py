@@ -381,10 +381,7 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
 
 
 def run_into(file, arguments):
-    """Run a command line in this fork, which is the process of it.
-
-    What it prints is in ``file``.
-    """
+    """Run a command line in this fork, which is the process of it, and print into ``file``."""
     os.dup2(os.open(file, os.O_WRONLY), 2)
     sys.stderr = os.fdopen(2, "w", buffering=1)
     sys.argv[1:] = arguments

@@ -327,10 +327,7 @@ def one_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _signalled(home: Path, name: str, rank: int, number: int) -> tuple[int, str]:
-    """Train on two processes, of which one gets a signal.
-
-    Return the exit code and both's errors.
-    """
+    """Train on two processes, of which one gets a signal; return exit code and errors."""
     command = [
         sys.executable,
         str(home / "signalled.py"),

@@ -55,10 +55,7 @@ def done(build, home):
 
 
 def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
-    """Fails before: neither result, table nor report had a word for it.
-
-    Its width is that of its budget.
-    """
+    """In result, table and report, none of which had a word for it; its width is its budget's."""
     build = learnable_build(tmp_path / "build", complete=False)
     small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
     summary = train(
