@@ -1,4 +1,4 @@
-"""Disk and memory of each dataset in docs/install.md: computed from manifests, schemas and the memory formula.
+"""Disk and memory of each dataset in docs/sizes.md: computed from manifests, schemas and the memory formula.
 
 ``KMIP_DATA_WRITE_DOCS=1`` writes the table; that builds the sample of every dataset in it.
 """
@@ -23,7 +23,7 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.memory import step_bytes
 from kmip_data.pipelines.base import load_pipeline
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "install.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "sizes.md"
 TABLE = re.compile(r"(?s)(<!-- sizes: .*? -->\n\n\| dataset .*?\n\|[-|]+\n)(.*?)(?=\n\n|\Z)")
 GIB = 2**30
 GRAPHS, INTERSECTIONS = 60, 600  #: of a sample, of which only the columns count
