@@ -159,6 +159,7 @@ class Manifest(Strict):
     @property
     def known_sha256(self) -> dict[str, str]:
         """Members of all sources with a published digest."""
+        # A dataset of several sources has a content for each of them.
         contents = (self.content, *(source.content for source in self.sources if source.content))
         return {
             name: digest for content in contents for name, digest in content.known_sha256.items()
@@ -249,6 +250,7 @@ def load_manifest(name: str) -> Manifest:
     Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``,
     with every fault, if the file does not follow the model.
     """
+    # A plugin's dataset has its manifest in Python, checked when it was added.
     if name in ADDED["datasets"]:
         added: Manifest = ADDED["datasets"][name][0].manifest
         return added
@@ -256,6 +258,7 @@ def load_manifest(name: str) -> Manifest:
         raise unknown_name("dataset", name, names)
     try:
         values = read_shipped(f"datasets/{name}", "dataset")
+        # A family shares one file: the keys of a dataset win over those of its base.
         while "base" in values:
             base = values.pop("base")
             values = read_shipped(f"datasets/{base}", "dataset") | values
@@ -272,6 +275,7 @@ def unknown_name(
     command: str = "kmip-data list",
 ) -> UsageError:
     """Return the error for an unknown name, with the nearest known one."""
+    # The nearest name first: a slip of the finger is seen at once.
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     shown = ", ".join(known[:MOST_SHOWN]) + (", …" if len(known) > MOST_SHOWN else "")

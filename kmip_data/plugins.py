@@ -109,7 +109,7 @@ def _inherited() -> list[str]:
 def seek(group: str, name: str) -> None:
     """Import the installed plugin that adds ``name`` to a group, if there is one.
 
-    For names that the user gave alone, never for those that a file has.
+    Call it for names that the user gave, never for those that a file has.
     """
     load_named()
     if name in ADDED[group] or _NAME.fullmatch(name) is None:
@@ -272,7 +272,7 @@ def _explained(name: str) -> Iterator[None]:
 def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
     """Return an object as its group has it.
 
-    Raise UsageError where it cannot be added under a name.
+    Raises ``UsageError`` where it cannot be added under a name.
     """
     if group not in ADDED:
         raise unknown_name("group of plugins", group, list(ADDED), command="docs/bring-your-own.md")

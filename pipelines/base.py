@@ -195,7 +195,7 @@ class Pipeline(ABC, Generic[P, S]):
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data in the exact upstream layout into ``folder``.
 
-        By ``write_sample`` of the module ``sample`` in the family's folder.
+        The module ``sample`` in the family's folder does it, by ``write_sample``.
         """
         if self.manifest.file in ADDED["datasets"]:
             raise UsageError(
@@ -216,7 +216,7 @@ class Pipeline(ABC, Generic[P, S]):
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Cut a monolithic source into seekable pieces; run once, in a worker.
 
-        Identity by default.
+        By default nothing is cut.
         """
         return Prepared(raw.path)
 

@@ -350,7 +350,7 @@ def build_own(
 def _discard_build(plan: BuildPlan) -> str:
     """Remove the shards of a build that nothing can complete (its files were not kept).
 
-    Say what is left.
+    Returns what is left, for the message.
     """
     folder = plan.folder
     left = [left_in(plan.raw.path)]

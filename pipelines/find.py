@@ -78,6 +78,7 @@ def obtain(
     name = os.fspath(target)
     home = Home.locate(home)
     chosen = BuildOptions.of(name, options)
+    # A folder, a saved dataset or one of your own: it is found, never built.
     if name not in dataset_names():
         existing = find(
             target,
@@ -98,6 +99,7 @@ def obtain(
             **options,
         )
     else:
+        # A shipped dataset that may not be built: look for one with these parameters.
         wanted = dict(parameters or {})
         if "compression" in options:
             wanted["compression"] = chosen.compression
@@ -108,6 +110,7 @@ def obtain(
             sample=sample,
             otherwise=", or build=True",
         )
+    # A split needs no raw files where its rule needs none: it is added in any case.
     split_name(existing, split_parameters)
     return existing
 
@@ -180,6 +183,7 @@ def _check_build(
         wanted["sample"] = sample
     wanted.update(_as_recorded(dataset or card.manifest, parameters))
 
+    # Only what was asked for is compared: a folder may have been built with any other values.
     recorded = {
         "dataset": card.dataset,
         "sample": card.sample,
@@ -198,9 +202,10 @@ def _check_build(
 def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters given, checked and as a card has them.
 
-    Of a saved dataset, as they are.
+    Those of a saved dataset are returned as they are.
     """
     values = {}
+    # JSON has no tuples: a card has lists.
     for name, value in parameters.items():
         values[name] = list(value) if isinstance(value, tuple) else value
     if manifest not in dataset_names():

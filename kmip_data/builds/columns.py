@@ -146,7 +146,7 @@ def proven(
 ) -> list[str]:
     """Names of the files on a card, itself last, that are proven to be ours.
 
-    None if its seal is broken.
+    Returns ``None`` where the seal of the card is broken.
 
     They have the size on the card: files of shards are large. With ``damaged`` also what a disk
     leaves of one: nothing, or the beginning of an HDF5 file with our format.
@@ -208,7 +208,7 @@ def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
 def added_facts(build: Build) -> list[dict[str, Any]]:
     """:func:`column_facts` of all added columns.
 
-    One that is damaged has ``name`` and ``damaged``, why.
+    A damaged one has ``name`` and the reason, ``damaged``.
     """
     facts = []
     for name in added_names(build.path):

@@ -121,7 +121,7 @@ def list_builds(home: Home) -> list[Build]:
 def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
     """Return the build in the folder ``target``, or called so below ``home``.
 
-    ``None`` for a dataset's name.
+    Returns ``None`` for the name of a dataset.
 
     Raises ``DamagedInput`` where the folder has no readable card.
     """

@@ -56,6 +56,7 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
             continue
         try:
             with (path / name).open("rb") as file:
+                # Digest and size of one reading: the file may change in between.
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 size = file.tell()
         except OSError as error:
@@ -241,6 +242,7 @@ def _check_shard(
     entry: FileEntry,
 ) -> tuple[Shard | None, list[Problem]]:
     """Check a shard, or a file of an added column, against the build or column of that key."""
+    # Bytes first, then what they say: a shard of other bytes may still be readable.
     problems = list(_file_problems(path, entry))
     try:
         shard = Shard(path / entry.file)
@@ -302,6 +304,7 @@ def _split_problems(
             f"{entry.rule} {entry.parameters}",
             f"{split.rule} {split.parameters}",
         )
+    # Positions are checked before they index anything.
     fault = split.fault(len(keys), nodes)
     if fault is not None:
         yield Problem(entry.file, "has parts that are not valid", found=fault)
@@ -317,6 +320,7 @@ def _split_problems(
         )
     for name in sorted(digests.keys() & entry.parts.keys()):
         part = entry.parts[name]
+        # Three digests of one part: recomputed, on the card, in the split's own file.
         if not digests[name] == part.digest == split.digests[name]:
             yield Problem(
                 entry.file,
@@ -347,7 +351,7 @@ def _measure(
 ) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     """Return digest and counts of each part, from the records.
 
-    Of a split of nodes only their number.
+    A split of nodes has only their number.
     """
     counts = {}
     code = split.node_code
@@ -388,6 +392,7 @@ def _column_problems(
         try:
             card = read_columns(build, name)
         except DamagedInput as error:
+            # A folder that no encoding of this version names may be anybody's.
             if _encoding(name) is None:
                 remarks.append(f"{folder} is not part of the build; it is left as it is")
             else:
@@ -411,6 +416,7 @@ def _column_problems(
             yield from faults
             if column is None or shards is None:
                 continue
+            # A column fits only the shard that it was computed from.
             shard = shards[position]
             same_nodes = np.array_equal(column.node_ptr, shard.node_ptr)
             if column.keys != shard.keys or not same_nodes:
@@ -420,7 +426,7 @@ def _column_problems(
 def _encoding(name: str) -> Encoding | None:
     """Return the encoding of an added column.
 
-    ``None`` for one of another version of this package.
+    Returns ``None`` for an encoding of another version of this package.
     """
     try:
         return parse_encoding(name)

@@ -129,6 +129,7 @@ class BuiltDataset(ShardedDataset):
             if key not in known:
                 raise self._unknown(key)
 
+        # One list of arguments, four receivers: reading, build, split, and what all share.
         options = {key: given.pop(key) for key in self._options if key in given}
         parameters = {key: given.pop(key, value) for key, value in self._parameters.items()}
         rule = {}
@@ -136,6 +137,7 @@ class BuiltDataset(ShardedDataset):
             rule["split" if key == "split_rule" else key] = given.pop(key, value)
 
         reading = self._reading(**options)
+        # What a class derives from its own arguments replaces what was given.
         parameters |= reading.pop("parameters", {})
         rule |= reading.pop("rule", {})
         self._open(root, parameters, rule, given, **reading)
@@ -171,6 +173,7 @@ class BuiltDataset(ShardedDataset):
         part = part_name(given["split"])
         if part not in {None, *PARTS, TRAIN_AND_VAL}:  # before a download and a build
             raise unknown_name("part of the split", str(part), PARTS, command="split=None, for all")
+        # Opening never destroys: a build is made again by a command that says so.
         if given["force_reload"]:
             raise UsageError(
                 "force_reload=True: a build is not made again by opening it.",
@@ -182,6 +185,7 @@ class BuiltDataset(ShardedDataset):
             raise UsageError("root and home both name the home folder: give one of them.")
 
         name = name or self._name
+        # ``root`` may be the home folder, or a build itself, which its card shows.
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
@@ -199,6 +203,7 @@ class BuiltDataset(ShardedDataset):
             **options,
         )
 
+        # The class's own transform goes first: the user's see items as documented.
         prepare = first(build)
         steps = (prepare, given["pre_transform"], given["transform"])
         transforms = [step for step in steps if step is not None]
@@ -264,6 +269,7 @@ def open(  # noqa: A001 -- its public name
     if is_address(path_or_name):
         from kmip_data.sharing.afar import open_afar
 
+        # Only the card is fetched here; rows come when they are read.
         build: Build = open_afar(os.fspath(path_or_name), Home.locate(home))
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:

@@ -66,6 +66,7 @@ class CityNetwork(BuiltDataset):
                 get_args(Coordinates),
                 command="help(kmip_data.CityNetwork), in Python",
             )
+        # Shipped names in any case; a city of one's own as it was named.
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
@@ -88,6 +89,7 @@ class CityNetwork(BuiltDataset):
         stored = super().num_node_features
         if self._coordinates is None or self.transform is not None:
             return stored
+        # Longitude and latitude leave unless they are appended to.
         sinusoids = 0 if self._coordinates == "none" else self._features("coordinate_encoding")
         return sinusoids + stored - (0 if self._coordinates == "append" else 2)
 
@@ -132,6 +134,7 @@ class GraphLandDataset(BuiltDataset):
         known = _names(GraphLandDataset)
         if name.lower() not in known:
             raise unknown_name("dataset of GraphLand", name, known)
+        # The target is standardised by the train streets of the split that is read.
         scaling = target_scaling or ("RL" if split_rule == "stratified" else split_rule)
         return {
             "name": name.lower(),

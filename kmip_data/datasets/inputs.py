@@ -1,4 +1,4 @@
-"""Node features of a network from a build: stored columns, or computed from them.
+"""Node features and transforms of a network: stored columns of a build, or computed from them.
 
 And transforms.
 """
@@ -97,7 +97,7 @@ _FEATURES: Final = {
 def feature_views(dataset: str, name: str) -> tuple[View, ...]:
     """Return the views for the features ``name`` of ``dataset``, none for ``all``.
 
-    UsageError for another.
+    Raises ``UsageError`` for another name.
     """
     known = _FEATURES.get(dataset, {})
     if name == "all":

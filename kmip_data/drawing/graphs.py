@@ -79,7 +79,7 @@ class Packer:
     def add_column(self, values: Array) -> Facts:
         """Append a column without loss.
 
-        One of few distinct values as codes into a table of them.
+        A column of few distinct values becomes codes into a table of them.
         """
         # Identifiers are whole numbers below 2**53, which float64 holds exactly.
         if values.dtype != np.float32:
@@ -378,7 +378,7 @@ def elements(columns: Values) -> list[Layer]:
 def _fitted(pos: Array, up: str) -> tuple[F64, float, F64]:
     """Return positions about the middle, the longest axis :data:`EXTENT` long, with what is up last.
 
-    Also the scale, and the middle before.
+    Returns the scale and the former middle as well.
     """
     if pos.shape[1] == 3 and up == "y":
         pos = pos[:, [0, 2, 1]] * (1, -1, 1)

@@ -97,6 +97,7 @@ def read_city_map(build: Build) -> CityMap:
             next="kmip-data list",
         )
 
+    # Values are checked before they are drawn: a shard may be a stranger's.
     store = open_store(build)
     shard = store.shards[0]
     refuse_faults(shard, content_faults(shard))
@@ -108,6 +109,7 @@ def read_city_map(build: Build) -> CityMap:
             return shard.read(key, 0, shard.nodes)
         return mapped
 
+    # Every street once: edges are stored in both directions.
     features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     names = column_names(schema.column("node/x").fields, vocabulary(card))
@@ -255,6 +257,7 @@ def prediction_layers(
 
     ``split`` is one of the card's, whose train and val nodes the run has seen; None: none of them.
     """
+    # Even codes are right, odd ones wrong; two more where the run has seen the node.
     right = classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{run}: {right.mean():.1%} right"
@@ -310,7 +313,7 @@ def _classes(city: CityMap, name: str, classes: I64, note: str) -> Categories:
 def right_wrong(count: int) -> list[str]:
     """Colours of right and wrong.
 
-    Paler ones for nodes that the run has seen; of those in no part.
+    Nodes that the run has seen are paler, and those in no part have a colour of their own.
     """
     if count == 2:  # no node is paler
         return class_colors(count)
@@ -366,6 +369,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     lines = broken_line(city.position, city.streets[:, ::step])
     thin = min(0.7, 0.35 * math.sqrt(area))
 
+    # 3. One panel for each layer: streets below, points above, legend beside them.
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(rows, columns, number + 1)
         axes.set(
@@ -449,6 +453,7 @@ def _columns(maps: int, width: float, height: float) -> int:
     """Return how many maps side by side make the picture most like a screen, without many gaps."""
 
     def badness(columns: int) -> float:
+        # Empty places count one and a half times as much as a shape unlike 1.6 to 1.
         rows = -(-maps // columns)
         gaps = 1 - maps / (rows * columns)
         return abs(math.log(columns * width / (rows * height) / 1.6)) + 1.5 * gaps
@@ -482,6 +487,7 @@ def _legend(axes: Axes, layer: Categories) -> None:
 
 
 def _scale_bar(axes: Axes, low: F64, high: F64) -> None:
+    # The longest round length up to a third of the map's width.
     across = float(high[0] - low[0])
     longest = float((high - low).max())
     length = nice_length(across / 3)

@@ -327,7 +327,7 @@ def _is_visible(color: str) -> bool:
 def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
     """Hex colour of each class: the palette, then shades of it.
 
-    The usual colours of known ``names``.
+    Known ``names`` have their usual colours.
 
     Classes of groups, such as ``Motorbike/0``, begin the palette in each group: a record has those
     of one.

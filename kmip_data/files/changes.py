@@ -190,7 +190,7 @@ def write_file(
 def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
     """Open the file ``partial`` next to ``path``, with what an earlier try left in it.
 
-    Then rename it.
+    It is renamed at the end.
 
     An error leaves it to the next try. Hold the folder's lock; refusals as in :func:`write_file`.
     """
@@ -519,7 +519,7 @@ def build_lock(
 ) -> Iterator[None]:
     """Hold the lock of a folder, which need not exist.
 
-    Wait, with a message, while another process has it.
+    Waits, with a message, while another process has it.
 
     Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it
     and ``wait`` is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.

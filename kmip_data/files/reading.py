@@ -1,6 +1,6 @@
 """Small files of unknown origin, read within a limit that is checked first.
 
-Digests, JSON and CSV.
+Digests, JSON and CSV are read and written here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LISTED: Final = 1_000  #: most faults of a model that are formatted one by one
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
     """Open a regular file to read, unbuffered.
 
-    All else, without ``follow`` a link too, is an ``OSError``.
+    Anything else is an ``OSError``, without ``follow`` a link as well.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -205,7 +205,7 @@ def sealed_json(content: Mapping[str, Any]) -> str:
 def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[str, int]:
     """Return SHA-256, or the digest begun by ``start``, and size of a file.
 
-    DamagedInput if unreadable.
+    Raises ``DamagedInput`` if the file cannot be read.
     """
     try:
         with path.open("rb", buffering=0) as file:

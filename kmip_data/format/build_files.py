@@ -113,6 +113,7 @@ def _columns(schema: Schema) -> str:
             fields = ", ".join(column.fields)
             meaning = f"{meaning}: {fields}" if meaning else fields
         rows.append((_code(column.key), _code(column.attribute), kind, _text(meaning)))
+    # Views and edges follow the columns: they are attributes of an item as well.
     for view in schema.views:
         text = f"columns {view.start} to {view.stop - 1}"
         rows.append((_code(view.source), _code(view.attribute), "", text))
@@ -129,6 +130,7 @@ def _columns(schema: Schema) -> str:
 
 def _splits(card: Card) -> str:
     parts = []
+    # The default split first, then the others by name.
     for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
         split = card.splits[name]
         parameters = []
@@ -156,6 +158,7 @@ def _classes(card: Card) -> str:
     total = counts.get("total", [])
     if not total:
         return ""
+    # Without names, or with other ones than there are classes, numbers stand for them.
     names = card.class_names
     if len(names) != len(total):
         names = list(map(str, range(len(total))))
@@ -228,6 +231,7 @@ def _origin(card: Card) -> str:
 
 def _reading(card: Card) -> str:
     schema = card.schema_
+    # The first column of nodes and the first graph: an example that runs as it stands.
     node = next((column.key for column in schema.columns if column.level == "node"), None)
     first = card.shards[0]
     file = first.file
@@ -272,6 +276,7 @@ def build_croissant(card: Card) -> dict[str, Any]:
     The metadata depend on the card and its manifest alone; without a day of publication there, on
     today's date.
     """
+    # A saved dataset has no manifest: what it does not state is said to be unknown.
     manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
     constants = read_shipped("tables", "croissant")
     known = Responsible() if manifest is None else manifest.responsible
@@ -397,6 +402,7 @@ def write_card(folder: Path, card: Card) -> None:
         old = read_card(folder)
         if is_ours(folder / CARD_NAME, old.to_json().encode()):
             earlier = card_files(old)
+    # The card is the last of them: until then the folder is an unfinished build.
     for name, data in card_files(card).items():
         proofs = [earlier[name]] if name in earlier else []
         if proofs and name != CARD_NAME and not is_ours(folder / name, data, *proofs):
@@ -420,6 +426,7 @@ def finish(
     part) are those of :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields
     of the card.
     """
+    # Counts of graphs, nodes and edges are fields of their own on the card.
     rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
     shards = list(shards)
     card = Card(

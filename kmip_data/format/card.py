@@ -45,12 +45,14 @@ def is_name(text: str) -> bool:
 
 def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Refuse parameters that no option can set."""
+    # Parameters are compared, printed and typed: nothing nested survives that.
     for name, value in parameters.items():
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
             raise ValueError(
                 f"{name[:80]} is neither a number, a string, a boolean nor a list of these"
             )
+    # These three are read by code that relies on their types.
     for name, kind in (("k", int), ("limit", int), ("compression", str)):
         value = parameters.get(name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
@@ -246,7 +248,9 @@ class Card(Strict, frozen=False):
     digest: str = ""
 
     @model_validator(mode="after")
+    # Faults that single fields cannot show: a card is a stranger's file, too.
     def _agree(self) -> Self:
+        # Parsed for its errors; readers ask for it by ``schema_``.
         parse_schema(json.dumps(self.data_schema))
         for unit in ("edges", "graphs", "nodes"):
             if unit not in self.counts:
@@ -278,6 +282,7 @@ class Card(Strict, frozen=False):
     @property
     def variant(self) -> str:
         """Parameters and, of a dataset of your own, sources: that in which builds of one name differ."""
+        # Builds of one name differ in parameters, or in the files they were made of.
         parts = [as_values(self.parameters)]
         origins = list(dict.fromkeys(entry.origin for entry in self.receipts))
         # A shipped dataset has the same sources in every build.
@@ -324,6 +329,7 @@ class Card(Strict, frozen=False):
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file of a shard or split."""
+        # One digest for each file on disk: of the members where a shard is cut.
         shards = {file: member.sha256 for file, member in self.files.items()}
         return shards | {entry.file: entry.sha256 for entry in self.splits.values()}
 

@@ -202,7 +202,7 @@ class Shard:
     def mapped(self, key: str) -> Array | None:
         """Return a read-only view of a complete dataset in the map.
 
-        ``None`` if compressed or empty.
+        Returns ``None`` if it is compressed or empty.
 
         Copy it before any change: it cannot be made writable.
         """

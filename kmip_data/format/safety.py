@@ -311,7 +311,7 @@ def enable_zstd() -> None:
 def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
     """Return the size of a regular file, or ``source``, with the HDF5 signature.
 
-    Refuse anything else.
+    Anything else is refused.
     """
     opened: contextlib.AbstractContextManager[io.RawIOBase]
     opened = open_regular(path) if source is None else contextlib.nullcontext(source)

@@ -203,7 +203,7 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
 def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     """Return a schema from its JSON, and its datasets.
 
-    Cached, as all shards of a build have the same text.
+    They are cached: all shards of a build have the same text.
 
     Raises ``ValueError`` if it is not a schema, or cannot be stored.
     """

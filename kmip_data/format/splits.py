@@ -93,6 +93,7 @@ def encode_split(
     ``keys`` are those of all records in source order, and ``parts`` positions among them, in the
     order of the part. A position out of range or repeated is ``DamagedInput``.
     """
+    # Positions are checked before a byte is written: a file that exists is sound.
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
     fault = parts_fault(arrays, len(keys))
     _refuse_fault(rule, f"each of {len(keys):,} records in one part at most", fault)
@@ -149,6 +150,7 @@ def parts_fault(parts: Mapping[str, I64], records: int) -> str | None:
             return f"a part called {name!r}"
         if part.size and (part.min() < 0 or part.max() >= records):
             return f"positions {part.min()} to {part.max()} in {name}, with {records:,} records"
+    # Sorted, equal positions are neighbours: one pass finds a record in two parts.
     used = np.concatenate([np.empty(0, np.int64), *parts.values()])
     used.sort()
     twice = used[1:][used[1:] == used[:-1]]
@@ -176,6 +178,7 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     path = Path(path)
     most = max_split_bytes(records)
     with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
+        # By its size first: a file that is too large is never opened by HDF5.
         size = path.stat().st_size
         if size > most:
             refuse(path, "is too large for a split", f"{size:,} bytes, of at most {most:,}")
@@ -183,6 +186,7 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
         rule, parameters, digests = _read_attributes(path, file)
         parts = None
         code = None
+        # One dataset of codes, or one of positions for each part; nothing else.
         if set(stored) == {NODE_CODE}:
             _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
             code = file[NODE_CODE][:]
@@ -198,6 +202,7 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
                 positions = file[f"split/{name}"][:]
                 parts[name] = positions.astype(np.int64, copy=False)
 
+    # A part without a digest could be exchanged unnoticed.
     expected_names = set(NODE_PARTS if parts is None else parts)
     if set(digests) != expected_names:
         fault = f"digests of {sorted(digests)}, not of its parts"
@@ -230,6 +235,7 @@ def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], 
         refuse(path, "is HDF5, but not a split file", f"format {format_name!r}"[:80])
     check_version(path, read_scalar(file, "format_version"), SPLIT_VERSION)
 
+    # Attributes are text that anyone can have written: parsed, and typed by hand.
     rule = read_scalar(file, "rule")
     texts = [read_scalar(file, "parameters"), read_scalar(file, "digests")]
     try:

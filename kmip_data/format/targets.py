@@ -85,7 +85,7 @@ def _kind(column: Column) -> str:
 
 
 def task_type(schema: Schema) -> str | None:
-    """Return the task in OGB's words; ``None`` without targets."""
+    """Return the task in OGB's words; Returns ``None`` without targets."""
     column = target_column(schema)
     if column is None:
         return None
@@ -98,7 +98,7 @@ def task_type(schema: Schema) -> str | None:
 def num_tasks(schema: Schema) -> int:
     """Return the number of targets of a row: labels or numbers.
 
-    1 for classes and links, 0 without targets.
+    There is 1 for classes and links, and 0 without targets.
     """
     column = target_column(schema)
     if column is None:
@@ -109,7 +109,7 @@ def num_tasks(schema: Schema) -> int:
 def eval_metric(schema: Schema, manifest: str) -> str | None:
     """Return the metric of a dataset: that of its manifest, if there is one, else the usual one of its targets.
 
-    ``None`` without targets.
+    Returns ``None`` without targets.
     """
     column = target_column(schema)
     if column is None:

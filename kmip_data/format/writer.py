@@ -294,7 +294,7 @@ def _pieces(parts: Parts) -> Iterator[bytes]:
 def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
     """Yield the bytes of node or edge data: rows of all records.
 
-    Of ``edge/index`` sources, then targets.
+    Sources come before targets in ``edge/index``.
     """
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
     for row in range(2 if entry.axis else 1):

@@ -35,9 +35,11 @@ def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
     """
     low = bounds[:, 0].astype(np.float64)
     extent = bounds[:, 1].astype(np.float64) - low
+    # One train node, or a street along a meridian: nothing to divide by.
     extent[extent == 0] = 1.0
     angle = ((lon_lat.astype(np.float64) - low) / extent - 0.5) * 2.0 * SPAN
     out = np.empty((len(lon_lat), 4 * bands), np.float32)
+    # Column by column: sines of all bands, then cosines, for each axis.
     for axis in range(2):
         for band in range(bands):
             scaled = angle[:, axis] * float(1 << band)
@@ -99,6 +101,7 @@ def city_inputs(
     statistics = feature_statistics(card)
     mean = np.asarray(statistics["mean"], np.float64)
     std = np.array(statistics["std"], np.float64)
+    # A column that never changes becomes 0, not a division by zero.
     std[std == 0] = 1.0
 
     first = 0 if coordinates == "append" else 2
@@ -126,6 +129,7 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
     """
     scaling: Mapping[str, Any] = card.statistics.get("city", {}).get("features", {})
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
+    # A card is checked for what is read of it: it may be of another kind of build.
     complete = {"mean", "std", "coordinate_range"} <= scaling.keys()
     if not complete or not (len(scaling["mean"]),) == (len(scaling["std"]),) == width:
         raise DamagedInput(

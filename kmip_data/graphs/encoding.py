@@ -61,6 +61,7 @@ class Encoding(ABC):
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Return the encoding of a name; ``None`` for the name of another encoding."""
+        # A stem and a number from 1 to 1,024, or a stem and one of its choices.
         text = name.removeprefix(cls.stem)
         number = not cls.choices and re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MOST
         fits = text != name and (number or text in cls.choices)

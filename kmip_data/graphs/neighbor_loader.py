@@ -74,6 +74,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         seed: int | None = None,
         **options: Any,
     ) -> None:
+        # PyG passes an enumeration or its text, and an older flag for the induced graph.
         name = str(getattr(subgraph_type, "value", subgraph_type)) if directed else "induced"
         _check(data, num_neighbors, name, options)
         _check_nodes("edge_index", data.edge_index, data, (2, data.num_edges))
@@ -133,7 +134,9 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
     def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput:
         """Return the sampled graph around the nodes of a batch."""
         seeds = inputs.node.cpu().numpy()
+        # Seeded by epoch and nodes: any worker draws the same for the same batch.
         key = [self.epoch, zlib.crc32(seeds.tobytes())]
+        # Workers that outlive an epoch never hear its number: torch's own draw differs.
         if self.persistent:
             key.append(int(torch.randint(2**62, ())))
         sampled = self._graph.around(
@@ -193,6 +196,7 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
         "weight_attr",
         "neighbor_sampler",
     )
+    # Options that PyG would need pyg-lib for are refused, not ignored.
     for option in missing:
         value = options.pop(option, None)
         if value is not None and value is not False and str(value) != "uniform":

@@ -133,9 +133,9 @@ class Neighborhoods:
 
 @njit_nogil()
 def _lowest(start: I64, degree: I64, most: int, rank: F64) -> tuple[I64, I64]:
-    """Positions from ``start`` of at most so many edges of each node, by ``rank``.
+    """Return the positions, from ``start``, of at most so many edges of each node, by ``rank``.
 
-    And the node of each.
+    The second array has the node of each edge.
     """
     taken = np.empty_like(rank, np.int64)
     owner = np.empty_like(rank, np.int64)

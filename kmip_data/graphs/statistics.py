@@ -40,6 +40,7 @@ class UnitStatistics:
         counts = self._counts
         counts["nodes"][record.num_nodes] += 1
         counts["edges"][record.num_edges] += 1
+        # A neighbour table has k sources for each node by construction.
         if record.neighbor is not None:
             n, k = record.neighbor.shape
             if n:
@@ -72,6 +73,7 @@ def count_classes(values: Array, column: Column) -> I64:
     if column.shape:
         total: I64 = (np.asarray(values).reshape(-1, classes) > 0).sum(axis=0, dtype=np.int64)
         return total
+    # Missing labels are negative or NaN: neither is a class.
     flat = np.asarray(values).reshape(-1)
     if flat.dtype.kind != "u":
         flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)
@@ -80,6 +82,7 @@ def count_classes(values: Array, column: Column) -> I64:
 
 def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up :meth:`UnitStatistics.to_json` of all units for the card."""
+    # Integers add up in any order to the same numbers: jobs change no card.
     totals = {name: Counter[int]() for name in COUNTED}
     classes: list[int] = []
     for unit in units:
@@ -127,6 +130,7 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
     Up to :data:`MAX_BINS` distinct values keep a bin each. More are binned by equal widths
     (``linear``) or as 0, 1, 2–3, 4–7, … (``log2``, for the heavy tails of degrees).
     """
+    # Few distinct values show themselves; more are binned.
     values = sorted(counts)
     if len(values) <= MAX_BINS:
         bins = [(value, value) for value in values]
@@ -134,6 +138,7 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
         width = -(-(values[-1] - values[0] + 1) // MAX_BINS)
         bins = [(low, low + width - 1) for low in range(values[0], values[-1] + 1, width)]
     else:
+        # Degrees have heavy tails: bins that double reach them in a few rows.
         bins = [(0, 0)]
         for i in range(values[-1].bit_length()):
             bins.append((1 << i, (2 << i) - 1))

@@ -324,7 +324,7 @@ class Assembler:
     def mapped_edges(self, graph: int) -> Array | None:
         """Return the checked edge index (2, E) of a graph in the map.
 
-        ``None`` where :meth:`cut` cannot read.
+        Returns ``None`` where :meth:`cut` cannot read.
 
         It needs mapped columns (not compressed, not remote) of nodes and edges, and edges stored as
         pairs.
@@ -496,7 +496,7 @@ def _converted(field: Field) -> bool:
 def _widened(field: Field) -> int:
     """Return the bytes of the number to which the kernel widens each ``uint8``.
 
-    0 if it does not.
+    Returns 0 if it widens none.
     """
     whole = field.width == field.row_bytes and field.stored == np.uint8
     return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0

@@ -134,7 +134,7 @@ def make_batch(
 def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     """Return the first node of each graph, from ``ptr`` or else ``batch``.
 
-    ``None`` for a single graph.
+    Returns ``None`` for a single graph.
 
     A ``batch`` that is not a sorted vector of ``rows`` graph numbers is a ``UsageError``.
     """

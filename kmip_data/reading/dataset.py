@@ -88,6 +88,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         else:
             folder = located(path, "build folder")
             build = Build(folder, read_card(folder))
+        # Figures of a part of the set must not pass for those of the published one.
         if build.card.extent == PART:
             graphs = counted(build.card.counts["graphs"], "graph")
             warnings.warn(
@@ -99,6 +100,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         self.split = part_name(split)
         self.split_name = split_name or self.card.default_split or None
 
+        # Added columns lie in files of their own, next to the shards that they belong to.
         attributes, added = _divide_names(build, columns)
         self._store = open_store(build, added)
         fields, edges = item_fields(self._store.schema, attributes, views)
@@ -120,6 +122,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def _choose(self, part: str | None) -> None:
         """Read the split: which records are in the part, or the masks of a single graph."""
         names = list(self.card.splits)
+        # All records in source order need no split; a single graph has its masks even then.
         if part is None and (len(self._store) != 1 or self.split_name not in names):
             return
         info = f"kmip-data info {self.build.path}"
@@ -131,6 +134,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self.split_name not in names:
             raise unknown_name("split", self.split_name, names, command=info)
 
+        # The parts of the file decide, not ours: a saved dataset may have others.
         split = self._store.read_split(self.card.splits[self.split_name])
         parts = list(NODE_PARTS if split.parts is None else split.parts)
         chosen = [] if part is None else [part]
@@ -139,6 +143,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if part is not None and not set(chosen) <= set(parts):
             raise unknown_name("part of the split", part, parts, command=info)
 
+        # A split of nodes becomes masks; one of graphs becomes the positions of the part.
         if split.node_code is not None:
             code = torch.from_numpy(split.node_code)
             self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
@@ -203,7 +208,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def get_idx_split(self) -> dict[str, torch.Tensor]:
         """Return the positions of each part in this dataset, int64.
 
-        In a single graph, those of its nodes.
+        A single graph has the positions of its nodes.
 
         The names are OGB's: ``train``, ``valid``, ``test``. Raises ``UsageError`` for a dataset of
         one part, and where there is no split.
@@ -222,6 +227,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
         split = self._store.read_split(self.card.splits[self.split_name])
         parts = split.parts or {}
+        # From record to position here: with pre_filter some records of the split are left out.
         position = np.full(len(self._store), -1, np.int64)
         position[self.records] = np.arange(len(self))
         for part, name in _OGB_NAMES.items():
@@ -244,6 +250,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         That is the case with a transform, with masks, in a subclass that overrides ``get``, and if
         PyTorch Geometric batches an attribute by its name.
         """
+        # A batch made of rows would never call the user's code for one item.
         overridden = type(self).get is not ShardedDataset.get
         if self.transform is not None or self._masks or overridden:
             return None
@@ -306,6 +313,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self._records is not None:
             record = int(self._records[record])
         data = make_data(self._assembler, record)
+        # A copy, as all of an item: a transform may write into it.
         for name, mask in self._masks.items():
             data[name] = mask.clone()
         return data
@@ -314,14 +322,14 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def masks(self) -> dict[str, torch.Tensor]:
         """``train_mask``, ``val_mask`` and ``test_mask`` of one graph, bool (N,).
 
-        Others have none.
+        Other datasets have none.
         """
         return dict(self._masks)
 
     def mapped_edges(self, idx: int) -> Array | None:
         """Return the edge index of a record as stored, (2, E), in the map.
 
-        ``None`` if :meth:`cut` fails.
+        Returns ``None`` if :meth:`cut` fails.
         """
         return self._assembler.mapped_edges(int(self.records[idx]))
 
@@ -357,6 +365,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             return int(super().num_classes)
         if label.num_classes is not None:
             return label.num_classes
+        # No number in the schema: all labels are read, and nothing else.
         labels = Assembler(self._store, [label], edges=False, lengths=False)
         values = make_batch(labels, self.records).y
         return int(self._infer_num_classes(values)) if values.numel() else 0
@@ -385,6 +394,7 @@ def _divide_names(
     if names is None:
         return None, []
     names = [names] if isinstance(names, str) else names
+    # A stored attribute goes before an added column of the same name.
     schema = build.card.schema_
     stored = {column.attribute for column in schema.columns}
     stored.update(view.attribute for view in schema.views)
@@ -402,6 +412,7 @@ def _divide_names(
     if not added:
         return attributes, []
 
+    # columns=["rwse20"] means the items as they are, with one column more.
     attributes = attributes or sorted(stored)
     for card in added:
         for column in card.schema_.columns:

@@ -233,7 +233,7 @@ class GraphLoader(DataLoader[Any]):
     def _fast_path(self) -> Assembler | None:
         """Return the assembler of whole batches.
 
-        ``None`` if each graph must be made individually.
+        Returns ``None`` if each graph must be made individually.
         """
         assembler = self.dataset.assembler
         table = self.dataset.schema.edges == "neighbor"
@@ -304,7 +304,7 @@ class GraphLoader(DataLoader[Any]):
     def keys(self, epoch: int, batch: int) -> list[str]:
         """Return the record keys of batch number ``batch`` of ``epoch``.
 
-        Not defined for a ``sampler``.
+        A ``sampler`` defines no such keys.
         """
         positions = next(islice(self._batches(epoch), batch, None))
         keys = self.dataset.keys

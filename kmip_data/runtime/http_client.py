@@ -191,7 +191,7 @@ class _Adapter(requests.adapters.HTTPAdapter):
 class Session(requests.Session):
     """Connections that are reused.
 
-    Of one thread, since ``requests`` promises nothing to several.
+    One thread uses them, since ``requests`` promises nothing to several.
     """
 
     def __init__(self) -> None:
@@ -304,7 +304,7 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
     """Return first and last byte and the size that ``Content-Range`` names.
 
-    ``None`` without a valid one.
+    Returns ``None`` without a valid one.
     """
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
@@ -340,7 +340,7 @@ def from_status(response: requests.Response, longest_wait: float) -> MirrorFaile
 def retry_after(value: str | None) -> float | None:
     """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3).
 
-    ``None`` without a valid one.
+    Returns ``None`` without a valid one.
     """
     try:
         return None if value is None else float(urllib3.Retry().parse_retry_after(value))

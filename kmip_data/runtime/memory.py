@@ -119,18 +119,15 @@ def _limits() -> Iterator[tuple[int, int]]:
                 stat = dict(
                     line.split() for line in (group / "memory.stat").read_text("ascii").splitlines()
                 )
-                yield (
-                    limit,
-                    used - int(stat.get("inactive_file", 0)),
-                )  # pages of files are given up first
+                # Pages of files are given up first: they are no memory in use.
+                yield limit, used - int(stat.get("inactive_file", 0))
 
 
 SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
 M_MMAP_THRESHOLD: Final = -3  #: of malloc.h
 HEAP_KEPT: Final = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
-KEEP: Final = (
-    1 << 28
-)  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
+#: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
+KEEP: Final = 1 << 28
 
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
@@ -218,7 +215,7 @@ class HeapBound:
 def private_memory() -> int:
     """Return the resident bytes of this process without mapped files.
 
-    0 where Linux does not tell.
+    Returns 0 where Linux does not report them.
     """
     try:
         fields = Path("/proc/self/statm").read_text("ascii").split()

@@ -44,6 +44,7 @@ def parts_of(build: Build) -> dict[str, I64]:
     parts: dict[str, I64] = {}
     if name:
         parts |= store.read_split(build.card.splits[name]).parts or {}
+    # No record is lost: those of no part get a file of their own.
     rest = "unassigned" if parts else "graphs"
     while rest in parts:
         rest += "_"
@@ -94,6 +95,7 @@ class _Tables:
 
     def groups(self, records: I64) -> Iterator[I64]:
         """Divide records into those of one row group each."""
+        # Bytes of a node, an edge and a graph, times how many each record has.
         rows = np.zeros(3, np.int64)
         for field in self._fields.values():
             row_bytes = field.presented.itemsize * math.prod(field.shape)
@@ -144,6 +146,7 @@ class _Tables:
         """Two lists a graph, of nodes numbered within it."""
         edges = pointers[gather.EDGE]
         counts = np.diff(edges)
+        # A batch numbers nodes over all its graphs; a row of the table has one graph.
         index = index - np.repeat(pointers[gather.NODE, :-1], counts)
         pairs = [index[:, start:stop].reshape(-1) for start, stop in itertools.pairwise(edges)]
 
@@ -194,7 +197,7 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
 def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping[str, Path | bytes]:
     """Write the Parquet view of a push into ``scratch``.
 
-    Return its files, with the page and Croissant of it.
+    Returns its files, with its page and Croissant description.
 
     Nothing, and one line on stderr, where pyarrow is not installed or the view cannot be written.
     """
@@ -222,6 +225,7 @@ def _with_records(
     meaning = {column.attribute: column.doc for column in build.card.schema_.columns}
 
     croissant["recordSet"] = []
+    # A file and a record set for each part, so that a reader can take one alone.
     for part, path in files.items():
         file = names[part]
         croissant["distribution"].append(
@@ -310,6 +314,7 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
     with files.build_lock(folder, quiet=quiet), writing(folder, left="nothing"):
         if os.path.lexists(folder):
             raise UsageError(f"{folder} already exists.", next="another --output folder")
+        # The lock is held: a hidden folder of this name belongs to no running export.
         for stale in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 32}.partial"):
             files.remove_scratch(stale)  # of an export that was killed
         with files.scratch(scratch):

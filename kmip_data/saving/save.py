@@ -101,6 +101,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
         "class_names": list(class_names),
         "license": {"name": license, "url": "", "notice": ""},
     }
+    # Written under a hidden name and renamed: a folder that appears is complete.
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +139,7 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
         name = f"{number:08d}" if names is None else names[number]
         graph = plain_graph(data, name)
         survey.add(graph)
+        # A generator cannot be read twice: its graphs wait on disk for their schema.
         if isinstance(dataset, list | tuple):
             in_memory.append(graph)  # the caller has the tensors, and these are views of them
         else:
@@ -158,6 +160,7 @@ def _masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
         if mask is None or mask.dtype != np.bool_ or mask.shape != (graph.num_nodes,):
             return None
         masks[part] = mask
+    # A node in two masks belongs to no split that could be stored.
     parts_of_node = np.sum(list(masks.values()), axis=0)
     return masks if parts_of_node.max(initial=0) <= 1 else None
 
@@ -167,8 +170,9 @@ def _write_split(
 ) -> SplitEntry:
     """Write the split of graphs of these ``keys`` and nodes and edges (G, 2).
 
-    Of one graph, of its nodes.
+    The split of a single graph is one of its nodes.
     """
+    # A single graph is split by its nodes, several by themselves.
     count = int(sizes[0, 0]) if len(keys) == 1 else len(keys)
     parts = {part: _positions(chosen, count, part) for part, chosen in split.items()}
     if fault := parts_fault(parts, count):

@@ -41,7 +41,7 @@ class PlainGraph:
 def plain_graph(data: Any, name: str) -> PlainGraph:
     """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays.
 
-    Refuse all else.
+    Anything else is refused.
     """
     unfit = f"Graph {name} cannot be saved"
     kind = type(data).__name__
@@ -204,7 +204,7 @@ class _Attribute:
 class Survey:
     """Properties of all graphs, from which their schema follows.
 
-    UsageError where they do not go together.
+    Raises ``UsageError`` where they do not go together.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ def pull(
 ) -> Pulled:
     """Download what was pushed to ``address``, checking every digest.
 
-    Resume a pull that was stopped.
+    A pull that was stopped is resumed.
 
     It becomes the folder ``to``; by default that of its name below ``home``, and for a run in the
     working folder: only what lies below ``home`` is taken as the user's own. ``columns`` are the
@@ -181,7 +181,7 @@ def _is_column_card(file: str) -> bool:
 def _present_card(folder: Path, card: Card) -> Card | None:
     """Return the card of a finished copy.
 
-    ``None`` without one, or where it is not what was written.
+    Returns ``None`` without one, or where it is not what was written.
 
     Raises ``UsageError`` where it is that of another build.
     """

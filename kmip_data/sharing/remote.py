@@ -106,7 +106,7 @@ class Remote:
     def range(self, name: str, start: int, stop: int) -> bytes | None:
         """Return bytes ``start`` to ``stop`` of a file.
 
-        Fewer where it ends before, ``None`` without a file.
+        Returns fewer where the file ends before, and ``None`` without a file.
 
         Raises ``UsageError`` where the server gives whole files only; ``DamagedInput`` where it
         gives more than asked for; ``SourceUnavailable`` where it does not answer.
@@ -168,7 +168,7 @@ class Remote:
     def at_once(self, message: str) -> Iterator[bool]:
         """Collect what is written in the block into one commit, and yield True, in a repository of the hub.
 
-        It refuses hundreds of commits, one a file.
+        The hub refuses hundreds of commits, one for each file.
         """
         system, root = file_system(self._target)
         with self._asked(""):
@@ -303,7 +303,7 @@ class Remote:
     ) -> int:
         """Return the bytes that an answer to a range from ``start`` has.
 
-        Refuse any other answer.
+        Any other answer is refused.
         """
         if response.status_code != HTTPStatus.PARTIAL_CONTENT:
             if stop is None:

@@ -48,7 +48,7 @@ def own_versions() -> tuple[tuple[str, str], ...]:
 def check_view(view: SharedView) -> str:
     """Return the name of this machine, a worker's.
 
-    An error where it does not see what ``view`` says.
+    Raises an error where it does not see what ``view`` says.
     """
     host = socket.gethostname()
     seen = False
@@ -68,9 +68,8 @@ def check_view(view: SharedView) -> str:
     return host
 
 
-_check_once = functools.lru_cache(maxsize=8)(
-    check_view
-)  #: the result does not change while a worker lives
+#: the result does not change while a worker lives
+_check_once = functools.lru_cache(maxsize=8)(check_view)
 
 
 def call_here(

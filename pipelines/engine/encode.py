@@ -96,6 +96,7 @@ def encode_build(
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
+    # Looked at without the lock first: where no column is missing, none is taken.
     if again or _missing(build, encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
@@ -109,6 +110,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
 
     jobs = count_jobs(options.jobs)
     counts = build.card.counts
+    # One large graph is encoded as a whole; graphs of many fit one after the other.
     if counts["graphs"] == 1:
         for encoding in missing:  # before any work
             require_memory(
@@ -125,6 +127,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         _refuse_columns(build, missing)
         for folder in folders:
             files.make_folder(folder, root=build.path)
+            # Without its card a column is unfinished, whatever happens from here on.
             files.remove_file(folder / CARD_NAME, root=build.path)
             files.remove_partials(folder, root=build.path)
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
@@ -141,6 +144,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
             quiet=options.quiet,
         )
 
+    # Results come in the order of the tasks: all shards of one encoding, then of the next.
     count = len(build.card.shards)
     for position, encoding in enumerate(missing):
         first = position * count
@@ -239,6 +243,7 @@ def _edges(shard: Shard) -> Array:
     """Edges of a shard with nodes numbered inside each graph, (2, E)."""
     if shard.schema.edges == "index":
         return shard.read(EDGE_INDEX, 0, shard.edges)
+    # A table of sources becomes edges: row i of a graph has the sources of node i.
     table = shard.read(NEIGHBOR, 0, shard.nodes)
     rows = np.arange(shard.nodes) - np.repeat(shard.node_ptr[:-1], np.diff(shard.node_ptr))
     return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
@@ -347,12 +352,14 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     if others:
         raise files.in_the_way(path, sorted(others))
 
+    # The card has all that decides the bytes: parameters, compression, splits.
     pipeline = _pipeline_of(card, path)
     recorded = dict(card.parameters)
     options = replace(options, compression=recorded.pop("compression", None), output=path)
     params = _recorded_params(pipeline.Params, recorded, path)
     fields = pipeline.SplitParams.model_fields
     splits = []
+    # The default split first, as it was when the build was made.
     for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
         recorded = card.splits[name].parameters
         parameters = {key: value for key, value in recorded.items() if key in fields}
@@ -362,6 +369,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
         params = pipeline.resolve(params, raw)
         plan = BuildPlan.of(pipeline, params, raw, home, options)
+        # Other raw files or parameters would give another build in this folder.
         if plan.key != _stored_key(path, card):
             what = f"{path} was not built from the raw files in {raw.path} with the parameters on its card."
             again = (
@@ -370,6 +378,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
             raise CheckFailed(what, next=again)
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
+            # Broken splits go first: a split file of other bytes would be in the way of its new one.
             splits_there = {entry.file: entry.sha256 for entry in card.splits.values()}.items()
             broken = [
                 name for name, digest in splits_there if not files.is_ours(path / name, digest)

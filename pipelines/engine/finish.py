@@ -132,6 +132,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     classes = []
     labels: Array = np.empty(0)
     paths = [folder / file for file in files]
+    # Shard after shard: keys, sizes and labels of all are kept, features are never read.
     for path in paths:
         shard = Shard(path)
         keys += shard.keys
@@ -141,7 +142,9 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
             refuse_faults(shard, column_faults(shard, label))
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
             labels = shard.read(label.key, 0, int(starts[-1]))
+            # A row of counts for each graph: what stratified rules deal by.
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
+    # A key names a record in splits and predictions, so no two may share one.
     if len(set(keys)) < len(keys):
         duplicate = next(key for key in keys if keys.count(key) > 1)
         raise DamagedInput(
@@ -158,6 +161,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
         return np.concatenate([shard.read(key, 0, getattr(shard, count)) for shard in shards])
 
+    # A split of nodes exists for a dataset of one graph alone.
     node_labels = None
     if len(keys) == 1 and label is not None and label.level == "node" and len(labels):
         node_labels = (labels, label)
@@ -180,12 +184,13 @@ def write_split(
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
     """Write ``splits/<name>.h5``.
 
-    Return its entry on the card, and how often each class is in each part.
+    Returns its entry on the card, and how often each class is in each part.
 
     The ``requested`` parameters are stored with the rule's own, so that the same request finds the
     split again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit
     the graph.
     """
+    # A split deals either the nodes of one graph, by a code each, or whole records.
     codes = split.node_code
     nodes = int(records.nodes.sum())
     if codes is not None and len(codes) != nodes:
@@ -233,10 +238,12 @@ def finish_build(
     folder = plan.folder
     manifest = pipeline.manifest
     schema = pipeline.schema(params)
+    # From here on shards are read back from disk: the card says what lies there.
     records = read_records(folder, [unit.file for unit in units], schema)
     statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
     if skipped := [entry for unit in units for entry in unit.skipped]:
         statistics["skipped"] = skipped
+    # The first split is the default; each is written once, and counted by class.
     splits: dict[str, SplitEntry] = {}
     split_classes: dict[str, dict[str, list[int]]] = {}
     for chosen in split_params:
@@ -247,6 +254,7 @@ def finish_build(
         splits[split.name] = entry
         split_classes[split.name] = classes
 
+    # Published averages hold for the default parameters; counts of graphs for any.
     usual = params.model_dump() == type(params)().model_dump()
     known = manifest.expected.graphs is not None
     differing: list[str] = []
@@ -258,6 +266,7 @@ def finish_build(
             statistics["classes"],
             usual=usual,
         )
+    # The card comes last: a folder without one is an unfinished build.
     finish(  # this function is long because a card has this many fields
         folder,
         schema,
@@ -331,6 +340,7 @@ def differing_counts(
         mean = counts[unit] / max(graphs, 1)
         if usual and published is not None and abs(mean - published) > ROUNDED * published:
             yield f"{mean:,.4f} {unit} per graph, published are {published:,.4f}"
+    # A class that never occurs: the part that was built lacks it.
     missing = classes.count(0)
     if missing and len(classes) == len(manifest.class_names):
         yield f"{len(classes) - missing} of the {len(classes)} classes"
@@ -340,6 +350,7 @@ def differing_counts(
             continue
         for part, size in sizes.items():
             entry = splits[name].parts.get(part)
+            # Parts of one graph are of nodes, others of graphs.
             records = 0
             if entry is not None:
                 records = entry.nodes if expected.graphs == 1 else entry.graphs

@@ -79,6 +79,7 @@ class Journal:
         text, lines = _read(path)
         if os.path.lexists(path) and not _is_header(lines):
             raise _no_journal(path, f"it begins with {text[:20].decode(errors='replace')!r}")
+        # One folder, one build: another's shards must not pass for these.
         if lines and lines[0]["key"] != key:
             raise UsageError(
                 f"{path.parent} holds an unfinished build with other parameters "
@@ -127,7 +128,7 @@ class Journal:
 def journal_entries(path: Path, key: str | None = None) -> list[Line] | None:
     """Return the lines of a journal after the first.
 
-    ``None`` where there is none (of the build ``key``).
+    Returns ``None`` where there is none (of the build ``key``).
     """
     _, lines = _read(path)
     if _is_header(lines) and key in {None, lines[0]["key"]}:
@@ -236,6 +237,7 @@ def check_folder(folder: Path, key: str) -> None:
     if not folder.is_dir():
         raise occupied(folder, "a folder", "a file")
 
+    # By the journal: ours, another build's, or none, where the folder must be empty.
     entries = journal_entries(folder / WORK / JOURNAL, key)
     if entries is not None:
         others = _other_shards(folder, key, entries)
@@ -319,6 +321,7 @@ def _work_of(folder: Path, entries: Iterable[Line]) -> tuple[list[str], list[str
     """Return the names of the files that a build has in its work folder, the journal last, and folders."""
     names = []
     folders = []
+    # A copied journal proves nothing about files: they may be somebody else's.
     if _begun_here(folder):
         for entry in entries:
             prepared = entry.get("prepared", {})
@@ -359,13 +362,14 @@ def remove_work(folder: Path) -> None:
 def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | None:
     """Return the names of what the build of this key (None: any) wrote, by its journal, which comes last.
 
-    ``None`` without a journal, and where the build is finished.
+    Returns ``None`` without a journal, and where the build is finished.
     """
     entries = journal_entries(folder / WORK / JOURNAL, key)
     if entries is None or (folder / CARD_NAME).exists():
         return None
     _, lines = _read(folder / WORK / JOURNAL)
     names = _own_shards(folder, str(lines[0]["key"]), entries)
+    # Of a prepare that was killed every file in its scratch folder is ours.
     _, killed = _begun(folder, entries)
     for scratch in killed:
         paths = [path for path in scratch.rglob("*") if not path.is_dir()]
@@ -378,12 +382,13 @@ def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | Non
 def remove_unfinished(folder: Path, key: str) -> bool:
     """Remove what the unfinished build of this key made in ``folder``.
 
-    Return whether there was one.
+    Returns True if there was one.
     """
     names = files_of_unfinished(folder, key)
     if names is None:
         return False
     _remove_partials(folder)
+    # Shards go before the journal that proves them: a stop in between leaves the proof.
     shards = [name for name in names if name.startswith("shards/")]
     files.remove_files(folder, shards, folders=("shards", "splits"))
     remove_work(folder)

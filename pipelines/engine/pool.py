@@ -88,6 +88,7 @@ def build_unit(task: BuildTask) -> UnitResult:
     where = _Location(task.unit)
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
+    # Records are made, checked and written one by one: a unit is never in memory as a whole.
     with explained(name, where, task.pipeline.advice()):
         facts = writer.write_shard(
             task.folder / task.file,
@@ -130,6 +131,7 @@ def _watched(
     skipped: list[list[str]],
 ) -> Iterator[GraphRecord]:
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
+        # A look at the file system each record: how an interrupt reaches a worker.
         if task.stop.exists():
             raise StopRequestedError
         if isinstance(record, Skipped):
@@ -160,6 +162,7 @@ def explained(
             error.parts["next"] = error.parts["next"] or advice
         raise
     except Exception as error:
+        # No room is nobody's fault and can be resumed; all else is a fault of the raw files.
         memory = isinstance(error, MemoryError)
         if memory or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if memory else "The disk is full"
@@ -272,7 +275,7 @@ class Workers(Executor):
     def ensure(self, size: int) -> None:
         """Have at least ``size`` processes, which start with the first task.
 
-        Fewer ones are replaced.
+        Where there are fewer, they are replaced.
 
         Raises ``UsageError`` where the current folder was removed: no process can be started from
         it.
@@ -281,6 +284,7 @@ class Workers(Executor):
 
         from loky import ProcessPoolExecutor
 
+        # Idle processes are reused; too few are replaced by as many as are needed.
         if self._executor is not None and self._size >= size:
             return
         self.end()
@@ -340,6 +344,7 @@ class Workers(Executor):
             self.ensure(min(jobs, len(waiting)))
         try:
             while waiting or running:
+                # One task more than there are processes: none waits until the next is handed out.
                 while waiting and len(running) <= jobs:
                     future = self.submit(function, waiting[0])
                     running[future] = waiting.popleft()

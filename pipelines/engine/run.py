@@ -108,7 +108,7 @@ def run_build(
 class _Run:
     """One run of the engine over a build folder.
 
-    Inside :meth:`opened` with its journal and executor.
+    Journal and executor are there inside :meth:`opened`.
     """
 
     plan: BuildPlan

@@ -196,6 +196,8 @@ class _Machine:
         while position < end:
             code = data[position]
             position += 1
+            # The most frequent opcodes of a pickle of arrays come first: a branch compares
+            # two small numbers, and an opcode takes a third of a microsecond.
             if code == _MEMOIZE:
                 memo[self._memoized] = stack[-1]
                 self._memoized += 1
@@ -214,10 +216,12 @@ class _Machine:
             elif code == _LONG_GET:
                 stack.append(self._recall(int.from_bytes(view[position : position + 4], "little")))
                 position += 4
+            # A mark is a value on the stack, too: what lies above it belongs to the next container.
             elif code == _MARK:
                 stack.append(_MARKER)
                 if len(stack) > MAX_STACK:
                     raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
+            # A call reaches only what the allow-list maps its name to.
             elif code == _REDUCE:
                 self._call()
             elif code == _TUPLE:
@@ -232,6 +236,7 @@ class _Machine:
                 stack.append(False)
             elif code == _EMPTY_TUPLE:
                 stack.append(())
+            # The length is given before the bytes: one that leads behind the end is a lie.
             elif code in _LENGTHS:
                 start = position + _LENGTHS[code]
                 position = start + int.from_bytes(view[position:start], "little")
@@ -239,10 +244,12 @@ class _Machine:
                     raise EOFError(
                         f"a byte string ends {position - end} bytes behind the end of the file"
                     )
+                # Arrays are long and stay views of the file; names and numbers are copied.
                 long = streamed and position - start >= _LONG
                 stack.append(view[start:position] if long else bytes(view[start:position]))
             elif code in (_APPEND, _APPENDS):
                 items = [stack.pop()] if code == _APPEND else self._since_mark()
+                # Only the outermost list leaves: inner ones are parts of an item.
                 if streamed and len(stack) == 1 and type(stack[0]) is list:
                     yield self._hand_out(items), position
                 else:
@@ -258,11 +265,12 @@ class _Machine:
     def _rarely(self, code: int, position: int) -> int:
         """Read any other opcode by its description in pickletools and carry it out.
 
-        Return where it ends.
+        Returns the position behind it.
         """
         opcode = _OPCODES.get(code)
         if opcode is None:
             raise ValueError(f"no opcode: byte {code:#04x} at {position - 1}")
+        # Opcodes of a header, a name, a number: few in a file, so that generality may cost.
         argument = None
         if opcode.arg is not None:
             self._file.seek(position)
@@ -285,6 +293,7 @@ class _Machine:
             self._memo[argument] = stack[-1]
         elif opcode == "GET":
             stack.append(self._recall(argument))
+        # Containers take all values above the last mark.
         elif opcode in {"LIST", "DICT", "SETITEMS", "POP_MARK"}:
             items = self._since_mark()
             if opcode == "SETITEMS":
@@ -305,9 +314,11 @@ class _Machine:
             attribute = stack.pop()
             module = stack.pop()
             self._name(module, attribute)
+        # A class of the allow-list is called as a function; no __new__ is looked up.
         elif opcode == "NEWOBJ":
             self._call()
         elif opcode == "BUILD":
+            # The state of an object would set attributes: only values that wait for one take it.
             state = stack.pop()
             if not isinstance(stack[-1], Pending):
                 raise RefusedError("a state for an object that takes none")
@@ -343,6 +354,7 @@ class _Machine:
         memo.clear()
         memo.update(shared)
 
+        # What waited for its state when it was appended has it by now.
         (outer,) = self._stack
         ready = [_ready(item) for item in (*outer, *items)]
         outer.clear()

@@ -59,7 +59,7 @@ def read_torch_file(
 ) -> Value:
     """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers.
 
-    Tensors as numpy arrays.
+    Tensors become numpy arrays.
 
     What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the
     tensors did and cannot be written to; the memory needed is about the size of the file, or small

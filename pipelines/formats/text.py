@@ -1,6 +1,6 @@
-"""Read lists, points, edges and compressed tables of text.
+"""Lists, points, edges and compressed tables of text.
 
-Keep many short texts in one file for workers.
+Many short texts are kept in one file for workers.
 
 A number of a point becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit as
 by Python's ``float`` and a float32 tensor.

@@ -195,7 +195,7 @@ class ZipArchive(Archive):
     def pieces(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
         """Yield the bytes of wanted entries in the order of their data.
 
-        Zipfile compares the checksums.
+        The module ``zipfile`` compares the checksums.
         """
         with self._opened(math.inf) as archive:
             for entry in sorted(wanted, key=lambda entry: entry.offset):
@@ -225,7 +225,7 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
 class TarArchive(Archive):
     """A tar, with gzip, bzip2, xz or none around it.
 
-    Read once for its headers, once for wanted members.
+    It is read once for its headers, once for wanted members.
     """
 
     kind = "tar"

@@ -128,6 +128,7 @@ class RawCopy(RawFolder):
         for name, sha256 in self.members.items():
             path = self.path / name
             try:
+                # A link in the place of a member would show files that the receipt never saw.
                 with open_regular(path, follow=False) as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                         problems.append(f"{path.name}: another content")
@@ -181,6 +182,7 @@ def staging(folder: Path) -> Iterator[Path]:
     files.refuse_links(folder)
     files.remove_partials(folder, root=folder)
     with writing(folder):
+        # What an import that was killed left behind goes first: the lock proves that none runs.
         for stale in folder.iterdir():
             name = stale.name.removesuffix(files.BEGUN)
             if _STAGES.fullmatch(name):
@@ -208,6 +210,7 @@ def store(
         raise DamagedInput(
             f"The data of {dataset} have a member called {RECEIPT_NAME}: this name is taken."
         )
+    # Sizes are taken from the staged files, not from what an archive declared.
     stored = {}
     for name, sha256 in members.items():
         size = (staged / name).stat().st_size
@@ -219,6 +222,7 @@ def store(
         time=timestamp(),
         sample=None if sample is None else dict(sample),
     )
+    # The folder is named by the digest of its members: equal data have one place.
     target = folder / _name(members)
     new = RawCopy.of(target, receipt)
     earlier = [copy for copy in list_copies(folder) if copy.path == target]
@@ -235,6 +239,7 @@ def store(
         inner = {str(parent) for name in members for parent in Path(name).parents}
         with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
             list(pool.map(files.fsync_path, [staged / name for name in (*members, *inner)]))
+        # All members are on disk: now the receipt, and then the name by which it counts.
         files.write_json(staged / RECEIPT_NAME, receipt.model_dump())
         _make_way(target, members)
         files.move(staged, target)
@@ -250,7 +255,7 @@ def store_own(
 ) -> tuple[RawCopy, bool]:
     """Import the files of a dataset of the user's own into ``folder``.
 
-    Return the copy and True if it is new.
+    Returns the copy, and True if it is new.
 
     ``make`` writes them into a new folder and returns members with digests, and sources.
     """
@@ -318,10 +323,11 @@ def partial_paths(target: Path) -> tuple[Path, Path]:
 def read_state(target: Path) -> PartialState | None:
     """Return what identifies an unfinished download.
 
-    ``None`` where it is not the side file of its bytes.
+    Returns ``None`` where the side file does not fit the bytes.
     """
     path, state_path = partial_paths(target)
     with contextlib.suppress(OSError, ValueError):
+        # The side file must fit the bytes: a file of somebody else is never appended to.
         state = PartialState.model_validate_json(read_small(state_path))
         if not os.path.lexists(path):
             return state
@@ -372,12 +378,14 @@ def files_of_raw(folder: Path) -> list[str]:
         sizes = {name: member.bytes for name, member in receipt.members.items()}
         whole = [name for name, size in sizes.items() if files.has_size(copy.path / name, size)]
         names += [f"{copy.path.name}/{name}" for name in (*whole, RECEIPT_NAME)]
+    # Downloads of their whole size; a receipt comes after its file, so that it goes last.
     for path in folder.glob(f"*{_DOWNLOADED}"):
         target = path.with_name(path.name.removesuffix(_DOWNLOADED))
         known = read_receipt(target)
         if known is not None:
             names += [target.name] if files.has_size(target, known.bytes) else []
             names.append(path.name)
+    # Beginnings of downloads, where the side file proves that they are ours.
     for state_path in folder.glob("*.partial.json"):
         if read_state(state_path.with_name(state_path.name.removesuffix(".partial.json"))):
             names += [state_path.stem, state_path.name]

@@ -170,7 +170,9 @@ class _Download:
 
     def _request(self, mirror: Mirror) -> None:
         """Make one request and append the answer to the partial file, which is complete on return."""
+        # Compressed in transit, the bytes would be others than those that are counted and hashed.
         headers = {"Accept-Encoding": "identity"}
+        # Continue only where a validator or a digest proves that it is the same file.
         offset = self.size if self._belongs_to(mirror) else 0
         if offset and self.state:
             headers["Range"] = f"bytes={offset}-"
@@ -179,6 +181,7 @@ class _Download:
         with http.open_response(mirror.url, headers, self.patience) as response:
             pieces = http.body(response, self.patience)
             status = response.status_code
+            # 416: the file is shorter than the part here; another range would mix two files.
             if status == 416 or (status == 206 and offset and not self._continues(response)):
                 self._discard()
                 raise MirrorFailed("has another file now", again=True)
@@ -213,6 +216,7 @@ class _Download:
             raise MirrorFailed(
                 f"has {human_bytes(total)}, and {human_bytes(self.max_bytes)} are allowed"
             )
+        # Enough of the beginning to tell an archive from the web page of a dead host.
         head = b""
         for piece in pieces:
             head += piece
@@ -223,6 +227,7 @@ class _Download:
             raise MirrorFailed(f"sent no archive: got{kind or ' bytes of an unknown kind'}, {size}")
         if total is not None:
             require_room(self.target.parent, total, f"Downloading {self.source.name}")
+        # The new file has passed its checks: only now the part of the old one goes.
         self._discard()
         self.state = PartialState(
             url=mirror.address,
@@ -247,6 +252,7 @@ class _Download:
             Progress(name, total, unit="B", initial=self.size, quiet=self.quiet) as progress,
         ):
             file.seek(self.size)
+            # Each piece is counted as it is written: a server may send more than it declared.
             for piece in pieces:
                 with writing(self.path, left=self._left):
                     files.write_all(descriptor, piece)
@@ -263,6 +269,7 @@ class _Download:
         """Return a reason if the complete file is not the source, and ``None`` if it is."""
         if mirror.bytes is not None and self.size != mirror.bytes:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
+        # Digests by which upstream publishes the file, the strongest first.
         pinned = [("SHA-256", mirror.sha256, digest)]
         if mirror.md5:
             md5 = hashlib.md5(usedforsecurity=False)
@@ -286,6 +293,7 @@ class _Download:
         assert self.state is not None
         digest = sha256_file(self.path)[0]
         state = self.state
+        # A complete file that is another one is dropped: no later run can continue it.
         fault = self._fault(mirror, digest)
         if fault is not None:
             self._discard()

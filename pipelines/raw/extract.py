@@ -50,7 +50,7 @@ class Selection:
     def fingerprint(self) -> tuple[str, int]:
         """Return SHA-256 and bytes of the file.
 
-        Of a folder, digest and total size of its members.
+        A folder has the digest and the total size of its members.
         """
         if not isinstance(self.archive, FolderArchive):
             return sha256_file(self.archive.path)
@@ -244,7 +244,7 @@ def write_members(
 ) -> dict[str, str]:
     """Write the members of ``selection``, none of which is there, below ``target``.
 
-    On any error remove it.
+    On any error the folder is removed.
 
     Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged,
     and ``OutOfResources`` or ``UsageError`` where ``target`` cannot be written.

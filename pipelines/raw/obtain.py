@@ -105,7 +105,7 @@ def obtain_raw(
 ) -> RawFolder:
     """Return a folder with verified raw members.
 
-    Bring them in, or generate a sample, where they are missing.
+    Where they are missing, they are brought in, or a sample is generated.
 
     Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a
     mirror; ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted``

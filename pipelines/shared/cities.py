@@ -113,7 +113,7 @@ class Streets(NamedTuple):
     def mean(self, values: Array) -> F32:
         """Return the mean of one feature over the edges of each street, (S,).
 
-        ``values`` are (M,), by street.
+        ``values`` are those of all edges, (M,), by street.
 
         Sums are made in float64 and rounded once.
         """
@@ -264,7 +264,7 @@ def _file(workdir: Path, name: str) -> Path:
 def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F32:
     """Write the columns of ``features``, each (N,), one after the other.
 
-    Return them mapped, (N, 37).
+    Returns them mapped, (N, 37).
     """
     header = {
         "descr": "<f4",
@@ -295,7 +295,7 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
     def schema(self, params: P) -> Schema:
         """Features, sinusoids, eccentricity and its chunk.
 
-        Of cities from OpenStreetMap its numbers.
+        Cities from OpenStreetMap have its numbers as well.
         """
         doc = "raw columns in the authors' order; from length on, means over streets"
         columns = [

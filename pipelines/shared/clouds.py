@@ -74,7 +74,7 @@ def knn_schema(
 ) -> Schema:
     """Return the schema of k-NN graphs.
 
-    ``pos`` is the first of the three columns of ``x`` that are it.
+    ``pos`` is the first of the three columns of ``x`` that hold the position.
     """
     views = (View(attribute="pos", source="node/x", start=pos, stop=pos + 3),)
     k = params.k if params.edges == "neighbor" else None

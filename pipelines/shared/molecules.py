@@ -96,7 +96,7 @@ def read_smiles(smiles: str) -> Molecule:
 def featurise(mol: Mol) -> Molecule:
     """Return the graph of an RDKit molecule.
 
-    `RefusedSmilesError` where OGB has no index for a mark.
+    Raises :class:`RefusedSmilesError` where OGB has no index for a mark.
     """
     if mol.GetNumAtoms() == 0:
         raise RefusedSmilesError("it has no atoms")
@@ -192,9 +192,9 @@ class MoleculePipeline(Pipeline[P, S]):
 
     @abstractmethod
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Return what makes the record of a row of its number, key and SMILES.
+        """Return the function from number, key and SMILES of a row to its record.
 
-        `RefusedSmilesError`.
+        The function raises :class:`RefusedSmilesError`.
         """
 
     def schema(self, params: P) -> Schema:

@@ -1,6 +1,6 @@
 """City-Networks: equal to PyTorch Geometric's class on one archive.
 
-Huangpu exact; others refused.
+Huangpu is read exactly; others are refused.
 """
 
 from __future__ import annotations

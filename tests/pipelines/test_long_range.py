@@ -1,6 +1,6 @@
 """Long-range: topologies and targets against networkx, one pair after another.
 
-Equal bytes from a seed.
+A seed gives equal bytes.
 """
 
 from __future__ import annotations

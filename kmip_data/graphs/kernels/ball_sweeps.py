@@ -273,7 +273,7 @@ def _cut_out(
 def _take_off_dead_ends(part: Part, seeds: int, count: int) -> int:
     """Repeatedly give nodes with one neighbour degree 0, except those of the group.
 
-    Return their number.
+    Returns their number.
     """
     pointer = part.pointer
     neighbor = part.neighbor

@@ -253,7 +253,7 @@ def _gather(
 ) -> int:
     """Copy the points of ``leaf``, then all others with a key up to ``limit`` from a box.
 
-    Return the number.
+    Returns the number of points.
 
     The box from ``low`` to ``high`` lies in the leaf. Stop when there are more than ``most``.
     """
@@ -334,7 +334,7 @@ def _select(
 ) -> np.int64:
     """Sort the k smallest keys up to ``limit`` of a point into ``work.best``.
 
-    Return the last of them.
+    Returns the last of them.
 
     ``near[self_index]`` is the point itself; ``far`` is the squared distance that the previous
     point needed. Return a key above ``limit`` if fewer than k of the ``count`` candidates lie

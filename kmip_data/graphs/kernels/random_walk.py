@@ -24,6 +24,7 @@ def walk(
     """
     nodes = len(first) - 1
     steps = out.shape[1]
+    # 1. Chance of each edge out of a node; 0 where there is none.
     inverse = np.zeros(nodes)
     for i in range(nodes):
         degree = first[i + 1] - first[i]
@@ -33,15 +34,18 @@ def walk(
     then = np.zeros(nodes)
     seen = np.zeros(nodes, np.bool_)
     order = np.empty(nodes, np.int64)
+    # 2. One walker after the other, over buffers that are left empty for the next.
     for i in range(start, stop):
         degree = first[i + 1] - first[i]
         now[i] = 1.0
         seen[i] = True
         order[0] = i
         reached = 1
+        # A reversible walk meets itself in the middle: half the steps give all chances.
         taken = (steps + 1) // 2 if reversible[i] else steps
         for t in range(1, taken + 1):
             before = reached
+            # 3. One step: the mass of each reached node moves along its edges.
             for slot in range(before):
                 u = order[slot]
                 mass = now[u] * inverse[u]
@@ -54,6 +58,7 @@ def walk(
                         seen[v] = True
                         order[reached] = v
                         reached += 1
+            # 4. Step t gives the returns after 2t - 1 and 2t steps, weighted by the degree.
             if reversible[i]:
                 odd = 0.0
                 even = 0.0
@@ -66,6 +71,7 @@ def walk(
                 if 2 * t <= steps:
                     out[i, 2 * t - 1] = even * degree
             else:
+                # Without that symmetry only the mass at the start itself is the return.
                 out[i, t - 1] = then[i]
             for slot in range(before):
                 now[order[slot]] = 0.0
@@ -98,6 +104,7 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
     seen = np.zeros(nodes, np.bool_)
     order = np.empty(nodes, np.int64)
     for i in range(start, stop):
+        # No edge begins here: no row to fill.
         if inverse[i] == 0.0:
             continue
         now[i] = 1.0
@@ -120,6 +127,7 @@ def walk_to_targets(first: I64, targets: I64, out: F32, start: int, stop: int) -
                         order[reached] = v
                         reached += 1
             now, then = then, now
+            # The mass at the end of each edge is its column of this step.
             for e in range(first[i], first[i + 1]):
                 out[e, t] = now[targets[e]]
         for slot in range(reached):

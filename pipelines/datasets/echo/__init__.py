@@ -119,7 +119,7 @@ class EchoPipeline(PiecesPipeline[Params]):
     def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, Array]:
         """Return the arrays of a graph as they are stored.
 
-        Raise ``DamagedInput`` for another layout.
+        Raises ``DamagedInput`` for another layout.
         """
         task = self.task
         names = ["x", "y", "edge_index"]

@@ -67,7 +67,7 @@ def line(nodes: int, _rng: Rng) -> NDArray[np.int64]:
 def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
     """Return the edges of a grid of ``rows`` rows, by default as many as columns.
 
-    The last may be cut.
+    The last row may be cut.
     """
     columns = -(-nodes // (rows or int(np.sqrt(nodes))))
     node = np.arange(nodes)

@@ -65,9 +65,10 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
 
     def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
         """Read the map and make the tensors of the city."""
+        # Only here: it loads pyosmium.
         from kmip_data.pipelines.datasets.openstreetmap.reading import (
             read_city,
-        )  # pyosmium only where it is needed
+        )
 
         tensors = read_city(raw, params, workdir)
         check_tensors(tensors, self.manifest.name)

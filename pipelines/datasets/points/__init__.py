@@ -53,7 +53,7 @@ class PointSource(Strict):
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy.
 
-        An error where there is none.
+        Raises ``UsageError`` where there is none.
         """
         files = files_below(self.path, "--archive", READERS, refused=LIDAR)
         lidar = [name for name in files if name.lower().endswith(LIDAR)]
@@ -256,7 +256,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal clouds at random, each with all of its blocks, which overlap.
 
-        The blocks of a single cloud.
+        The blocks of a single cloud are dealt as records.
         """
         split = super().split(records, params, raw)
         # Blocks of one cloud overlap by half: in two parts they would leak into the test.
@@ -297,7 +297,7 @@ class Cloud(NamedTuple):
 def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
     """Read the columns that the parameters name.
 
-    ``DamagedInput`` where one is not there or not finite.
+    Raises ``DamagedInput`` where one is not there or not finite.
     """
     columns = read_points(path, name)
 

@@ -113,7 +113,7 @@ def _is_number(word: str) -> bool:
 def _ply(path: Path) -> Columns:
     """Return the scalar properties of ``element vertex``.
 
-    ``ValueError`` where lists come before or in it.
+    Raises ``ValueError`` where lists come before or in it.
     """
     with path.open("rb") as file:
         # Elements follow each other without an index: those before the vertices are read, too.

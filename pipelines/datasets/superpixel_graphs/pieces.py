@@ -46,7 +46,7 @@ _AT_ONCE: Final = 4_096  #: entries written at a time
 def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
     """Note where the graphs of a pickle lie, a list of ``(x, edge_attr, edge_index, y)``.
 
-    Return how many.
+    Returns the number of graphs.
 
     ``folder`` gets ``<part>.index`` and ``<part>.bytes``.
     """
@@ -117,7 +117,7 @@ def _fit(
 class Piece(NamedTuple):
     """The arrays of one graph as they are in the file.
 
-    Views of it that are gone when it is closed.
+    They are views of it, which are gone when it is closed.
     """
 
     x: Array  #: (N, 14) float

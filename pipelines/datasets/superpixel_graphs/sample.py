@@ -71,7 +71,7 @@ def make_picture(
 ) -> Picture:
     """Return features, edge features, edges and classes of one picture.
 
-    Number 1 is a single superpixel.
+    Picture number 1 is a single superpixel.
 
     ``side`` is the least and the largest number of cells along a side of the grid.
     """
@@ -112,7 +112,7 @@ def make_picture(
 def _grid_edges(rows: int, columns: int) -> NDArray[np.int64]:
     """Cells that touch, also at a corner from the upper left.
 
-    Both directions, by source and target.
+    Both directions are listed, by source and target.
     """
     number = np.arange(rows * columns).reshape(rows, columns)
     pairs = [

@@ -160,7 +160,7 @@ def _victim(folder):
 def _swapped(tmp_path, monkeypatch, operation, turn, swapped):
     """Run an operation; at its ``turn``-th call of the system a folder becomes a link.
 
-    Return the calls.
+    Returns the calls.
     """
     root, away = tmp_path / "root", tmp_path / "away"
     _victim(root / "a")

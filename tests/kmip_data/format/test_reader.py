@@ -363,7 +363,7 @@ def read_all(path):
 def fuzz_mutated(folder, count, seed):
     """Change one to twenty bytes of real shards, mostly in the metadata.
 
-    Return how many still opened.
+    Returns how many still opened.
     """
     random = np.random.default_rng(seed)
     path, opened, originals = folder / "fuzz.h5", 0, []

@@ -20,7 +20,7 @@ def slow_eccentricity(
 ) -> np.ndarray:
     """Ball by ball: breadth-first search, the subgraph, Dijkstra's algorithm in it.
 
-    All by networkx.
+    All of it is networkx.
     """
     reach = nx.MultiDiGraph() if directed else nx.MultiGraph()
     graph = nx.Graph()

@@ -1,6 +1,6 @@
 """Items of a sharded dataset (kernel: gather) are the records that were written.
 
-PyG's interface.
+They have PyG's interface.
 """
 
 import copy

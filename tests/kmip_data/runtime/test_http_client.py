@@ -67,7 +67,7 @@ def endless(first: bytes, again: bytes, every: float) -> Iterator[str]:
 def outcome(act: Callable[[], object], within: float) -> str | None:
     """Return how a call failed that must end with :class:`MirrorFailed` in time.
 
-    ``None`` where it did.
+    Returns ``None`` where it did.
     """
     found: list[str | None] = ["did not end"]
 

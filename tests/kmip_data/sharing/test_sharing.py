@@ -1,6 +1,6 @@
 """Pushed and pulled: the same bytes from a folder, from memory and from an S3 server.
 
-What is refused.
+Damaged and foreign ones are refused.
 """
 
 from __future__ import annotations

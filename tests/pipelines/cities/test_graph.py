@@ -1,6 +1,6 @@
 """Steps of all cities: streets both ways, labels, sinusoids, splits.
 
-Against PyG and direct formulas.
+They are compared with PyG and direct formulas.
 """
 
 from __future__ import annotations

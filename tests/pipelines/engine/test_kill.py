@@ -85,7 +85,7 @@ def _resume(folder: Path, reference: dict[str, str], *, jobs: int, one_unit: boo
 def _start(folder: Path, role: str, fault: tuple[str, int, str], place: str, how: str) -> str:
     """Run a build with a fault to its end.
 
-    Return its exit code and what it wrote to stderr, as text.
+    Returns its exit code and what it wrote to stderr, as text.
     """
     write_raw(folder / "raw", GRAPHS[role])
     process = "worker" if role == "worker" else "builder"

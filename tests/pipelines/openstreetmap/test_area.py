@@ -1,6 +1,6 @@
 """Parts of the map: equal to ``osmnx.graph_from_polygon`` on the same data.
 
-Outlines that are none.
+Outlines that are none are refused.
 """
 
 from __future__ import annotations
