@@ -14,12 +14,15 @@ from .datasets.shipped import CityNetwork as CityNetwork
 from .datasets.shipped import GraphLandDataset as GraphLandDataset
 from .datasets.shipped import LongRange as LongRange
 from .datasets.shipped import MalNetTiny as MalNetTiny
+from .datasets.shipped import MNISTGraphs as MNISTGraphs
 from .datasets.shipped import OGBGMolHIV as OGBGMolHIV
 from .datasets.shipped import OGBGMolPCBA as OGBGMolPCBA
 from .datasets.shipped import PascalVOCSP as PascalVOCSP
 from .datasets.shipped import PCQMContact as PCQMContact
 from .datasets.shipped import PeptidesFunc as PeptidesFunc
 from .datasets.shipped import PeptidesStruct as PeptidesStruct
+from .datasets.shipped import SBMCluster as SBMCluster
+from .datasets.shipped import SBMPattern as SBMPattern
 from .datasets.shipped import ShapeNetPart as ShapeNetPart
 from .reading.batching import batch_neighbors as batch_neighbors
 from .reading.batching import expand_edges as expand_edges

@@ -11,7 +11,7 @@ from kmip_data.datasets.pyg_calls import STEPS
 from kmip_data.manifest import load_manifest, unknown_name
 
 _LRGB: Final = ("pascalvoc-sp", "coco-sp", "pcqm-contact", "peptides-func", "peptides-struct")
-_BENCHMARKING: Final = ("cifar10",)
+_BENCHMARKING: Final = ("cifar10", "mnist", "pattern", "cluster")
 
 
 def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -48,10 +48,11 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
 def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
     root: Folder | None, name: str, split: str = "train", *steps: Any, **arguments: Any
 ) -> BuiltDataset:
-    """Open ``"CIFAR10"`` of "Benchmarking GNNs", called as PyTorch Geometric's class.
+    """Open a dataset of "Benchmarking GNNs", called as PyTorch Geometric's class.
 
-    Returns a :class:`~kmip_data.datasets.shipped.CIFAR10Superpixels`; arguments and errors are
-    those of :func:`LRGBDataset`.
+    ``"CIFAR10"``, ``"MNIST"``, ``"PATTERN"`` or ``"CLUSTER"``, in any case. Returns a
+    :class:`~kmip_data.datasets.shipped.CIFAR10Superpixels` and so on; arguments and errors are those
+    of :func:`LRGBDataset`.
     """
     chosen = _named(_BENCHMARKING, "dataset of Benchmarking GNNs here", name)
     return chosen(root, split=split, **_steps(steps), **arguments)

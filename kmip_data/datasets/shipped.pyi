@@ -228,6 +228,20 @@ class LongRange(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None: ...
 
+class MNISTGraphs(BuiltDataset):
+    """MNIST superpixels (benchmarking-gnns).
+
+    70,000 handwritten digits as graphs of up to 75 superpixels, eight edges from each; ten
+    classes.
+
+    Items are ``Data(x=[N, 3], edge_index=[2, E], edge_attr=[E, 1], y=[1], pos=[N, 2])``.
+
+    Parameters
+    ----------
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
 class MalNetTiny(BuiltDataset):
     """MalNet-Tiny, function call graphs.
 
@@ -466,6 +480,34 @@ class S3DIS(BuiltDataset):
         val_fraction: float | None = None,
         **arguments: Unpack[PartArguments],
     ) -> None: ...
+
+class SBMCluster(BuiltDataset):
+    """CLUSTER (benchmarking-gnns).
+
+    12,000 random graphs of six blocks, about 117 nodes; the block of each node, of which one
+    node each is known.
+
+    Items are ``Data(x=[N, 7], edge_index=[2, E], y=[N])``.
+
+    Parameters
+    ----------
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+
+class SBMPattern(BuiltDataset):
+    """PATTERN (benchmarking-gnns).
+
+    14,000 random graphs of about 119 nodes; which nodes belong to a pattern that was hidden
+    among blocks.
+
+    Items are ``Data(x=[N, 3], edge_index=[2, E], y=[N])``.
+
+    Parameters
+    ----------
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
 
 class ShapeNetPart(BuiltDataset):
     """ShapeNet-Part, k-NN graphs.

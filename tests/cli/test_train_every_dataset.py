@@ -35,6 +35,9 @@ EXPECTED = {
     "peptides-struct": ("mae", VALUES, 20, None),
     "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
+    "mnist": ("accuracy", CLASSES, 20, "lappe8"),
+    "pattern": ("accuracy_sbm", {*CLASSES, "accuracy_sbm"}, 20, "lappe10"),
+    "cluster": ("accuracy_sbm", {*CLASSES, "accuracy_sbm"}, 20, "lappe10"),
     "zinc": ("mae", VALUES, 24, "rwse20"),
     "zinc-full": ("mae", VALUES, 24, "rwse20"),
     "pcqm-contact": ("mrr", RANKS, 24, None),
@@ -56,7 +59,7 @@ def test_all_datasets_are_listed() -> None:
 
 
 #: Their pipelines and presets are those of others.
-LIKE_OTHERS = {"shanghai", "la", "zinc-full", "echo-ecc", "echo-energy"}
+LIKE_OTHERS = {"shanghai", "la", "zinc-full", "mnist", "cluster", "echo-ecc", "echo-energy"}
 LIKE_OTHERS |= {"ogbg-molpcba"}
 
 

@@ -88,8 +88,8 @@ FAULTS = [
     (BONDS, lambda bonds: bonds.triu(), "not back"),
     (BONDS, lambda bonds: bonds[0], "shape"),
     (TARGET, lambda target: target * float("nan"), "NaN"),
-    (TARGET, lambda target: target.repeat(2), "shape"),
-    (TARGET, lambda target: 3.0, "not a molecule"),
+    (TARGET, lambda target: target.repeat(2), "2 targets"),
+    (TARGET, lambda target: 3.0, f"{TARGET} is float"),
     ("num_atom", lambda count: count + 1, "num_atom"),
 ]
 

@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.checks import check_all, in_range
+from kmip_data.pipelines.shared.checks import array_of, check_all, in_range
 from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
 from kmip_data.pipelines.shared.records import index_column, units_of_parts
 
@@ -170,26 +170,12 @@ def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]
     ``atoms`` uint8 (N, 1), ``ends`` uint16 (E, 2) and ``bonds`` uint8 (E,) by first, then second
     atom, ``target`` float32 (1,).
     """
-    arrays: list[Any] = []
-    if isinstance(item, dict):
-        arrays = [item.get(name) for name in (ATOMS, BONDS, TARGET)]
-    if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
-        raise DamagedInput(
-            f"{where}: not a molecule.",
-            expected=f"a dictionary with the tensors {ATOMS}, {BONDS}, {TARGET}",
-        )
-
-    atoms, bonds, target = arrays
-    count = atoms.size
-    for name, array, kinds, shapes in (
-        (ATOMS, atoms, "iu", {(count,), (count, 1)}),
-        (BONDS, bonds, "iu", {(count, count)}),
-        (TARGET, target, "f", {(), (1,)}),
-    ):
-        if array.dtype.kind not in kinds or array.shape not in shapes:
-            raise DamagedInput(
-                f"{where}: {name} is {array.dtype} of shape {array.shape}, of {count} atoms."
-            )
+    if not isinstance(item, dict):
+        raise DamagedInput(f"{where}: not a molecule, but a {type(item).__name__}.")
+    atoms = array_of(item, ATOMS, "iu", None, where).reshape(-1)
+    count = len(atoms)
+    bonds = array_of(item, BONDS, "iu", (count, count), where)
+    target = array_of(item, TARGET, "f", None, where).reshape(-1)
     stated = item.get("num_atom")
     if not isinstance(stated, int):
         stated = count
@@ -201,14 +187,15 @@ def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]
             (in_range(atoms, ATOM_TYPES), f"a type of atom that is not 0 to {ATOM_TYPES - 1}"),
             (in_range(bonds, BOND_TYPES), f"a type of bond that is not 0 to {BOND_TYPES - 1}"),
             (np.array_equal(bonds, bonds.T), "a bond there, but not back"),
+            (target.shape == (1,), f"{len(target)} targets, 1 expected"),
             (np.isfinite(target).all(), "the target is NaN or infinite"),
         ],
     )
 
     first, second = bonds.nonzero()
     return {
-        "atoms": atoms.reshape(-1, 1).astype(np.uint8),
+        "atoms": atoms[:, None].astype(np.uint8),
         "ends": np.stack([first, second], axis=1).astype(np.uint16),
         "bonds": bonds[first, second].astype(np.uint8),
-        "target": target.reshape(1).astype(np.float32),
+        "target": target.astype(np.float32),
     }

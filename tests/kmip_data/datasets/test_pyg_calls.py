@@ -231,7 +231,7 @@ WRONG = {
     "a name of PyG's that is not here": (LRGBDataset, (ROOT, "Peptides"), {}, "peptides-func"),
     "another dataset": (
         GNNBenchmarkDataset,
-        (ROOT, "MNIST"),
+        (ROOT, "TSP"),
         {},
         "no dataset of Benchmarking GNNs",
     ),
@@ -332,6 +332,7 @@ TASKS = {
     "paris": (MULTICLASS, 1, "accuracy"),
     "echo-sssp": ("regression", 1, "mae"),
     "zinc": ("regression", 1, "mae"),
+    "pattern": ("binary classification", 1, "accuracy_sbm"),
     "echo-energy": ("regression", 1, "mae"),
     "long-range": (MULTICLASS, 1, "accuracy"),
 }

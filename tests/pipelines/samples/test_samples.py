@@ -13,6 +13,7 @@ from kmip_data.pipelines.base import load_pipeline
 
 SMALL = ["cifar10", "coco-sp", "malnet-tiny", "pascalvoc-sp", "pcqm-contact"]
 SMALL += ["peptides-func", "peptides-struct", "echo-sssp", "echo-energy", "zinc", "zinc-full"]
+SMALL += ["mnist", "pattern", "cluster"]
 SMALL += ["ogbg-molhiv"]
 
 

@@ -1,4 +1,4 @@
-"""CIFAR10 superpixels: equal to PyG's class on the same raw file, and every bad file an error."""
+"""Sets of benchmarking-gnns: equal to PyG's class on the same raw file, and every bad file an error."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import prepare, records_of_folder
+from support.builds.same import assert_same
 from support.cases import check_each
 from support.cli import kmip
 from torch_geometric.datasets import GNNBenchmarkDataset
 
+import kmip_data
 from kmip_data import CIFAR10Superpixels
 from kmip_data.errors import DamagedInput
+from kmip_data.format.splits import PARTS
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.datasets.cifar10 import FILE, PARTS
+
+FILE = "CIFAR10_v2.pt"
 
 
-def pyg_cifar10(root: Path, file: Path, part: str) -> GNNBenchmarkDataset:
+def pyg_dataset(root: Path, file: Path, part: str) -> GNNBenchmarkDataset:
     """PyG's class on a raw file."""
-    raw = root / "CIFAR10" / "raw"
+    name = file.name.removesuffix("_v2.pt")
+    raw = root / name / "raw"
     if not raw.exists():
         raw.mkdir(parents=True)
         shutil.copy(file, raw)
-    return GNNBenchmarkDataset(str(root), "CIFAR10", split=part)
+    return GNNBenchmarkDataset(str(root), name, split=part)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def test_items_equal_pyg(raw, tmp_path, archive):
     build = {"home": tmp_path / "home", "archives": [raw / archive], "jobs": 1, "quiet": True}
     for part in PARTS:
         ours = CIFAR10Superpixels(split=part, **build)
-        theirs = pyg_cifar10(tmp_path / "pyg", raw / FILE, part)
+        theirs = pyg_dataset(tmp_path / "pyg", raw / FILE, part)
         assert len(ours) == len(theirs)
         for item, data in zip(ours, theirs, strict=True):
             assert torch.equal(item.x, torch.cat([data.x, data.pos], dim=1))
@@ -56,6 +61,23 @@ def test_items_equal_pyg(raw, tmp_path, archive):
             assert torch.equal(item.edge_attr, data.edge_attr.view(-1, 1))
             assert torch.equal(item.y, data.y)
         assert (ours.num_classes, ours.num_node_features, ours.num_edge_features) == (10, 5, 1)
+
+
+@pytest.mark.parametrize("name", ["mnist", "pattern", "cluster"])
+def test_items_of_the_others_equal_pyg(name, tmp_path):
+    manifest = load_manifest(name)
+    load_pipeline(manifest).sample(tmp_path, limit=20)
+    file = tmp_path / manifest.content.anchor
+    for part in PARTS:
+        build = {"home": tmp_path / "home", "archives": [file], "jobs": 1, "quiet": True}
+        ours = kmip_data.GNNBenchmarkDataset(None, name.upper(), part, **build)
+        theirs = pyg_dataset(tmp_path / "pyg", file, part)
+        for item, data in zip(ours, theirs, strict=True):
+            if name == "mnist":  # as GraphGPS joins them
+                data.x = torch.cat([data.x, data.pos], dim=1)
+                data.edge_attr = data.edge_attr.view(-1, 1)
+            assert_same(item, data, ordered=False)
+    assert ours.num_classes == manifest.expected.classes
 
 
 def test_limit_and_units(raw, tmp_path):
@@ -106,6 +128,32 @@ def test_bad_graphs_are_named(lists, tmp_path, new_folder):
             prepare("cifar10", tmp_path, new_folder())
 
     check_each(check, FAULTS)
+
+
+NODE_FAULTS = [
+    ("x", torch.zeros(5, 4)),
+    ("y", torch.tensor([0, 1])),
+    ("y", lambda y: y + 2),
+    ("y", lambda y: -1 - y),
+    ("y", lambda y: y.float()),
+    ("edge_index", lambda edges: edges + 1_000),
+]
+
+
+def test_bad_classes_of_nodes_are_named(tmp_path, new_folder):
+    load_pipeline(load_manifest("pattern")).sample(tmp_path, limit=5)
+    file = tmp_path / "PATTERN_v2.pt"
+    lists = torch.load(file, weights_only=True)
+
+    def check(case):
+        name, fault = case
+        graph = lists[2][0]
+        value = fault(graph[name]) if callable(fault) else fault
+        torch.save([*lists[:2], [{**graph, name: value}]], file)
+        with pytest.raises(DamagedInput, match=r"PATTERN_v2\.pt, test 0"):
+            prepare("pattern", tmp_path, new_folder())
+
+    check_each(check, NODE_FAULTS)
 
 
 def test_other_cut_and_malicious_files_are_refused(raw, tmp_path, new_folder):

@@ -1,42 +1,77 @@
-"""Sample superpixel graphs in the layout of CIFAR10_v2.pt: generated, never the real data.
+"""Sample graphs in the layouts of benchmarking-gnns: generated, never the real data.
 
 A picture is a coloured shape before a coloured background, cut into cells around jittered grid
 points; graphs are made of the cells as upstream makes them of superpixels: similarities of centres,
 and eight edges from each cell to similar ones. The class decides colour and shape, with some noise.
+
+Graphs of stochastic blocks have more edges inside a block than between blocks, as upstream's: in
+``pattern`` one block is to be told from the others, in ``cluster`` one node of each is known.
 """
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.arrays import Array
-from kmip_data.pipelines.datasets.cifar10 import FILE, NUM_CLASSES
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.datasets.benchmark_gnns import LAYOUTS
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_torch_file
 
-DEFAULT_PICTURES = 120
-PUBLISHED = {"train": 45_000, "val": 5_000, "test": 10_000}
-DEGREE = 8
+DEFAULT_GRAPHS: Final = 120
+CLASSES: Final = 10  #: of pictures
+DEGREE: Final = 8
 
 
-def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
-    """Write ``CIFAR10_v2.pt``."""
-    count = limit or DEFAULT_PICTURES
+def write_sample(folder: Path, *, name: str, limit: int | None = None, seed: int = 0) -> None:
+    """Write the file of ``name``, of train, val and test in the published shares."""
+    manifest = load_manifest(name)
+    count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
-    # Classes in turn, so that every part has several.
-    graphs = (_graph(i % NUM_CLASSES, rng) for i in range(count))
-    sizes = part_sizes(count, PUBLISHED)
+    if LAYOUTS[name].size is None:
+        graphs = (_blocks(name == "pattern", rng) for _ in range(count))
+    else:
+        # Classes in turn, so that every part has several.
+        graphs = (_picture(i % CLASSES, name == "mnist", rng) for i in range(count))
+    sizes = part_sizes(count, manifest.expected.splits["upstream"])
     parts = [list(itertools.islice(graphs, size)) for size in sizes.values()]
-    write_torch_file(folder / FILE, parts)
+    write_torch_file(folder / manifest.content.anchor, parts)
 
 
-def _graph(label: int, rng: Generator) -> dict[str, Array]:
-    pos = _cells(rng)
+def _blocks(pattern: bool, rng: Generator) -> dict[str, Array]:
+    """Draw a graph of ``pattern`` (three random signals) or ``cluster`` (one known node of a class)."""
+    sizes = rng.integers(5, 16, 4 if pattern else 6)
+    block = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    inside = block[:, None] == block
+    linked = np.triu(rng.random(inside.shape) < np.where(inside, 0.55, 0.2), 1)
+    edges = np.stack((linked | linked.T).nonzero())
+    if pattern:
+        signal = rng.integers(0, 3, len(block))
+        label = block == 0
+        width = 3
+    else:
+        signal = np.zeros(len(block), np.int64)
+        _, known = np.unique(block, return_index=True)
+        signal[known] = block[known] + 1
+        label = block
+        width = 7
+    return {
+        "x": np.eye(width, dtype=np.float32)[signal],
+        "edge_index": edges,
+        "y": label.astype(np.int64),
+    }
+
+
+def _picture(label: int, grey: bool, rng: Generator) -> dict[str, Array]:
+    pos = _cells(7 if grey else 10, rng)
     colour = _colours(pos, label, rng)
+    if grey:
+        colour = colour[:, :1]
 
     # The nine most similar cells but for one, as upstream has it.
     similar = _similarity(pos)
@@ -54,9 +89,9 @@ def _graph(label: int, rng: Generator) -> dict[str, Array]:
     }
 
 
-def _cells(rng: Generator) -> NDArray[np.float64]:
+def _cells(least: int, rng: Generator) -> NDArray[np.float64]:
     """Draw the centres of cells (N, 2): nine of ten points of a jittered grid, in no order."""
-    side = int(rng.integers(10, 13))
+    side = int(rng.integers(least, least + 3))
     row, column = np.divmod(np.arange(side * side), side)
     middle = (np.column_stack([row, column]) + 0.5) / side
     jitter = rng.normal(0, 0.15 / side, middle.shape)
@@ -73,7 +108,7 @@ def _colours(pos: NDArray[np.float64], label: int, rng: Generator) -> NDArray[np
     distance = offset.max(axis=1) if label % 2 else np.hypot(*offset.T)
     inside = distance < size
 
-    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / NUM_CLASSES
+    hue = 2 * np.pi * (label + rng.normal(0, 0.25)) / CLASSES
     phases = np.array([0.0, 2.1, 4.2])  # of red, green, blue
     front = 0.5 + 0.35 * np.cos(hue + phases)
     noise = rng.normal(0, 0.06, (len(pos), 3))
