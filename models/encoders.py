@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models.layers.adjacency import neighbor_sum
-from kmip_data.models.layers.batch import GraphBatch, Rows
+from kmip_data.models.layers.batch import BatchRows, GraphBatch
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -181,7 +181,7 @@ class BlockEncoder(LinearEncoder):
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim)."""
         h = super().forward(batch)
-        h = self.norm(h, batch.node_rows)
+        h = self.norm(h, batch)
         return nn.functional.normalize(h.relu(), dim=1)
 
 
@@ -326,7 +326,7 @@ class ColumnPosition(_Columns):
         """(N, width)."""
         (rows,) = self.columns(batch)
         if self.norm is not None:
-            rows = self.norm(rows, batch.node_rows)
+            rows = self.norm(rows, batch)
         return self.linear(rows)  # type: ignore[no-any-return]
 
 
@@ -363,14 +363,12 @@ class SignNet(_Columns):
         if self.by_sum:
             exists = ~vectors.isnan()[..., None]
             mapped = (mapped * exists).sum(1)
-        return self.rho(mapped.flatten(1), batch.node_rows)  # type: ignore[no-any-return]
+        return self.rho(mapped.flatten(1), batch)  # type: ignore[no-any-return]
 
     def _encoded(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """φ: (N, K, 1) to (N, K, out)."""
         nodes, count, _ = x.shape
-        rows = batch.node_rows
-        if rows.first is not None:
-            rows = rows._replace(first=rows.first * count)
+        rows = batch.rows_per_node(count)
         for number, update in enumerate(self.phi):
             if number:
                 x = self.norms[number - 1](x.flatten(0, 1), rows)
@@ -389,11 +387,11 @@ class NormedPerceptron(nn.Module):
         self.linears = nn.ModuleList(itertools.starmap(Linear, itertools.pairwise(widths)))
         self.norms = nn.ModuleList(map(BatchNorm, widths[1:-1]))
 
-    def forward(self, x: Tensor, rows: Rows) -> Tensor:
-        """(M, first width) to (M, last width); ``rows`` as a batch norm takes them."""
+    def forward(self, x: Tensor, batch: BatchRows) -> Tensor:
+        """(M, first width) to (M, last width); ``batch`` as a batch norm takes it."""
         *hidden, last = self.linears
         for linear, norm in zip(hidden, self.norms, strict=True):
-            x = norm(linear(x).relu(), rows)
+            x = norm(linear(x).relu(), batch)
         return last(x)  # type: ignore[no-any-return]
 
 

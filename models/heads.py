@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.batch import ALL, GraphBatch, by_graph
+from kmip_data.models.layers.batch import GraphBatch, by_graph
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.parts import Activation
@@ -45,13 +45,12 @@ class NodeHead(nn.Module):
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (N, classes)."""
         p = self.dropout.p if self.training else 0.0
-        rows = ALL if batch is None else batch.node_rows
         for linear in self.hidden:
-            x = dropout_rows(x, p, rows)
+            x = dropout_rows(x, p, batch)
             x = self.activation(linear(x))
             if self.l2norm:
                 x = nn.functional.normalize(x, dim=1)
-        x = dropout_rows(x, p, rows)
+        x = dropout_rows(x, p, batch)
         return self.out(x)  # type: ignore[no-any-return]
 
 

@@ -16,7 +16,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.config import USUAL_DIM, ModelConfig, network_of
 from kmip_data.models.context import PLAIN, ForwardContext, Searched
 from kmip_data.models.encoders import WithPositional
-from kmip_data.models.layers.batch import GraphBatch, Rows, formed, read_batch
+from kmip_data.models.layers.batch import GraphBatch, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
@@ -124,7 +124,7 @@ class GPSLayer(nn.Module):
         if not self.feed_forward:
             return h, e, *carried
         hidden = self.activation(self.linear_in(h))
-        hidden = dropout_rows(hidden, dropout, batch.node_rows)
+        hidden = dropout_rows(hidden, dropout, batch)
         feed = self.linear_out(hidden)
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
@@ -224,9 +224,9 @@ class GPSNetwork(nn.Module):
             graphs = self.position(graphs)
         x = self.node_encoder(graphs)
         if self.node_encoder_norm is not None:
-            x = self.node_encoder_norm(x, graphs.node_rows)
+            x = self.node_encoder_norm(x, graphs)
         for block in self.input:
-            x = block(x, graphs.node_rows)
+            x = block(x, graphs)
         e = self.edge_encoder(graphs) if self.reads_edges else None
         carried: Sequence[Any] = () if self.begin is None else self.begin(e, graphs)
         for layer in self.layers:
@@ -268,9 +268,9 @@ class InputBlock(nn.Module):
         self.linear = Linear(dim, dim, bias=False)
         self.norm = BatchNorm(dim)
 
-    def forward(self, x: Tensor, rows: Rows) -> Tensor:
-        """(N, dim) to the same; ``rows`` as a batch norm takes them."""
-        h = self.norm(self.linear(x), rows)
+    def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        """(N, dim) to the same."""
+        h = self.norm(self.linear(x), batch)
         return nn.functional.normalize(h.relu(), dim=1)
 
 

@@ -246,9 +246,8 @@ class Positional:
     #: Module, called with this object and the channels of the network. ``module(batch)`` gives (N,
     #: width), or where the encoding takes no channels the batch with an addition.
     build: Build | None = None
-    width: int = (
-        0  #: channels that it takes from those of the node encoder; 0: it changes the batch
-    )
+    #: Channels that it takes from those of the node encoder; 0: it changes the batch.
+    width: int = 0
     distances: bool = False  #: True if it gives the edges the squared distance of their ends
     keys: Any = None  #: its section of the model: a :class:`PositionKeys`
 

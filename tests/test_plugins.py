@@ -455,7 +455,7 @@ def test_the_loss_of_the_page_leaves_out_padding(folder):
         float((-((1 - chosen.exp()) ** 2) * chosen).mean())
     )
     padded = torch.cat([logits, torch.ones(2, 3)]), torch.cat([target, target.new_full((2,), -100)])
-    assert torch.allclose(focal.padded(*padded), focal(logits, target))
+    assert torch.allclose(focal(*padded), focal(logits, target))
     assert focal(logits[:0], target[:0]) == 0
 
 

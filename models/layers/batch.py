@@ -163,7 +163,7 @@ EDGE_COLUMNS = {"edge_attr", "edge_rwse"}
 
 
 class Rows(NamedTuple):
-    """Rows that a batch norm computes its statistics from."""
+    """Rows that a batch norm takes statistics from, and dropout draws for."""
 
     #: (1,) int64 on their device: number of real rows, the first ones; None: all.
     first: Tensor | None = None
@@ -171,9 +171,6 @@ class Rows(NamedTuple):
     repeated: bool = False
     #: Their numbers in a graph on several processes; None: there is one process.
     among: Chosen | None = None
-
-
-ALL = Rows()
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +192,7 @@ class GraphBatch:
     #: Further columns, such as encodings; those of edges in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
     #: (2,) int64 on the device of ``x``: numbers of real nodes and edges, which come before the
-    #: padding; None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
+    #: padding; None: all. Layers read it by :func:`rows_of` and ``search_options``.
     counted: Tensor | None = None
     #: Settings and records of the forward pass.
     context: ForwardContext = PLAIN
@@ -231,14 +228,21 @@ class GraphBatch:
 
     @property
     def node_rows(self) -> Rows:
-        """Nodes that a batch norm counts, and dropout draws for."""
+        """The nodes: what a layer reads by :func:`rows_of` of the batch."""
         first = None if self.counted is None else self.counted[:1]
         among = None if self.partition is None else self.partition.nodes
         return Rows(first, self.context.repeated, among)
 
+    def rows_per_node(self, count: int) -> Rows:
+        """``count`` rows of each node, one node after another."""
+        rows = self.node_rows
+        if rows.first is None:
+            return rows
+        return rows._replace(first=rows.first * count)
+
     @property
     def edge_rows(self) -> Rows:
-        """Edges that a batch norm counts, and dropout draws for."""
+        """The edges, for layers that take them instead of a batch."""
         first = None if self.counted is None else self.counted[1:]
         among = None if self.partition is None else self.partition.edges
         return Rows(first, self.context.repeated, among)
@@ -253,6 +257,17 @@ class GraphBatch:
             return {"query_ptr": self.ptr, "key_ptr": self.ptr}
         # Queries of this process's nodes, keys of all nodes.
         return {"query_ptr": self.ptr, "key_ptr": torch.tensor([0, self.partition.nodes.total])}
+
+
+#: Nodes of a batch, its ``edge_rows``, or rows of no batch.
+BatchRows = GraphBatch | Rows | None
+
+
+def rows_of(batch: BatchRows) -> Rows:
+    """Return the rows that count and those among which dropout draws; without a batch all count."""
+    if isinstance(batch, GraphBatch):
+        return batch.node_rows
+    return batch or Rows()
 
 
 Pointers = Tensor | Sequence[int] | GraphBatch | None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum
-from kmip_data.models.layers.batch import ALL, Edges, GraphBatch, Rows
+from kmip_data.models.layers.batch import Edges, GraphBatch
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, dropout, relu_dropout
 
@@ -53,43 +53,36 @@ class Convolution(nn.Module):
         self, x: Tensor, e: Tensor | None, batch: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, d) to the same; the edge features ``e`` are returned unchanged."""
-        rows = batch.node_rows
-        x = self.convolve(x, e, batch.edges, rows)
-        return self.after(x, rows), e
+        x = self.convolve(x, e, batch)
+        return self.after(x, batch), e
 
-    def convolve(
-        self,
-        x: Tensor,
-        e: Tensor | None,
-        edges: Edges,
-        rows: Rows = ALL,
-    ) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) to the same, from the neighbours."""
         raise NotImplementedError
 
-    def after(self, x: Tensor, rows: Rows) -> Tensor:
-        """Apply the rest of the stack, (N, d) to the same; ``rows`` as a batch norm takes them."""
+    def after(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        """Apply the rest of the stack, (N, d) to the same."""
         if self.stack == "none":
-            return self._dropped(x, rows)
+            return self._dropped(x, batch)
         if self.norm is not None:
-            x = self.norm(x, rows)
-        x = self._activated(x, rows)
+            x = self.norm(x, batch)
+        x = self._activated(x, batch)
         if self.stack != "graphgym":
             return x
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
         return nn.functional.normalize(x, dim=1)
 
-    def _dropped(self, x: Tensor, rows: Rows) -> Tensor:
-        return dropout(x, self.dropout if self.training else 0.0, rows)
+    def _dropped(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        return dropout(x, self.dropout if self.training else 0.0, batch)
 
-    def _activated(self, x: Tensor, rows: Rows) -> Tensor:
+    def _activated(self, x: Tensor, batch: GraphBatch) -> Tensor:
         if self.activation == "relu":
             # The same in either order.
-            return relu_dropout(x, self.dropout, self.training, rows)
+            return relu_dropout(x, self.dropout, self.training, batch)
         p = self.dropout if self.training else 0.0
         if self.stack == "graphgym":
-            return nn.functional.gelu(dropout(x, p, rows))
-        return dropout(nn.functional.gelu(x), p, rows)
+            return nn.functional.gelu(dropout(x, p, batch))
+        return dropout(nn.functional.gelu(x), p, batch)
 
 
 class MLP(Convolution):
@@ -99,13 +92,7 @@ class MLP(Convolution):
         super().__init__(dim, **options)
         self.lin = Linear(dim, dim, bias=self.biased)
 
-    def convolve(
-        self,
-        x: Tensor,
-        e: Tensor | None,
-        edges: Edges,
-        rows: Rows = ALL,
-    ) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
         return self.lin(x)  # type: ignore[no-any-return]
 
@@ -123,15 +110,9 @@ class GCN(Convolution):
         nn.init.xavier_uniform_(self.lin.weight)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
-    def convolve(
-        self,
-        x: Tensor,
-        e: Tensor | None,
-        edges: Edges,
-        rows: Rows = ALL,
-    ) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
-        adjacency = edges.adjacency
+        adjacency = batch.edges.adjacency
         dtype = self.lin.weight.dtype
         others, loops = adjacency.degrees
         scale = (others.to(dtype) + 1).rsqrt()
@@ -170,14 +151,9 @@ class GAT(Convolution):
         self.att_dst = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
-    def convolve(
-        self,
-        x: Tensor,
-        e: Tensor | None,
-        edges: Edges,
-        rows: Rows = ALL,
-    ) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
+        edges = batch.edges
         adjacency = edges.adjacency
         # 1. Scores of the edges, and of each node with itself: once, even if there is such an edge.
         h = self.lin(x)
@@ -228,15 +204,9 @@ class GCNE(Convolution):
         self.lin = Linear(dim, dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
-    def convolve(
-        self,
-        x: Tensor,
-        e: Tensor | None,
-        edges: Edges,
-        rows: Rows = ALL,
-    ) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
-        sums = relu_sum(self.lin(x), e, edges)
+        sums = relu_sum(self.lin(x), e, batch.edges)
         return sums if self.bias is None else sums + self.bias
 
 
@@ -256,14 +226,9 @@ class GINE(Convolution):
         self.lin_out = Linear(dim, dim)
         self.closeness: nn.Module | None = closeness(dim) if by_distance else None
 
-    def convolve(
-        self,
-        x: Tensor,
-        e: Tensor | None,
-        edges: Edges,
-        rows: Rows = ALL,
-    ) -> Tensor:
+    def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) and edge features, one row where all edges share it, to (N, d)."""
+        edges = batch.edges
         if self.closeness is None:
             sums = relu_sum(x, e, edges)
         else:
@@ -274,15 +239,15 @@ class GINE(Convolution):
             sums = edges.sum_at_target(messages * self.closeness(edges.distance))
         h = self.lin_in(x + sums)
         if self.stack == "lrgb":
-            h = self._activated(h, rows)
+            h = self._activated(h, batch)
         elif self.stack == "none":
             h = getattr(nn.functional, self.activation)(h)
         else:
             h = h.relu()
         return self.lin_out(h)  # type: ignore[no-any-return]
 
-    def after(self, x: Tensor, rows: Rows) -> Tensor:
+    def after(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
         if self.stack != "lrgb":
-            return super().after(x, rows)
-        return self._dropped(x, rows)
+            return super().after(x, batch)
+        return self._dropped(x, batch)

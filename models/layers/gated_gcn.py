@@ -179,7 +179,7 @@ def _fused(
         tensors.append(old)
     lowered = torch.is_autocast_enabled(kind)
     plain = not lowered and all(tensor.dtype == torch.float32 for tensor in tensors)
-    table = isinstance(edges, NeighborTable) and batch.edge_rows.first is None
+    table = isinstance(edges, NeighborTable) and batch.counted is None
     if kind == "cpu" and plain and table and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 

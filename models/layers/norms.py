@@ -1,7 +1,7 @@
 """Normalisations of a layer by name, alone or fused with the operations around them.
 
-A batch norm is called as ``norm(x, rows)``, those of graphs as ``norm(x, batch)``: padding is a
-graph of its own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of
+All are called as ``norm(x, batch)``: for a batch norm padding does not count, for those of graphs it
+is a graph of its own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of
 float32 and bfloat16, with statistics of this process alone. The fused kernels and torch draw other
 chances of dropout.
 """
@@ -18,7 +18,7 @@ from torch_geometric.nn import norm as geometric
 
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.adjacency import widened
-from kmip_data.models.layers.batch import ALL, GraphBatch, Rows
+from kmip_data.models.layers.batch import BatchRows, GraphBatch, rows_of
 
 if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen
@@ -47,12 +47,13 @@ class BatchNorm(nn.BatchNorm1d):
     #: not (0.0). ``None`` takes the statistics of this process's rows alone.
     share: float | None = None
 
-    def forward(self, x: Tensor, rows: Rows = ALL) -> Tensor:
-        """Normalise (N, d); a count of ``rows`` is at least two, and matters in training alone."""
+    def forward(self, x: Tensor, batch: BatchRows = None) -> Tensor:
+        """Normalise (N, d); where ``batch`` has padding it has two real rows, which count in training."""
+        rows = rows_of(batch)
         if rows.first is not None and self.training:
             return self._normalised_by_first(x, rows.first, rows.repeated)
         if self.together:
-            normalised: Tensor = self._normalised_together(x, rows)
+            normalised: Tensor = self._normalised_together(x, rows.repeated)
             return normalised
         if x.shape[0] == 0:
             return x
@@ -100,12 +101,12 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and self.share is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _normalised_together(self, x: Tensor, rows: Rows) -> Tensor:
+    def _normalised_together(self, x: Tensor, repeated: bool) -> Tensor:
         share = self.share or 0.0
         count, mean, variance = _statistics(x, share)
         if count < 2:
             return self._by_running(x)
-        self.note(mean, variance, count, repeated=rows.repeated)
+        self.note(mean, variance, count, repeated=repeated)
         inverse = (variance + self.eps).rsqrt()
         normalised: Tensor = _Together.apply(  # type: ignore[no-untyped-call]
             x,
@@ -282,7 +283,6 @@ def normed(
     dropouts, 0 outside training; ``norm`` is of :data:`~kmip_data.models.tables.NORMS`, and rows
     are the nodes of ``batch`` (None: one graph).
     """
-    counted = ALL if batch is None else batch.node_rows
     if activation != "gelu" and _is_fused(norm, rows, more, residual):
         from kmip_data.models.layers.gpu import norms  # Triton, which a CPU lacks
 
@@ -294,14 +294,14 @@ def normed(
             relu=activation is not None,
             before=before,
             after=after,
-            counted=counted,
+            batch=batch,
         )
     if more is not None:
-        rows = rows + dropout(more, before, counted)
+        rows = rows + dropout(more, before, batch)
     if not isinstance(norm, nn.Identity):
-        rows = norm(rows, counted if isinstance(norm, BatchNorm) else batch)
+        rows = norm(rows, batch)
     if activation is not None:
-        rows = activated(rows, activation, after, counted)
+        rows = activated(rows, activation, after, batch)
     return rows if residual is None else residual + rows
 
 
@@ -317,16 +317,15 @@ def _is_fused(norm: nn.Module, rows: Tensor, *others: Tensor | None) -> TypeGuar
     return rows.numel() > 0
 
 
-def dropout(x: Tensor, p: float, rows: Rows = ALL) -> Tensor:
-    """Torch's dropout of the rows of ``x``.
-
-    Of a graph on several processes as if one had all of them.
+def dropout(x: Tensor, p: float, batch: BatchRows = None) -> Tensor:
+    """Torch's dropout of the rows of ``x``, of a graph on several processes as if one had all of them.
 
     Each process draws the numbers of all rows, in the order of one process, and keeps its own.
     """
-    if rows.among is None or p == 0:
+    among = rows_of(batch).among
+    if among is None or p == 0:
         return _dropped(x, p)
-    total, chosen = rows.among
+    total, chosen = among
     factors = nn.functional.dropout(x.new_ones(total, *x.shape[1:]), p)
     return x * factors.index_select(0, chosen)
 
@@ -340,14 +339,14 @@ def _dropped(x: Tensor, p: float) -> Tensor:
     return chances.dropout(x, p)
 
 
-def activated(rows: Tensor, activation: Activation, p: float, which: Rows = ALL) -> Tensor:
+def activated(rows: Tensor, activation: Activation, p: float, batch: BatchRows = None) -> Tensor:
     """``dropout(activation(rows))``; the probability is 0 outside training."""
     if activation == "gelu":
-        return dropout(nn.functional.gelu(rows), p, which)
-    return relu_dropout(rows, p, True, which)
+        return dropout(nn.functional.gelu(rows), p, batch)
+    return relu_dropout(rows, p, True, batch)
 
 
-def relu_dropout(x: Tensor, p: float, training: bool, rows: Rows = ALL) -> Tensor:
+def relu_dropout(x: Tensor, p: float, training: bool, batch: BatchRows = None) -> Tensor:
     """``dropout(relu(x), p)``, any shape and floating dtype.
 
     On edges this is a large part of a training step: PyTorch draws a float64 number per element on
@@ -360,7 +359,8 @@ def relu_dropout(x: Tensor, p: float, training: bool, rows: Rows = ALL) -> Tenso
     if torch.compiler.is_compiling():
         # It fuses torch's own, and could not follow what draws the numbers here.
         return nn.functional.dropout(nn.functional.relu(x), p)
-    return _ReLUDropout.apply(x, round(p * 2**16), rows.among)  # type: ignore[no-any-return, no-untyped-call]
+    among = rows_of(batch).among
+    return _ReLUDropout.apply(x, round(p * 2**16), among)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ReLUDropout(torch.autograd.Function):

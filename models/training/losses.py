@@ -52,43 +52,33 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     if not target.numel():
         return logits.float().sum()
     if count is None:
-        labels = _class_counts(logits, target)
-        weight = _class_weights(labels, target.numel())
-    else:
-        weight = _class_weights(count, count.sum())
+        count = _class_counts(logits, target)
     likelihoods = log_softmax(logits.float(), dim=-1)
-    return nll_loss(likelihoods, target, weight=weight)
+    return nll_loss(likelihoods, target, weight=_class_weights(count))
 
 
-def _class_counts(logits: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
-    """``(C,)``, of the ``known`` rows ``(N,)``.
-
-    As ``bincount``, which has the host wait for a GPU.
-    """
-    import torch
-
-    ones = torch.ones_like(target) if known is None else known.to(target.dtype)
+def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
+    """Labels of each class ``(C,)``, without those that are :data:`PADDING`."""
+    known = target != PADDING
     counts = target.new_zeros(logits.shape[-1])
-    return counts.scatter_add_(0, target, ones)
+    # Not ``bincount``, which has the host wait for a GPU.
+    return counts.scatter_add_(0, target.clamp_min(0), known.to(target.dtype))
 
 
-def _class_weights(count: Tensor, total: int | Tensor) -> Tensor:
+def _class_weights(count: Tensor) -> Tensor:
     import torch
 
+    total = count.sum()
     weight = (total - count).float() / total
     return torch.where(count == total, torch.ones_like(weight), weight)
 
 
 def _sum_of_class_weights(target: Tensor, count: Tensor) -> Tensor:
-    weights = _class_weights(count, count.sum())
-    return weights[target].sum()
+    return _class_weights(count)[target].sum()
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes, in float32.
-
-    Without rows 0.
-    """
+    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes in float32, 0 without rows."""
     from torch.nn import functional
 
     if not target.numel():
@@ -97,9 +87,7 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean over the known labels of the binary cross-entropy, in float32.
-
-    Without any known label 0.
+    """Mean over the known labels of the binary cross-entropy in float32, 0 without any.
 
     ``logits`` and ``target`` are ``(N, T)``; targets are 0 or 1, NaN where unknown. Source:
     ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
@@ -212,25 +200,16 @@ class Loss:
     kind: Kind
     weight: Callable[..., Tensor] = known_targets  #: of the targets: the sum of the weights
     by_class: bool = False  #: True if both also take the number of rows of each class in the batch
-    of_mean: Callable[[Tensor], Tensor] | None = (
-        None  #: function of the mean over all rows of a batch
-    )
+    #: function of the mean over all rows of a batch
+    of_mean: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Scalar float32."""
-        return self._finished(self.compute(logits, target))
-
-    def _finished(self, mean: Tensor) -> Tensor:
+        mean = self.compute(logits, target, *self._counts(logits, target))
         return mean if self.of_mean is None else self.of_mean(mean)
 
-    def padded(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Scalar float32, of the rows whose target is neither :data:`PADDING` nor NaN."""
-        counts = []
-        if self.by_class:
-            known = target != PADDING
-            counts.append(_class_counts(logits, target.clamp_min(0), known))
-        mean = self.compute(logits, target, *counts)
-        return self._finished(mean)
+    def _counts(self, logits: Tensor, target: Tensor) -> list[Tensor]:
+        return [_class_counts(logits, target)] if self.by_class else []
 
     def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of a batch of which this process has the rows given, and the others the rest.
@@ -245,11 +224,7 @@ class Loss:
         """
         from torch import distributed
 
-        counts = []
-        if self.by_class:
-            labels = _class_counts(logits, target)
-            counts.append(_over_processes(labels))
-
+        counts = [_over_processes(count) for count in self._counts(logits, target)]
         weight = self.weight(target, *counts).double()
         total = _over_processes(weight)
         share = weight / total.clamp_min(_smallest())

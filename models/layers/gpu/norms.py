@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
-from kmip_data.models.layers.batch import ALL, Rows
+from kmip_data.models.layers.batch import BatchRows, Rows, rows_of
 from kmip_data.models.layers.gpu import norm_kernels
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
 
@@ -120,15 +120,13 @@ def normed(
     relu: bool,
     before: float,
     after: float,
-    counted: Rows = ALL,
+    batch: BatchRows = None,
 ) -> Tensor:
-    """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))), (N, d) each.
-
-    N > 1, in training.
+    """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))) in training, (N, d) each, N > 1.
 
     Arguments that are None or False are omitted; ``before`` and ``after`` are the probabilities of
     dropout. Any of the tensors may be float32 or bfloat16, sums have the wider type. Statistics are
-    of the ``counted`` rows; the others must have no gradient, and pass none on.
+    of the rows of ``batch`` that count; the others must have no gradient, and pass none on.
     """
     normalised: Tensor = _Normed.apply(  # type: ignore[no-untyped-call]
         rows.contiguous(),
@@ -140,7 +138,7 @@ def normed(
         relu,
         dropout_of(before, rows.device),
         dropout_of(after, rows.device),
-        counted,
+        rows_of(batch),
     )
     return normalised
 

@@ -1,7 +1,4 @@
-"""Network of a run with its loss, its metrics and the measurements of its steps.
-
-And its evaluation.
-"""
+"""Network of a run with its loss, its metrics, the measurements of its steps and its evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from torch import Tensor, nn
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext, autocast
-from kmip_data.models.layers.batch import COUNTED, BatchSize
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
@@ -103,9 +100,6 @@ class TrainingModule(nn.Module):
             logits, target = of_part(batch, "train", *self(batch, keep))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)
-            elif COUNTED in batch:
-                loss = self.loss.padded(logits, target)
-                backward = loss
             else:
                 loss = self.loss(logits, target)
                 backward = loss

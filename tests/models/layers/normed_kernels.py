@@ -154,7 +154,7 @@ def test_rows_of_padding_are_in_no_sum(place: str, n: int) -> None:
         )
         norm = norm_of(d, torch.float32, training=True)
         torch.manual_seed(SEED)
-        out = normed(norm, x, more, residual, **options, counted=Rows(real))
+        out = normed(norm, x, more, residual, **options, batch=Rows(real))
         assert bool(out.isfinite().all())
         weights = [x, *others, norm.weight, norm.bias]
         grads = torch.autograd.grad(
@@ -190,7 +190,7 @@ def test_statistics_stay_where_a_layer_runs_again() -> None:
     norm = norm_of(5, torch.float32, training=True)
     before = [each.clone() for each in norm.buffers()]
     x, again = torch.randn(9, 5, device=DEVICE), Rows(repeated=True)
-    normed(norm, x, None, None, relu=False, before=0.0, after=0.0, counted=again)
+    normed(norm, x, None, None, relu=False, before=0.0, after=0.0, batch=again)
     assert all(torch.equal(a, b) for a, b in zip(before, norm.buffers(), strict=True))
 
 

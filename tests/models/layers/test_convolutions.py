@@ -44,7 +44,7 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
     def holds(case) -> None:
         kind, stack, after = case
         layer, given = make(kind, stack), batch()
-        h = layer.convolve(given.x, None, read_batch(given).edges)
+        h = layer.convolve(given.x, None, read_batch(given))
         torch.manual_seed(7)
         found, _ = layer(given.x, None, read_batch(given))
         torch.manual_seed(7)
