@@ -24,8 +24,8 @@ class ForwardContext:
 
     #: As ``training.precision``: how a GPU computes GatedGCN's products of edges.
     precision: str = "32"
-    #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. A
-    #: search then runs outside of its operator of PyTorch, which carries no context.
+    #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. The
+    #: recorded batch brings it. A search then runs outside of its operator, which carries no context.
     keep: list[Any] | None = None
     #: Receives results of searches: first pass of a recomputed layer.
     record: list[Searched] | None = None
@@ -105,3 +105,8 @@ def triton_runs(device: torch.device) -> bool:
         and torch.cuda.get_device_capability(device) >= (8, 0)
         and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
     )
+
+
+def kernels_run(part: str, device: torch.device) -> bool:
+    """Return True if a part's Triton kernels compile for the device and passed its self-check."""
+    return part not in LEFT_OUT and triton_runs(device)

@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
-from kmip_data.models.context import LEFT_OUT, triton_runs
+from kmip_data.models.context import kernels_run
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import ranked
 from kmip_data.reading.batching import pointers_from_numbers
@@ -229,7 +229,7 @@ def kernels_for(values: Tensor, k: int = 1) -> Any:
     Triton's kernels in float32 where they run, else torch operations.
     """
     fits = _working(values.dtype) == torch.float32 and k <= MOST_K
-    if not fits or "attention" in LEFT_OUT or not triton_runs(values.device):
+    if not fits or not kernels_run("attention", values.device):
         return gathered
     from kmip_data.models.attention.gpu import launch
 

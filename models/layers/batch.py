@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -158,6 +158,8 @@ class BatchSize:
 #: Attribute of a padded batch, (2,) int64: numbers of real nodes and edges, which come before the
 #: padding.
 COUNTED = "counted"
+#: Attribute of a batch whose step is recorded: list of the objects that the CUDA graph must keep alive.
+KEEP = "kept_alive"
 #: Attributes of a batch with a row for each edge.
 EDGE_COLUMNS = {"edge_attr", "edge_rwse"}
 
@@ -293,7 +295,8 @@ def read_batch(
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index``
     (2, E). ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is
-    one graph. A batch with :data:`COUNTED` is padded, and both are used unchecked.
+    one graph. A batch with :data:`COUNTED` is padded, and both are used unchecked. The list of one
+    with :data:`KEEP` becomes that of the context.
 
     Raises
     ------
@@ -313,6 +316,9 @@ def read_batch(
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
 
+    keep = getattr(batch, KEEP, None)
+    if keep is not None:
+        context = replace(context, keep=keep)
     counted = getattr(batch, COUNTED, None)
     if counted is None:
         ptr, graph = read_graphs(batch, x)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import LEFT_OUT, triton_runs
+from kmip_data.models.context import kernels_run
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
@@ -187,7 +187,7 @@ def _fused(
 
     mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16
     mixed = mixed and weight.dtype == torch.float32
-    if kind == "cuda" and (plain or mixed) and "edges" not in LEFT_OUT and triton_runs(x.device):
+    if kind == "cuda" and (plain or mixed) and kernels_run("edges", x.device):
         from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 
         return in_triton  # type: ignore[no-any-return]

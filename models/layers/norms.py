@@ -16,7 +16,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import LEFT_OUT, triton_runs
+from kmip_data.models.context import kernels_run
 from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import BatchRows, GraphBatch, rows_of
 
@@ -309,7 +309,7 @@ def _is_fused(norm: nn.Module, rows: Tensor, *others: Tensor | None) -> TypeGuar
     """True if a GPU takes the norm and the operations around it, of these tensors, in one pass."""
     if type(norm) is not BatchNorm or not norm.uses_batch(len(rows)) or norm.together:
         return False
-    if torch.compiler.is_compiling() or "norms" in LEFT_OUT or not triton_runs(rows.device):
+    if torch.compiler.is_compiling() or not kernels_run("norms", rows.device):
         return False
     for tensor in (rows, *others):
         if tensor is not None and tensor.dtype not in {torch.float32, torch.bfloat16}:

@@ -30,7 +30,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import write_file
 from kmip_data.models.attention import operators
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.context import LEFT_OUT, ForwardContext, triton_runs
+from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu.launch import nvrtc_version
@@ -234,14 +234,9 @@ def capture(device: torch.device, sizes: dict[str, int]) -> None:
         losses = []
         optimiser = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
 
-        def step(
-            batch: Any,
-            *_: Any,
-            keep: list[Any] | None = None,
-            **__: Any,
-        ) -> graphs.Learned:
+        def step(batch: Any, *_: Any, **__: Any) -> graphs.Learned:
             optimiser.zero_grad(set_to_none=False)
-            logits = model(batch, ForwardContext(keep=keep))
+            logits = model(batch)
             loss = torch.nn.functional.cross_entropy(
                 logits,
                 batch.y,

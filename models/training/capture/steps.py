@@ -8,6 +8,7 @@ discards the graphs (:meth:`CapturedSteps.under`).
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kmip_data.models.context import LEFT_OUT
-from kmip_data.models.layers.batch import COUNTED
+from kmip_data.models.layers.batch import COUNTED, KEEP
 from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import (
     CudaGraphs,
@@ -38,8 +39,7 @@ WARM_UP = 2
 #: Captured shapes and positions in a step; further ones run operation by operation.
 MOST = 32
 
-#: Learns from a batch: ``step(batch, optimiser, first=…, steps=…, keep=…)``; ``keep`` is that of a
-#: ``Work``.
+#: Learns from a batch: ``step(batch, optimiser, first=…, steps=…)``.
 Step = Callable[..., Learned]
 T = TypeVar("T")
 
@@ -115,8 +115,12 @@ class CapturedSteps:
         rates.follow()
 
         def work(keep: list[Any] | None) -> Learned:
+            given = batch
+            if keep is not None:
+                given = copy.copy(batch)
+                given[KEEP] = keep
             with rates.given(capturable=keep is not None):
-                return step(batch, optimiser, keep=keep, **moment)
+                return step(given, optimiser, **moment)
 
         shape = shape_of(batch)
         key = None if shape is None else (shape, *moment.items())

@@ -216,18 +216,14 @@ class Loop:
         *,
         first: bool,
         steps: bool,
-        keep: list[Any] | None = None,
     ) -> Learned:
-        """Learn from one batch; after the last one of a step clip the gradient and step.
-
-        ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`.
-        """
+        """Learn from one batch; after the last one of a step clip the gradient and step."""
         module = self.module
         training = self.training
         # Gradients are exchanged once, at the end of a step.
         waits = module.shared and not steps
         with module.network.no_sync() if waits else nullcontext():
-            logits, target, loss, backward = module.learn(batch, keep)
+            logits, target, loss, backward = module.learn(batch)
             if first:
                 # In place for captured steps, which know the addresses of gradients.
                 optimiser.zero_grad(set_to_none=self.captured is None)

@@ -61,17 +61,17 @@ class TrainingModule(nn.Module):
         #: Current work, for errors.
         self.doing = "starting"
 
-    def forward(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
-        ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`. Raises
-        ``CheckFailed`` where the weights, or the numbers inside the network, are infinite or NaN.
+        Raises ``CheckFailed`` where the weights, or the numbers inside the network, are infinite or
+        NaN.
         """
         self.size = BatchSize.of(batch)
         try:
             # DDP only in training: it would exchange buffers in an evaluation, too.
             network = self.network if self.training else self.model
-            context = ForwardContext(self.config.training.precision, keep=keep)
+            context = ForwardContext(self.config.training.precision)
             return network(batch, context), self.task.targets(batch)
         except NotFinite as error:
             # Raised by the search: add the step of the run, and a cause. A loss may have been not
@@ -83,9 +83,7 @@ class TrainingModule(nn.Module):
                 subject = "The weights"
             raise self.diverged(f"{subject} are not finite numbers", error.what) from error
 
-    def learn(
-        self, batch: Any, keep: list[Any] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def learn(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch, and the loss to go backward from.
 
         The last two differ where several processes share a batch: the reported loss is that of all
@@ -97,7 +95,7 @@ class TrainingModule(nn.Module):
             norm.share = share
         kind = next(self.model.parameters()).device.type
         with autocast(self.config.training.precision, kind, cached=False):
-            logits, target = of_part(batch, "train", *self(batch, keep))
+            logits, target = of_part(batch, "train", *self(batch))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)
             else:

@@ -14,7 +14,7 @@ from support.kernels.allocations import saved_for_backward
 from support.kernels.layer_kernels import DEVICE, drawn_on_the_cpu, norm_of
 from torch import Tensor
 
-from kmip_data.models.layers import norms as layers
+from kmip_data.models import context
 from kmip_data.models.layers.batch import Rows
 from kmip_data.models.layers.gpu.norms import normed
 from kmip_data.models.layers.norms import BatchNorm
@@ -26,7 +26,7 @@ NAMES = ("out", "rows", "more", "residual", "scale", "shift", "mean", "variance"
 @pytest.fixture(autouse=True)
 def _interpreted(monkeypatch) -> None:
     """The interpreter's tensors are the CPU's, which the layers would not hand to a GPU's kernels."""
-    monkeypatch.setattr(layers, "triton_runs", lambda _: True)
+    monkeypatch.setattr(context, "triton_runs", lambda _: True)
 
 
 def dropped(rows: Tensor, p: float) -> Tensor:

@@ -73,7 +73,7 @@ def chosen(
 
 @pytest.mark.parametrize("form", ["table", "list"])
 def test_who_takes_the_edges(form: str, monkeypatch) -> None:
-    monkeypatch.setattr(layers, "triton_runs", lambda _: True)
+    monkeypatch.setattr(context, "triton_runs", lambda _: True)
     compiled = "cpu" if form == "table" else "torch"
     assert (chosen("cpu", form), chosen("cuda", form)) == (compiled, "gpu")
     assert chosen("cuda", form, autocast=torch.bfloat16) == "gpu"
@@ -85,7 +85,7 @@ def test_who_takes_the_edges(form: str, monkeypatch) -> None:
         assert chosen(device, form, edges=0) == "torch"
         assert chosen(device, form, activation="gelu") == "torch"
         assert chosen(device, form, by_distance=True) == "torch"
-    monkeypatch.setattr(layers, "triton_runs", lambda _: False)
+    monkeypatch.setattr(context, "triton_runs", lambda _: False)
     assert chosen("cuda", form) == "torch"
 
 

@@ -12,6 +12,7 @@ from support.cases import check_each
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
+from kmip_data.models import context
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import EdgeList, sum_lists
 from kmip_data.models.layers.batch import GraphBatch, Rows
@@ -139,7 +140,7 @@ def chosen(
     """Return the choice; tensors are fake, so that no GPU is needed."""
     kernels = importlib.import_module("kmip_data.models.layers.gpu.norms")
     with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layers, "triton_runs", lambda device: device.type == "cuda")
+        patch.setattr(context, "triton_runs", lambda device: device.type == "cuda")
         patch.setattr(kernels, "normed", lambda *_, **__: "kernels")
         patch.setattr(layers.nn.functional, "dropout", lambda rows, _: rows)
         patch.setattr(BatchNorm, "forward", lambda _, rows, *__: rows)

@@ -14,6 +14,7 @@ from support.kernels import emulated_gpu
 from support.kernels.cuda_emulator import COMPILER
 from support.kernels.interpreted import needs_interpreter
 
+from kmip_data.models import context
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.context import LEFT_OUT
@@ -156,8 +157,7 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     monkeypatch.setattr(topk.all_backends()["keops"], "unusable", lambda _: "not here")
     assert topk.choose(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
-    for module in (operators, gated_gcn, norms):
-        monkeypatch.setattr(module, "triton_runs", lambda _: True)
+    monkeypatch.setattr(context, "triton_runs", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is gathered
     assert not norms._is_fused(norms.BatchNorm(2), torch.ones(2, 2))
     batch = read_batch(

@@ -97,6 +97,19 @@ def test_whatever_moves_is_followed(changes, clouds, tmp_path):
     assert graphs.replayed > 5
 
 
+def test_a_recorded_batch_brings_the_list_of_what_its_graph_reads(clouds, tmp_path):
+    class Keeping(EmulatedGraphs):
+        def record(self, work):
+            self.objects = []
+            return super().record(lambda _: work(self.objects))
+
+    model = {**dict.fromkeys(("heads", "k", "key_dim")), "attention": {"kind": "performer"}}
+    changes = {"optimiser": {"name": "sgd"}, "model": {**model, "local": {"kind": "gcn"}}}
+    graphs = Keeping()
+    assert_same(*(learn(clouds, tmp_path, each, **changes) for each in (None, graphs)))
+    assert graphs.objects  # the tilings of its layers
+
+
 def test_graphs_of_several_sizes_are_not_confused(tmp_path):
     """Equal numbers of nodes and edges, other graphs: what the host knows of them is part of the key."""
     build = learnable_build(tmp_path / "build", graphs=12, varied=1)

@@ -205,7 +205,7 @@ def test_evaluate_gives_the_result_again(done, home):
 def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkeypatch):
     forward = TrainingModule.forward
 
-    def broken(self, batch, *keep):
+    def broken(self, batch):
         logits, target = forward(self, batch)
         return (logits if self.training else logits * math.nan), target
 
@@ -378,8 +378,8 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
     ]
     for error, where, graphs in cases:
 
-        def failing(self, batch, *keep, error=error, where=where):
-            found = forward(self, batch, *keep)
+        def failing(self, batch, error=error, where=where):
+            found = forward(self, batch)
             if self.training == (where == "training"):
                 raise error
             return found
@@ -396,7 +396,7 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
             assert word in text, (error, word)
         assert "Continue from the last checkpoint with: kmip-data train" in capsys.readouterr().err
 
-    def other(self, batch, *keep):
+    def other(self, batch):
         raise RuntimeError("shapes cannot be multiplied")
 
     monkeypatch.setattr(TrainingModule, "forward", other)
@@ -478,14 +478,14 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
 ):
     learn, calls = TrainingModule.learn, []
 
-    def spoiling(self, data, *keep):
+    def spoiling(self, data):
         calls.append(self.epoch)
         spoilt = self.epoch == 1 and calls.count(1) == 3
         if spoilt and what == "input":
             data.x[0, 0] = math.inf
         elif spoilt and what == "weights":
             next(self.parameters()).data.fill_(math.inf)
-        logits, target, loss, backward = learn(self, data, *keep)
+        logits, target, loss, backward = learn(self, data)
         if spoilt and what == "loss":
             loss = backward = loss * math.nan
         elif spoilt:  # 0, and its gradient 0 · ∞
