@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import Facts, check_prefix, show, table, with_ending
+from kmip_data.cli.shared.output import Facts, check_prefix, csv_of, show, table, with_ending
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -30,6 +30,7 @@ save_option = click.option(
 
 def _pair(separator: str) -> Callable[..., Any]:
     """Return the callback of an option whose value is two whole numbers, such as ``2500x16`` or ``1..9``."""
+    # At most nine digits: a longer number is none that any data have.
     number = r"0*([1-9]\d{0,8})"
     pattern = re.compile(number + re.escape(separator) + number)
 
@@ -107,6 +108,7 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     from kmip_data.models.analysis.drawing import draw_study
     from kmip_data.models.analysis.study import run_study
 
+    # What is wrong with the line ends the command before the work.
     picture, figures = _save_paths(name, options["save"], options["run"], options["home"])
     ks = None
     if options["ks"] is not None:
@@ -121,6 +123,7 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     write_output(figures, study.to_csv(), named=figures == named)
     draw_study(study, picture, name=name, subtitle=source, named=picture == named)
 
+    # Every layer is measured on every graph.
     layers = len({layer for layer, *_ in study.samples})
     graphs = len(study.samples) // layers
     samples = f"{counted(layers, 'layer')} of {counted(graphs, 'graph')}"
@@ -137,6 +140,7 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
         if graphs > 1:  # over which means deviate
             header.append("±")
             columns.append(std)
+
     rows = []
     for number, k in enumerate(study.ks):
         rows.append([k, *(f"{column[number]:.4f}" for column in columns)])
@@ -221,7 +225,6 @@ def influence_of_k(
     k and seed form a curve: mean ± standard deviation over seeds for each k.
     """
     from kmip_data.files.changes import write_output
-    from kmip_data.files.reading import csv_bytes
     from kmip_data.models.analysis.drawing import draw_over_k
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
     from kmip_data.models.sweeps.running import folders_of
@@ -247,8 +250,7 @@ def influence_of_k(
     notes.append(f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB.")
 
     named = _named(save)
-    lines = csv_bytes([*rows[0]], (row.values() for row in rows))
-    write_output(figures, lines, named=figures == named)
+    write_output(figures, csv_of(rows), named=figures == named)
     draw_over_k(curves, picture, named=picture == named)
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     cells = []

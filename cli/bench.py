@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
+from kmip_data.cli.shared.output import check_prefix, csv_of, show, table, with_ending
 from kmip_data.models.profiling.turns import machine_line, quantity
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -74,7 +74,6 @@ def attention(
     the table. The paper's A100 figures are shown below, labelled as such.
     """
     from kmip_data.files.changes import write_output
-    from kmip_data.files.reading import csv_bytes
     from kmip_data.manifest import read_shipped
     from kmip_data.models.profiling.breakdown import NODES, PATIENCE, draw_breakdown
     from kmip_data.models.profiling.measuring import SETTINGS, Protocol, draw_sweep, measure
@@ -82,6 +81,7 @@ def attention(
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
 
+    # 1. Where results go, and what is measured: wrong options end here.
     prefix = None if save is None else Path(save).expanduser()
     if prefix is not None:
         check_prefix(prefix)
@@ -92,6 +92,8 @@ def attention(
     if breakdown:
         settings = SETTINGS[-1:]
         sizes = sizes_up_to(min(max_n, NODES))[-1:]
+
+    # 2. Measure, each method in a process that may end for lack of memory.
     shape = Shape(**shapes)
     memory_limit = int(SHARE * free_host_memory())
     protocol = Protocol(device=kind, memory_limit=memory_limit)
@@ -109,6 +111,8 @@ def attention(
         settings=settings,
         log=log,
     )
+
+    # 3. A table and a picture, next to the paper's figures where the sizes are the paper's.
     paper = read_shipped("results", "efficiency") if shape == Shape() else None
     dimensions = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     conditions = f"{dimensions}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
@@ -127,12 +131,13 @@ def attention(
         for setting in settings:
             measured = [cell for cell in cells if cell.setting == setting]
             text.append(f"{_table(setting, measured, paper)}\n")
+
     if prefix is not None:
-        figures = csv_bytes([*rows[0]], (row.values() for row in rows))
-        write_output(with_ending(prefix, ".csv"), figures)
+        write_output(with_ending(prefix, ".csv"), csv_of(rows))
         picture = with_ending(prefix, ".png")
         draw(cells, picture, title=f"{title}\n{machine_line()}", paper=paper)
 
+    # 4. Why cells are empty; larger sizes of the same method are not tried, which says nothing new.
     for cell in cells:
         if cell.status != "ok" and not cell.note.startswith("not tried"):
             text.append(f"{cell.method}, {cell.n:,} nodes: {cell.note}")
@@ -245,18 +250,19 @@ def reading(as_json: bool) -> None:
     """
     from kmip_data.models.profiling.reading import GRAPHS, compare_reading
 
-    comparisons = compare_reading()
     rows = []
-    for row in comparisons:
+    results = []
+    for row in compare_reading():
         ours = quantity(row.ours, "s")
         theirs = quantity(row.theirs, "s")
         spread = f"{row.least:.2f} to {row.most:.2f}"
         rows.append([row.what, ours, theirs, f"{row.ratio:.2f}×", spread])
+        results.append(row._asdict())
     shown = table(["", "kmip-data", "PyTorch Geometric", "ratio", "spread"], rows)
     result = {
         "machine": machine_line(),
         "graphs": GRAPHS,
-        "rows": [row._asdict() for row in comparisons],
+        "rows": results,
     }
     show(result, f"{shown}\n{GRAPHS:,} graphs; {machine_line()}", as_json=as_json)
 
@@ -330,7 +336,7 @@ def train(
         "machine": machine_line(),
         "device": device.name,
         "data": first_data.description,
-        "models": [asdict(pace) for pace in paces],
+        "models": list(map(asdict, paces)),
     }
     show(result, "\n".join(text), as_json=as_json)
 

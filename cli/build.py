@@ -141,7 +141,7 @@ def _summary(build: Build, split: str) -> str:
         rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
     if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
         rows.append(["in none", 1, unassigned, None, ""])
-    size = human_bytes(sum(shard.bytes for shard in card.shards))
+    size = human_bytes(build_facts(build)["bytes"])
     pairs = [
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),

@@ -75,6 +75,8 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     )
     _run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1", quiet=True)
     target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
+
+    # 1. Train each network, and measure it by the distance to the answer.
     by_model = {}
     lines = []
     for model in MODELS:
@@ -98,6 +100,8 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     draw_by_distance(
         by_model, picture, title="Accuracy by the distance to the answer", chance=1 / 8
     )
+
+    # 2. A city, as far as this machine can draw it.
     click.echo(
         "\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0."
     )
@@ -110,6 +114,8 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     except (MissingExtra, SourceUnavailable) as error:  # of the first step
         click.echo(error.what)
         last = f"The map of the city: {error.parts['next']}, then kmip-data demo again."
+
+    # 3. Time k-MIP and full attention.
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
     times = _attention_times()
     rows = []

@@ -97,6 +97,7 @@ def _program() -> Iterator[tuple[str, str, str]]:
     else:
         names = ("torch", "torch-geometric", "numpy", "h5py")
         yield "packages", "ok", ", ".join(f"{name} {_version(name)}" for name in names)
+    # Extras: one is usable if all of its packages are.
     for extra, sound in extras.items():
         if extra in {"dev", "all"}:
             continue
@@ -113,6 +114,7 @@ def _version(package: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version, which compare as versions do: 2.10 is above 2.9."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in leading[0].split(".")) if leading else ()
 

@@ -58,7 +58,7 @@ def command(
             from kmip_data.plugins import seek
 
             seek("encodings", name)
-    parsed = [parse_encoding(name) for name in encodings]
+    parsed = list(map(parse_encoding, encodings))
     build = resolve(target, home, sample=sample)
     columns = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
 

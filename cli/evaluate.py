@@ -34,6 +34,7 @@ def command(run: str, by_class: bool, as_json: bool, **data: Any) -> None:
     if by_class:
         from kmip_data.models.analysis.answers import by_distance, class_accuracy
 
+        # A task whose answer lies at a known distance is told apart by that, not by its classes.
         bands = by_distance(run, **data)
         if bands is None:
             result["classes"] = class_accuracy(run, **data)

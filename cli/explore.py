@@ -56,6 +56,9 @@ def command(
         check_prefix(output, "--output")
     if not targets:
         raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
+
+    # The first target says whose data are shown: those of a build, or those of a run, whose
+    # predictions are shown with them. Curves of further runs are drawn next to its own.
     answer = None
     curves = list[Facts]()
     first = build_or_run(targets[0], home, sample=sample)
@@ -118,6 +121,7 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
         device=run.device.kind,
     )
     if bands is not None:
+        # A band such as 9–12 or 111+ is drawn at its first distance.
         starts = [int(re.split("[–+]", band)[0]) for band in bands.bands]
         columns[f"{bands.metric} by distance"] = list(zip(starts, bands.values, strict=True))
     return {

@@ -27,10 +27,11 @@ def command(name: str, home: shared.Home, as_json: bool, **options: Any) -> None
     manifest = no_recipe(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)
     folder = home.raw / name
-    rows = [
-        [entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin]
-        for entry in receipts
-    ]
+    rows = []
+    for entry in receipts:
+        size = human_bytes(entry.bytes)
+        rows.append([entry.name, size, entry.sha256[:12], entry.origin])
+    # Other licenses were shown before the download.
     notice = ""
     if name not in SHOWN:
         notice = f"\n{manifest.license.notice}"

@@ -78,9 +78,10 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
     result = {
         **manifest.model_dump(),
         "presets": presets,
-        "builds": [build_facts(build) for build in builds],
+        "builds": list(map(build_facts, builds)),
     }
 
+    # 1. Facts: sizes, published splits, how it is opened and what it may be used for.
     expected = manifest.expected
     averages = []
     for value, unit in ((expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")):
@@ -106,6 +107,7 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
         ("license", f"{license_.name}\n{license_.url}\n{license_.notice}"),
     ]
 
+    # 2. Where its raw files come from.
     text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", facts(pairs), ""]
     if manifest.recipe:
         text += ["Built from your own source", f"  {command} …"]
@@ -119,6 +121,8 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
                 lines = [f"  {mirror.address}", size, mirror.note]
                 text.append("\n    ".join(filter(None, lines)))
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
+
+    # 3. Parameters, notes, citation, and the builds that exist.
     parameters = table(["of build", "default", "what"], _parameters(name), indent=2)
     text.append(f"\nParameters\n{parameters}")
     if manifest.notes:
@@ -143,6 +147,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
         "config": config.model_dump(mode="json"),
     }
 
+    # Of attention and message passing, only the keys of the kinds that are chosen.
     kinds = {"", config.model.attention.kind, config.model.local.kind}
     keys = [key for key in documented_keys() if key.kind in kinds]
     rows = [[key.name, str(key_value(config, key.name)), key.doc] for key in keys]
@@ -209,11 +214,11 @@ def _tables(build: Build, added: Sequence[Facts]) -> str:
     from kmip_data.format.build_files import SPREADS
 
     card = build.card
-    size = human_bytes(sum(shard.bytes for shard in card.shards))
-    receipts = [
-        f"{receipt.name} ({receipt.origin}, {human_bytes(receipt.bytes)})"
-        for receipt in card.receipts
-    ]
+    size = human_bytes(build_facts(build)["bytes"])
+    receipts = []
+    for receipt in card.receipts:
+        received = human_bytes(receipt.bytes)
+        receipts.append(f"{receipt.name} ({receipt.origin}, {received})")
     pairs = [
         ("path", build.path),
         ("key", card.key),

@@ -50,9 +50,9 @@ def command(home: Home, as_json: bool) -> None:
     result = {
         "home": home.root,
         "datasets": datasets,
-        "builds": [build_facts(build) for build in builds],
+        "builds": list(map(build_facts, builds)),
         "unreadable": unreadable,
-        "unfinished": [asdict(entry) for entry in unfinished],
+        "unfinished": list(map(asdict, unfinished)),
         "bytes": total,
         "free": free,
         "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in sizes],
@@ -65,10 +65,8 @@ def command(home: Home, as_json: bool) -> None:
         text.append(
             f"No builds in {home.built} yet: kmip-data build long-range (needs no download)"
         )
-    text += [
-        f"unreadable: {path} has a card that is damaged or of a newer version"
-        for path in unreadable
-    ]
+    damage = "has a card that is damaged or of a newer version"
+    text += [f"unreadable: {path} {damage}" for path in unreadable]
     for entry in unfinished:
         of_all = "" if entry.shards is None else f" of {entry.shards}"
         text.append(f"unfinished: {entry.path} has {entry.finished}{of_all} shards")
@@ -122,6 +120,7 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
 
     from kmip_data.cli.shared.belongings import belongings, bytes_below
 
+    # 1. Builds, raw files and runs, these by model: a sweep has hundreds.
     sizes = Counter[str]()
     kinds = dict[str, str]()
     runs = Counter[str]()
@@ -138,12 +137,14 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
         sizes[name] = bytes_below(home.root / name)
         kinds[name] = kind
 
-    # A folder of the home may be a link to another disk: its files count, though no walk goes
-    # through it.
+    # 2. A folder of the home may be a link to another disk: its files count, though no walk goes
+    #    through it.
     everything = bytes_below(home.root)
     for folder in (home.built, home.raw, home.runs, home.root / "sweeps"):
         if folder.is_symlink():
             everything += bytes_below(folder)
+
+    # 3. The rest of the home, and what lies outside of it.
     cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     kinds |= {".": "other files", cache: "compiled kernels"}
     sizes["."] = everything - sizes.total()

@@ -129,6 +129,7 @@ def run(args: list[str]) -> int:
 
 
 def _run(args: list[str]) -> int:
+    """Run one command line; every way in which it can end has one exit code."""
     meta: dict[str, Any] = {}
     try:
         if os.environ.get("KMIP_DATA_PLUGINS"):
@@ -159,6 +160,7 @@ def _run(args: list[str]) -> int:
         if explained is not None:
             code = explained.exit_code
         click.echo(f"Error: {known}", err=True)
+        # A script reads one object from stdout: of a command that failed, the error.
         if "--json" in args and not meta.get(JSON_PRINTED):
             parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
             body = {

@@ -123,6 +123,7 @@ def view_of(
 
     def draw(path: Path) -> None:
         drawings = [drawing_of(dataset, position) for position in chosen]
+        # Of superpixels, the pictures that they were made from, if they were not removed.
         if pictures is not None:
             below = pictures([drawing.key for drawing in drawings])
             for number, drawing in enumerate(drawings):
@@ -150,6 +151,7 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
     :data:`MOST`.
     """
     if text is None:
+        # The middle of each third: neighbours in a build are often alike.
         shown = min(SHOWN, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
     chosen: dict[int, None] = {}

@@ -31,6 +31,7 @@ def command(
     """
     from kmip_data.cli.shared.belongings import bytes_below, find, remove, some
 
+    # 1. Show what would go, each folder once, however often it is named.
     folders = list(dict.fromkeys(find(target, home) for target in targets))
     sizes = [bytes_below(folder.path) for folder in folders]
     total = sum(sizes)
@@ -47,6 +48,7 @@ def command(
             raise click.exceptions.Exit(1)
     remove(folders)
 
+    # 2. Files that are not of kmip-data stay, and are reported.
     removed = []
     notes = []
     for folder, size in zip(folders, sizes, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from kmip_data.cli.shared.commands import (
     path_option,
     plugin_option,
 )
-from kmip_data.cli.shared.output import table
+from kmip_data.cli.shared.output import csv_of, table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -58,7 +59,7 @@ def command(
 
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output
-    from kmip_data.files.reading import csv_bytes, readable_json
+    from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.sheets import page_of, sheet_of
     from kmip_data.models.reports.tables import read_runs, tables_of
 
@@ -73,7 +74,7 @@ def command(
             next=f"kmip-data train {options}",
         )
     tables, left_out = tables_of(runs, against)
-    rows = [row for results in tables for row in results.rows]
+    rows = list(itertools.chain(*(results.rows for results in tables)))
     notices += left_out
     for notice in notices:
         say(notice)
@@ -83,11 +84,12 @@ def command(
     elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":
-        text = csv_bytes([*rows[0]], (row.values() for row in rows)).decode()
+        text = csv_of(rows).decode()
     elif form == "text":
         text = report_text(tables)
     else:
-        sheets = (sheet_of(each, narrow=form == "latex") for each in tables)
+        # A page of LaTeX is narrower than a screen.
+        sheets = [sheet_of(results, narrow=form == "latex") for results in tables]
         text = "\n\n".join(sheet.written(form) for sheet in sheets) + "\n"
     if output is None:
         click.echo(text, nl=False)

@@ -33,6 +33,7 @@ def command(
     """
     from kmip_data.models.sweeps.running import list_runs
 
+    # Runs on a sample have a folder of their own, and the name of the dataset means them, too.
     runs = []
     for run in list_runs(home):
         of_dataset = dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -142,7 +142,7 @@ def _run(
     cells = cells_of(plan, home)
     if work is not None:
         begin(cells, **work)
-    if plan.then:
+    if plan.then:  # one more change, which depends on the results of the others
         combined = best_of_each(plan, cells, home)
         if combined and work is not None:
             begin(combined, **work)
@@ -217,12 +217,17 @@ def _print(
     folders = dict.fromkeys(epochs)
     if status and not dry_run:
         folders |= dict.fromkeys(runs_of(plan, home))  # with other options, too
+
+    # 1. Runs, and which of them are done or failed.
     runs = []
+    by_state: dict[str, list[Facts]] = {}
     for folder in folders:
         run = described(folder, home)
+        # A run that waits has no folder, and its plan says how long it will be.
         run["epochs"] = epochs.get(folder, run["epochs"])
         runs.append(run)
-    states = Counter(run["state"] for run in runs)
+        by_state.setdefault(run["state"], []).append(run)
+    failed = by_state.get("failed", [])
     result: Facts = {
         "sweep": plan.name,
         "runs": runs,
@@ -237,25 +242,24 @@ def _print(
         result["cells"] = _rows(cells)
         if any(row["paper"] for row in result["cells"]):
             text.append(_cells_text(result["cells"]))
-    shown = runs
-    if not (dry_run or status):
-        shown = [run for run in runs if run["state"] == "failed"]
+
+    # 2. After the work only failures are listed: results follow.
+    shown = runs if dry_run or status else failed
     if shown:
-        count = ", ".join(f"{number:,} {state}" for state, number in states.items())
+        count = ", ".join(f"{len(same):,} {state}" for state, same in by_state.items())
         if dry_run and plan.then:
             count += "; then best-of-each"
         text.append(f"{runs_table(shown)}\n\n{count}\n")
 
     if not dry_run:
-        done = [run["path"] for run in runs if run["state"] == "done"]
+        done = [run["path"] for run in by_state.get("done", ())]
         result["results"], report = _results(done)
         result["chosen"], best = _chosen(cells) if plan.choose else ([], [])
         text += [*report, *best]
     show(result, "\n".join(text), as_json=as_json)
 
-    if states["failed"] and not (dry_run or status):
-        reason = next(run["reason"] for run in runs if run["state"] == "failed")
-        message = f"{states['failed']} of {counted(len(cells), 'run')} failed: {reason}"
+    if failed and not (dry_run or status):
+        message = f"{len(failed)} of {counted(len(cells), 'run')} failed: {failed[0]['reason']}"
         left = f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints"
         raise CheckFailed(message, left=left, next="the same command tries them again")
 
@@ -272,7 +276,7 @@ def _results(folders: list[Path]) -> tuple[list[Facts], list[str]]:
     tables, left_out = tables_of(runs)
     for notice in notices + left_out:
         say(notice)
-    rows = [row for results in tables for row in results.rows]
+    rows = list(itertools.chain(*(results.rows for results in tables)))
     return rows, [report_text(tables)] if tables else []
 
 

@@ -113,6 +113,9 @@ def command(
             found="several of them" if any(given_as) else "none of them",
             next="kmip-data train --help",
         )
+
+    # 1. A run goes on with its own configuration; else one is made: of a row of our results, of a
+    #    file, or of a preset.
     row = None
     if resume is not None:
         _refuse_others("--resume", resume, ("--devices", "--stop-after"))
@@ -136,6 +139,7 @@ def command(
             dataset = row.dataset
             seeds = seeds or ",".join(map(str, row.seeds))
             chosen |= {"model": row.model, "variant": row.variant, "epochs": row.schedule_epochs}
+            # A row may have stopped before the end of its schedule: so does its repetition.
             last = min(chosen["stop_after"] or row.epochs, row.epochs)
             chosen["stop_after"] = last if last < row.schedule_epochs else None
         if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
@@ -152,17 +156,13 @@ def command(
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
-        summary = train(
-            config,
-            home=home,
-            quiet=quiet,
-            seeds=numbers,
-            name=name,
-        )
+        summary = train(config, home=home, quiet=quiet, seeds=numbers, name=name)
     from kmip_data.models.training.machine import is_main_process
 
     if not is_main_process():  # one of the other processes of --devices N
         return
+
+    # 2. Results, and the command that measures the first run.
     runs = "\n".join(f"run  {run}" for run in summary.runs)
     # A run imports no code by itself, so the command names the plugins.
     plugins = summary.results[0].config.get("plugins") or ()

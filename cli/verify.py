@@ -55,6 +55,7 @@ def command(
 
         rebuilt = repair_build(path, home=home, **options)
         report = verify_build(path)
+    # Digests of a damaged build differ anyway: the damage is reported.
     compared = published and report.ok
     if compared:
         from kmip_data.builds.verify import unlike_published
@@ -73,7 +74,7 @@ def command(
             "ok": report.ok,
             "checked": report.checked,
             "broken_shards": report.broken_shards,
-            "problems": [vars(problem) for problem in report.problems],
+            "problems": list(map(vars, report.problems)),
             "repaired": rebuilt,
             "remarks": report.remarks,
         }
@@ -83,9 +84,9 @@ def command(
         if rebuilt:
             lines.append(f"Rebuilt: {', '.join(rebuilt)}")
         if report.ok:
-            counts = [
-                counted(count, kind.removesuffix("s")) for kind, count in report.checked.items()
-            ]
+            counts = []
+            for kind, count in report.checked.items():
+                counts.append(counted(count, kind.removesuffix("s")))
             lines.append(f"{path} is sound: {', '.join(counts)}.")
         if compared:
             lines.append("All digests are the published ones.")

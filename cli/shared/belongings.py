@@ -66,6 +66,8 @@ def find(target: str, home: Home) -> Belonging:
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files
     and runs.
     """
+    # 1. A folder, its name below the home, or the end of its path: of raw files, which may have
+    #    taken hours to download, never the end alone.
     known = belongings(home)
     full = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
     path = Path(target)
@@ -78,6 +80,8 @@ def find(target: str, home: Home) -> Belonging:
             or (ends_so and item.kind != "raw files")
         ):
             matches.append(item)
+
+    # 2. One is meant; of several none is guessed.
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -88,7 +92,7 @@ def find(target: str, home: Home) -> Belonging:
     if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
         raise _outside(full, home)
 
-    # Raw files may have taken hours to download: they are suggested only where raw/ is written.
+    # 3. Nothing: suggest the nearest name. Raw files only where raw/ is written.
     suggested = [
         item.name for item in known if item.kind != "raw files" or target.startswith("raw")
     ]

@@ -90,7 +90,7 @@ class Command(click.Command):
         for title, options in self.sections(ctx).items():
             records = [option.get_help_record(ctx) for option in options]
             with formatter.section(title):
-                formatter.write_dl([record for record in records if record is not None])
+                formatter.write_dl(list(filter(None, records)))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line.
@@ -208,6 +208,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         home = _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
         if {"dataset", "build"} & {*self.kinds}:
             seek_names(text)
+
+        # 1. A name that exists, the file of a plan, or the folder of a build.
         known = self._known(home)
         meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
         if not meant and "build" in self.kinds:
@@ -219,11 +221,15 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
                 # A path to no build: an error of its own only if nothing else could be meant.
                 if len(self.kinds) == 1:
                     raise
-        if not meant and "run" in self.kinds:  # `find_run` refuses the end of several paths
+
+        # 2. The folder of a run, or the end of its path; `find_run` refuses that of several.
+        if not meant and "run" in self.kinds:
             in_folder = (Path(text).expanduser() / "config.toml").is_file()
             meant = in_folder or any(f"/{name}".endswith(f"/{text.strip('/')}") for name in known)
         if meant:
             return text
+
+        # 3. Nothing: a dataset of the user's own needs another command, and others the nearest name.
         from kmip_data.builds.home import list_builds, own_command
         from kmip_data.manifest import unknown_name
 

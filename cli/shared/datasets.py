@@ -106,9 +106,7 @@ def given(store: str) -> dict[str, Any]:
 
 
 def keep_settings(dataset: str, settings: Sequence[str]) -> None:
-    """Keep each KEY=VALUE in the store that has this parameter of a dataset.
-
-    Tuples may be repeated.
+    """Keep each KEY=VALUE in the store that has this parameter of a dataset; tuples may be repeated.
 
     Raises ``UsageError`` for an unknown key; values are checked with all others, when they are
     used.
@@ -116,6 +114,7 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     from kmip_data.manifest import load_manifest, unknown_name
     from kmip_data.pipelines.base import load_pipeline
 
+    # 1. Parameters of this dataset by name: their stores and types.
     manifest = load_manifest(dataset)
     pipeline: Any = load_pipeline(manifest)
     models = {RECORDS: pipeline.Params, SPLITS: pipeline.SplitParams}
@@ -124,6 +123,8 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     known: dict[str, tuple[str, Any]] = {"compression": (SHARDS, str)}
     for store, model in models.items():
         known |= {name: (store, field.annotation) for name, field in model.model_fields.items()}
+
+    # 2. Sort each value into its store.
     meta = click.get_current_context().meta
     for item in settings:
         key, equals, value = item.partition("=")

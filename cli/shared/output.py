@@ -74,6 +74,7 @@ def show(result: Mapping[str, object], text: str, *, as_json: bool) -> None:
 
 
 def _plain(value: object) -> object:
+    """Return a value as the JSON of the standard library takes it."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):  # an array, or a number of numpy's
@@ -95,6 +96,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     """
     # A cell stays in its line: `annotated` counts lines as rows.
     shown = ([_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
+
+    # Column by column: the widest cell, and numbers to the right where all are numbers.
     columns = []
     for head, *cells in zip(header, *shown, strict=True):
         width = max(map(len, (head, *cells)))
@@ -119,17 +122,19 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
     head, *rows = lines.splitlines()
     result = [head]
     for row, texts in zip(rows, notes, strict=True):
-        result += [row, *(f"    {text}" for text in texts if text)]
+        result.append(row)
+        result += [f"    {text}" for text in texts if text]
     return "\n".join(result)
 
 
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     """Return ``name  value`` lines with aligned values; pairs without a value are left out."""
-    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
-    width = indent + max((len(name) for name, _ in shown), default=0)
+    shown = {name: _cell(value) for name, value in pairs if value not in (None, "", [], ())}
+    width = indent + max(map(len, shown), default=0)
+    # Further lines of a value stand below its first.
     gap = "\n" + " " * (width + 2)
     lines = []
-    for name, value in shown:
+    for name, value in shown.items():
         title = f"{' ' * indent}{name}".ljust(width)
         lines.append(f"{title}  " + value.replace("\n", gap))
     return "\n".join(lines)
@@ -163,6 +168,13 @@ def share_facts(share: Share, files: Sequence[SharedFile]) -> Facts:
         "bytes": sum(entry.bytes for entry in files),
         "files": {entry.file: entry.sha256 for entry in files},
     }
+
+
+def csv_of(rows: Sequence[Facts]) -> bytes:
+    """Return rows with the same keys as a CSV file."""
+    from kmip_data.files.reading import csv_bytes
+
+    return csv_bytes([*rows[0]], (row.values() for row in rows))
 
 
 def with_ending(prefix: Path, suffix: str) -> Path:
