@@ -11,6 +11,7 @@ from .datasets.shipped import S3DIS as S3DIS
 from .datasets.shipped import ZINC as ZINC
 from .datasets.shipped import CIFAR10Superpixels as CIFAR10Superpixels
 from .datasets.shipped import CityNetwork as CityNetwork
+from .datasets.shipped import GeomGCN as GeomGCN
 from .datasets.shipped import GraphLandDataset as GraphLandDataset
 from .datasets.shipped import LongRange as LongRange
 from .datasets.shipped import MalNetTiny as MalNetTiny

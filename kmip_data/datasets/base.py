@@ -15,7 +15,7 @@ from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.splits import PARTS, TRAIN_AND_VAL, part_name
-from kmip_data.manifest import dataset_names, unknown_name
+from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 from kmip_data.pipelines.find import find, obtain, split_name
 from kmip_data.plugins import seek
 from kmip_data.reading.dataset import ShardedDataset
@@ -227,6 +227,15 @@ class BuiltDataset(ShardedDataset):
             if keep(data if prepare is None else prepare(data)):
                 kept.append(number)
         self._indices = kept
+
+
+def names_of(dataset_class: type[BuiltDataset]) -> list[str]:
+    """Return the names of the datasets of a class, sorted."""
+    return [
+        name
+        for name in dataset_names()
+        if load_manifest(name).dataset_class == dataset_class.__name__
+    ]
 
 
 def open(  # noqa: A001 -- its public name

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.base import Arguments, BuiltDataset
+from kmip_data.datasets.base import Arguments, BuiltDataset, names_of
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.datasets.pyg_calls import GraphLandCall
 from kmip_data.errors import UsageError
@@ -131,7 +131,7 @@ class GraphLandDataset(BuiltDataset):
         split_rule: Literal["RL", "RH", "stratified"] = "RL",
         target_scaling: Literal["RL", "RH", "none"] | None = None,
     ) -> dict[str, Any]:
-        known = _names(GraphLandDataset)
+        known = names_of(GraphLandDataset)
         if name.lower() not in known:
             raise unknown_name("dataset of GraphLand", name, known)
         # The target is standardised by the train streets of the split that is read.
@@ -143,21 +143,13 @@ class GraphLandDataset(BuiltDataset):
         }
 
 
-def _names(dataset_class: type[BuiltDataset]) -> list[str]:
-    return [
-        name
-        for name in dataset_names()
-        if load_manifest(name).dataset_class == dataset_class.__name__
-    ]
-
-
 def _check_city(name: str, build: Build) -> None:
     if not is_city(build.card):
         raise _not_a_city(name, f"the build {build.path}")
 
 
 def _not_a_city(name: str, found: str) -> UsageError:
-    expected = f"{', '.join(_names(CityNetwork))}, or a city built under a name of its own"
+    expected = f"{', '.join(names_of(CityNetwork))}, or a city built under a name of its own"
     return UsageError(
         f"{name!r} is not a city.", expected=expected, found=found, next="kmip-data list"
     )

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from kmip_data.datasets.base import BuiltDataset
+from kmip_data.datasets.base import Arguments, BuiltDataset, names_of
 from kmip_data.datasets.inputs import LocalDegreeProfile, Standardise, feature_views
 from kmip_data.graphs.encodings.degree_profile import DegreeProfile
+from kmip_data.manifest import unknown_name
 
 
 class S3DIS(BuiltDataset):
@@ -193,3 +194,27 @@ class ZINC(BuiltDataset):
 
     def _reading(self, *, subset: bool = False) -> dict[str, Any]:
         return {"name": "zinc" if subset else "zinc-full"}
+
+
+class GeomGCN(BuiltDataset):
+    """Six graphs of Geom-GCN, each of pages or actors that link to each other, with a class for each node.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``: edges in one direction, as published; the masks are those of one of the ten
+    published splits.
+
+    Parameters
+    ----------
+    name
+        ``"actor"``, ``"cornell"``, ``"texas"``, ``"wisconsin"``, ``"chameleon"`` or ``"squirrel"``, in
+        any case.
+    """
+
+    _name = "actor"
+    _arguments = Arguments
+
+    def _reading(self, name: str) -> dict[str, Any]:
+        known = names_of(GeomGCN)
+        if name.lower() not in known:
+            raise unknown_name("graph of Geom-GCN", name, known)
+        return {"name": name.lower()}

@@ -31,6 +31,7 @@ _READERS: Final[Mapping[str, type[BuiltDataset]]] = {
     "MalNetTiny": readers.MalNetTiny,
     "ECHO": readers.ECHO,
     "ZINC": readers.ZINC,
+    "GeomGCN": readers.GeomGCN,
     "CityNetwork": city.CityNetwork,
     "GraphLandDataset": city.GraphLandDataset,
 }

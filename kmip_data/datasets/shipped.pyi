@@ -155,6 +155,39 @@ class ECHO(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None: ...
 
+class GeomGCN(BuiltDataset):
+    """Six graphs of Geom-GCN, each of pages or actors that link to each other, with a class for each node.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``: edges in one direction, as published; the masks are those of one of the ten
+    published splits.
+
+    Parameters
+    ----------
+    name
+        ``"actor"``, ``"cornell"``, ``"texas"``, ``"wisconsin"``, ``"chameleon"`` or ``"squirrel"``, in
+        any case.
+    split_rule
+        upstream: the published masks; stratified: drawn anew in parts of the same sizes, with
+        equal shares of the classes.
+    split_seed
+        Seed of the rule, where it draws.
+    fold
+        Which of the ten published splits, from 0.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        name: str,
+        root: Folder | None = None,
+        *,
+        split_rule: Literal["upstream", "stratified"] = "upstream",
+        split_seed: int = 0,
+        fold: int = 0,
+        **arguments: Unpack[Arguments],
+    ) -> None: ...
+
 class GraphLandDataset(BuiltDataset):
     """GraphLand's ``city-roads-M`` and ``city-roads-L``: the streets of a city, with a number to predict.
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 CLASSES = {"accuracy", "f1", "miou"}
 VALUES = {"mae", "mae_batches", "r2"}
 RANKS = {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"}
+GEOM_GCN = ("actor", "cornell", "texas", "wisconsin", "chameleon", "squirrel")
 #: Dataset -> metric that chooses, all metrics, records (none: one graph), the column that is added.
 EXPECTED = {
     "s3dis": ("miou", CLASSES, 4, None),
@@ -42,6 +43,7 @@ EXPECTED = {
     "zinc-full": ("mae", VALUES, 24, "rwse20"),
     "pcqm-contact": ("mrr", RANKS, 24, None),
     "helsinki": ("accuracy", CLASSES, None, None),
+    **dict.fromkeys(GEOM_GCN, ("accuracy", CLASSES, None, None)),
     **{
         f"echo-{task}": ("mae", VALUES, 20, "rwse20")
         for task in ("sssp", "ecc", "diam", "charge", "energy")
@@ -59,8 +61,8 @@ def test_all_datasets_are_listed() -> None:
 
 
 #: Their pipelines and presets are those of others.
-LIKE_OTHERS = {"shanghai", "la", "zinc-full", "mnist", "cluster", "echo-ecc", "echo-energy"}
-LIKE_OTHERS |= {"ogbg-molpcba"}
+LIKE_OTHERS = {"shanghai", "la", "zinc-full", "echo-ecc", "echo-energy"}
+LIKE_OTHERS |= {"ogbg-molpcba", "mnist", "cluster", *GEOM_GCN[1:]}
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,7 @@ TASKS = {
     "paris": (MULTICLASS, 1, "accuracy"),
     "echo-sssp": ("regression", 1, "mae"),
     "zinc": ("regression", 1, "mae"),
+    "actor": (MULTICLASS, 1, "accuracy"),
     "pattern": ("binary classification", 1, "accuracy_sbm"),
     "echo-energy": ("regression", 1, "mae"),
     "long-range": (MULTICLASS, 1, "accuracy"),

@@ -90,6 +90,8 @@ def written_rows() -> dict[str, list[str]]:
 
 def disk_cell(manifest: Manifest) -> str:
     gigabytes = disk_bytes(manifest) / 1e9
+    if gigabytes < 0.01:
+        return f"{1_000 * gigabytes:.1f} MB"
     return f"{gigabytes:.2f} GB" if gigabytes < 10 else f"{gigabytes:.1f} GB"
 
 
