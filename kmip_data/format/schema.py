@@ -256,6 +256,7 @@ def _check(schema: Schema) -> None:
         schema.edges != "neighbor" or schema.k is not None,
         "k, the number of neighbours, is missing",
     )
+    # Column by column, the first fault: names, types, then the bytes of a row.
     for column in schema.columns:
         subject = f"column {column.key!r}"
         attribute = column.attribute
@@ -273,11 +274,13 @@ def _check(schema: Schema) -> None:
         has_edges = schema.edges != "none" or column.level != "edge"
         _require(has_edges, f"{subject} needs edges, and none are stored")
 
+    # Two columns at one place, or under one attribute, would hide each other.
     keys = [column.key for column in schema.columns]
     attributes = [column.attribute for column in schema.columns]
     attributes += [view.attribute for view in schema.views]
     for names in (keys, attributes):
         _require(len(set(names)) == len(names), f"one name stands twice in {names}")
+    # A view is a slice of the first axis of a stored column.
     widths = {column.key: column.shape[0] for column in schema.columns if column.shape}
     for view in schema.views:
         part = f"{view.source}[{view.start}:{view.stop}]"

@@ -97,6 +97,7 @@ def connect(
 ) -> GraphRecord | None:
     """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped."""
     n = len(pos)
+    # k neighbours need k + 1 points: what happens to fewer is the user's choice.
     if n <= params.k and params.short_graphs == "skip":
         return None
     if n <= params.k and params.short_graphs is None:
@@ -114,6 +115,7 @@ def connect(
 def nodes_per_shard(schema: Schema, params: PointParams) -> int:
     """Return how many nodes of k-NN graphs fit in one shard."""
     _, per_node, per_edge = bytes_per(schema)
+    # torch-cluster's rule may give one edge more where points coincide.
     most_edges = params.k + (params.knn_rule != "exact")
     return MAX_SHARD_BYTES // (per_node + per_edge * most_edges)
 
@@ -137,6 +139,7 @@ def block_rows(
     ``xy`` (P, 2) are positions on the floor, the smallest at 0; windows are ``size`` wide and half
     of it apart. ``room`` seeds the draws with ``seed``, so that they depend on no other room.
     """
+    # Sorted along x, the points of a window lie in one run.
     order = np.argsort(xy[:, 0], kind="stable")
     along = xy[order]
     room_digest = hashlib.sha256(room.encode()).digest()
@@ -168,6 +171,7 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
             f"Blocks of {size:g} are too small for a cloud of {floor}: more than {_MOST_WINDOWS:,} of them.",
             next="a larger block, in the unit of the positions",
         )
+    # The last window reaches the far wall; a floor narrower than one has one.
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]
 

@@ -105,6 +105,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         """
         total = len(records.keys)
         test = share_of(total, params.test_fraction) if params.test_fraction else 0
+        # Test is taken first, so its share is of all; the share of val is of the rest.
         val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
         val = share_of(total - test, val_share) if val_share else 0
 
@@ -130,6 +131,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
     def stop_or_skip(self, key: str, error: DamagedInput, params: P) -> Skipped:
         """Return that a file is left out, or raise its error, as ``params`` ask for."""
+        # Skipped records stand on the card with their reason.
         if params.on_error == "skip":
             reason = error.what
             if error.parts["found"]:
@@ -242,6 +244,7 @@ def copy_in(
             require_room(folder, total, "A copy of the files")
             for parent in {path.parent for path in targets}:
                 parent.mkdir(parents=True, exist_ok=True)
+            # Many small files wait for the disk: eight threads copy and hash side by side.
             with ThreadPoolExecutor(_THREADS) as pool:
                 copied = list(pool.map(_copy, files.values(), targets))
 

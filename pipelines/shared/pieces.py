@@ -40,6 +40,7 @@ def write_pieces(folder: Path, graphs: Iterable[Mapping[str, Array]]) -> int:
     ends: list[list[int]] = []
     with ExitStack() as stack:
         files = {}
+        # The first graph has the layout; the rows of each array are counted as they come.
         for graph in graphs:
             if not ends:
                 ends.append([0] * len(graph))
@@ -63,6 +64,7 @@ class Pieces:
         self._arrays: dict[str, Array] = {}
         layout = json.loads((folder / _LAYOUT).read_text("ascii"))
         for name, (dtype, shape) in layout.items():
+            # Mapped once: a unit reads its graphs from the page cache.
             rows = np.empty(0, dtype)
             if (folder / name).stat().st_size:  # nothing can be mapped of an empty file
                 rows = np.memmap(folder / name, dtype, mode="r")

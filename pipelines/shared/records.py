@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.splits import NO_PART, PARTS
@@ -87,6 +88,11 @@ def class_column(key: str, classes: int, doc: str) -> Column:
     )
 
 
+def both_ways(edges: I64) -> I64:
+    """Return edges (2, E) and, after all of them, their reverses: (2, 2·E)."""
+    return np.concatenate([edges, edges[::-1]], axis=1)
+
+
 def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> list[Unit]:
     """Deal rows to units of ``per_unit``; the items of a unit are its ``rows``."""
     units: list[Unit] = []
@@ -136,6 +142,7 @@ def rows_inside(
     ``sizes`` has name and number of records of each, in source order.
     """
     chosen = params.choose(sum(size for _, size in sizes))
+    # A limit is spread over all files: rows are counted through, then by file.
     first = 0
     for name, size in sizes:
         rows = [row - first for row in chosen if first <= row < first + size]
@@ -235,6 +242,7 @@ def _stratified_split(
             node_code=codes,
         )
 
+    # The default rule says which records are dealt, and how large the parts are.
     labels, grouping = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]
     pool = np.asarray(

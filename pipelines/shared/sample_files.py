@@ -1,4 +1,4 @@
-"""Sizes of the parts of a sample, gzip files, and writers of torch's files without torch.
+"""Sizes of the parts of a sample, text and gzip files, and writers of torch's files without torch.
 
 Lists of tuples of tensors are written as ``pickle.dump`` does: by Python's own pickler with
 protocol 4, but without frames, which only help reading.
@@ -36,6 +36,17 @@ def deal(rows: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray
     ends = np.cumsum(list(sizes.values()))
     parts = np.split(rows, ends[:-1])
     return dict(zip(sizes, parts, strict=True))
+
+
+def lines_bytes(lines: Iterable[str]) -> bytes:
+    """Return lines of text, each with a line feed at its end, whatever the system's line break is."""
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write :func:`lines_bytes` into a file, whose folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lines_bytes(lines))
 
 
 #: dtype -> the two lines that name its storage in a pickle.

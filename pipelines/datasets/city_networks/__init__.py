@@ -75,6 +75,7 @@ def read_city_archive(folder: Path) -> CityTensors:
     shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
     edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
     check_edges(index, n, "edge_indices.pt")
+    # Today's files are symmetric already: symmetrising them again changes nothing.
     both, street = symmetrise(index, edge_features[:, :2], n)
     undirected = np.array_equal(both, index)
     eccentricity, labels = _published_labels(folder, n)
@@ -106,6 +107,7 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
         "intersections": (n, expected.avg_nodes),
         "edges": (tensors.edge_index.shape[1], expected.avg_edges),
     }
+    # Chunks of the sorted nodes: all classes have one size but the last.
     for c, count in enumerate(np.bincount(labels, minlength=CLASSES)):
         counts[f"class {c}"] = (int(count), min(chunk, n - c * chunk))
     wrong = []
@@ -130,6 +132,7 @@ def _published_labels(
         return None, None
     eccentricity = read_tensor(folder / ECCENTRICITIES, "float32", (n,))
     labels = read_tensor(folder / names[0], "int64", (n,))
+    # Sorted by label, eccentricities must rise: labels are chunks of them.
     order = np.lexsort((eccentricity, labels))
     in_order = (np.diff(eccentricity[order]) >= 0).all()  # False where one is not a number, too
     low = labels.min(initial=0)

@@ -133,7 +133,9 @@ class EchoPipeline(PiecesPipeline[Params]):
         x = raw["x"]
         y = raw["y"]
         edges = raw["edge_index"]
+        # The energy is one number of a molecule; diameters stand at every node.
         rows = 1 if task.of_graph and task.molecules else len(x)
+        # All shapes at once: the error shows which layout the file has.
         shapes = {name: array.shape for name, array in raw.items()}
         fits = x.shape[1] == WIDTH and len(edges) == 2
         fits = fits and len(y) == rows and y.shape[1] >= task.columns

@@ -11,12 +11,10 @@ from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import shortest_path
 
 from kmip_data.arrays import Array
-from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, tree
+from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hops_between, tree
+from kmip_data.pipelines.shared.records import both_ways
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_graphs
 
 DEFAULT_GRAPHS: Final = 120
@@ -46,11 +44,10 @@ def _graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     make_topology = topologies[number % len(topologies)]
     nodes = 2 * int(rng.integers(9, 21))
     order = rng.permutation(nodes)
-    edges = _both_ways(order[make_topology(nodes, rng)])
+    edges = both_ways(order[make_topology(nodes, rng)])
 
     # True targets: shortest paths between all nodes.
-    adjacency = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=(nodes, nodes))
-    distance = shortest_path(adjacency.tocsr(), unweighted=True)
+    distance = hops_between(edges, nodes)
     source = int(rng.integers(nodes))
     is_source = np.arange(nodes) == source
     x = np.stack([is_source, rng.random(nodes)], axis=1)
@@ -65,7 +62,7 @@ def _graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
 
 def _molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
     atoms = int(rng.integers(30, 60))
-    edges = _both_ways(tree(atoms, rng))
+    edges = both_ways(tree(atoms, rng))
     number = rng.choice(_ATOMS, atoms)
     x = np.stack([number, 10 * rng.random(atoms)], axis=1)
 
@@ -84,7 +81,3 @@ def _molecule(_number: int, task: str, rng: Generator) -> dict[str, Array]:
         "y": y.astype(np.float32),
         "edge_index": edges,
     }
-
-
-def _both_ways(edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([edges, edges[::-1]], axis=1)

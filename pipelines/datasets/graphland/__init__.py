@@ -36,7 +36,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.shared.checks import check_edges
-from kmip_data.pipelines.shared.records import feature_column
+from kmip_data.pipelines.shared.records import both_ways, feature_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,7 +149,7 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
                 "std": float(deviation),
             }
 
-        both = np.concatenate([edges, edges[::-1]], axis=1)
+        both = both_ways(edges)
         pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
         kinds = np.array(features.kinds) == np.array(KINDS)[:, None]
         np.savez(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
 
+from kmip_data.files.reading import csv_bytes
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
+from kmip_data.pipelines.shared.sample_files import write_lines
 
 DEFAULT_STREETS: Final = 2_000
 NUMERICAL: Final = ("sample_length", "sample_limit", "sample_paved")
@@ -45,40 +47,47 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         column[rng.random(n) < MISSING] = np.nan
     bus = rng.integers(0, 2, n)
 
-    folder.mkdir(parents=True, exist_ok=True)
-    info = ["# SAMPLE: generated, not the real data", "dataset_name: sample", "task: regression"]
+    info = [
+        "# SAMPLE: generated, not the real data",
+        "dataset_name: sample",
+        "task: regression",
+    ]
     kinds = {
         "numerical": NUMERICAL,
         "fraction": NUMERICAL[2:],
         "categorical": CATEGORICAL,
     }
     for kind, names in kinds.items():
-        info += [f"{kind}_features_names:", *(f"- {name}" for name in names)]
-    info.append("target_name: sample_speed\n")
-    (folder / "info.yaml").write_text("\n".join(info), "ascii")
+        info.append(f"{kind}_features_names:")
+        info += [f"- {name}" for name in names]
+    info.append("target_name: sample_speed")
+    write_lines(folder / "info.yaml", info)
 
     columns = (length, allowed, paved, bus, surface)
-    tables = {"features": dict(zip((*NUMERICAL, *CATEGORICAL), columns, strict=True))}
-    tables["targets"] = {"sample_speed": speed}
+    features = dict(zip((*NUMERICAL, *CATEGORICAL), columns, strict=True))
+    tables = {
+        "features": features,
+        "targets": {"sample_speed": speed},
+    }
     for rule, (train, val) in SPLITS.items():
+        # A draw below the share of train trains; below that of both it validates.
         draw = rng.permutation(n) / n
         part = (draw >= train).astype(int) + (draw >= train + val)
         tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
     for name, table in tables.items():
-        rows = zip(range(n), *(values.tolist() for values in table.values()), strict=True)
+        values = (column.tolist() for column in table.values())
+        rows = zip(range(n), *values, strict=True)
         _write(folder / f"{name}.csv", ["node_id", *table], rows)
     _write(folder / "edgelist.csv", ["source", "target"], edges.T.tolist())
 
 
-def _write(path: Path, header: list[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table, a value that is not known as nothing."""
-    lines = [",".join(header)]
-    lines += [",".join(map(_text, row)) for row in rows]
-    lines.append("")
-    path.write_text("\n".join(lines), "ascii")
+def _write(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    cells = (map(_text, row) for row in rows)
+    path.write_bytes(csv_bytes(header, cells))
 
 
 def _text(value: Any) -> str:
+    """Return six digits of a number; nothing where it is not known."""
     if isinstance(value, float):
         return f"{value:.6g}".replace("nan", "")
     return str(value)

@@ -22,7 +22,12 @@ from kmip_data.arrays import Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
-from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
+from kmip_data.pipelines.shared.records import (
+    both_ways,
+    class_column,
+    feature_column,
+    units_of_rows,
+)
 
 Rng = np.random.Generator
 VALUES: Final = 8  #: values that a node can hold; a guess is right once in eight
@@ -206,12 +211,10 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     # Numbers of nodes say nothing about where they are.
     number = rng.permutation(nodes)
     edges = number[TOPOLOGIES[name](nodes, rng)]
-    both = np.concatenate([edges, edges[::-1]], axis=1)
+    both = both_ways(edges)
     edge_index = both[:, np.lexsort(both)]
 
-    ones = np.ones(edge_index.shape[1], np.int8)
-    adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))
-    distance = shortest_path(adjacency.tocsr(), unweighted=True).astype(np.uint16)
+    distance = hops_between(edge_index, nodes).astype(np.uint16)
 
     # Of ten rounds through the topologies eight train, one validates and one tests.
     train, val, _ = SHARES
@@ -227,6 +230,14 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
         columns=_targets(params.task, distance, rng),
         edge_index=edge_index.astype(np.uint16),
     )
+
+
+def hops_between(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
+    """Return the edges of a shortest path between any two of the nodes, (N, N)."""
+    ones = np.ones(edge_index.shape[1], np.int8)
+    adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))
+    distance: NDArray[np.float64] = shortest_path(adjacency.tocsr(), unweighted=True)
+    return distance
 
 
 def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:

@@ -84,6 +84,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists name every graph and no other; complete ones have known digests."""
+        # Lists and files must name the same graphs: a part of an archive would pass for all.
         listed: set[str] = set()
         for names in read_split_lists(raw.path).values():
             listed.update(f"{name}.edgelist" for name in names)
@@ -118,6 +119,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
             file = f"{name}.edgelist"
             edges = read_graph((prepared.path / file).read_bytes(), file)
             nodes = int(edges.max()) + 1
+            # The number of nodes is not in the file: it follows from the largest one.
             if params.isolated == "drop":
                 nodes, edges = drop_isolated(edges)
             kind, _, key = name.split("/")
@@ -155,6 +157,7 @@ def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
     header, edges = parse_edges(data, name=name)
     if not edges.size:
         raise DamagedInput(f"{name} has no edges.")
+    # A file that was cut at a line break is well-formed: only its own counts show it.
     declared = next(filter(_COUNTS.fullmatch, header), None)
     if declared is None:
         raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
@@ -179,9 +182,11 @@ def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
     """
     loop = edges[0] == edges[1]
     between = edges[:, ~loop]
+    # Nodes with an edge to another one keep their order; the others lose their numbers.
     linked = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
     linked[between.reshape(-1)] = True
     number = np.cumsum(linked, dtype=np.int32) - 1
+    # Self loops leave their place and come back at the end, as upstream's code has them.
     looped = np.unique(edges[0, loop])
     loops = number[looped[linked[looped]]]
     renumbered = np.concatenate([number[between], np.stack([loops, loops])], axis=1)

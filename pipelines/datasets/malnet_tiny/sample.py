@@ -16,6 +16,8 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.pipelines.shared.sample_files import write_lines
+
 DEFAULT_GRAPHS = 50
 #: Family; functions, least and most; calls a function; how unevenly calls are spread; share of
 #: leaves.
@@ -37,16 +39,11 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         digest = hashlib.sha256(f"sample {seed} {i}".encode()).hexdigest().upper()
         family = KINDS[kind][0]
         name = f"{kind}/{family}/{digest}"
-        path = folder / f"{name}.edgelist"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = _text(_edges(kind, rng), digest)
-        path.write_text(text, encoding="ascii", newline="\n")
+        write_lines(folder / f"{name}.edgelist", _lines(_edges(kind, rng), digest))
         names[kind].append(name)
 
-    (folder / "type").mkdir()
     for part, listed in _lists(names, rng).items():
-        text = "".join(f"{name}\n" for name in listed)
-        (folder / "type" / f"{part}.txt").write_text(text, encoding="ascii", newline="\n")
+        write_lines(folder / f"type/{part}.txt", listed)
 
 
 def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
@@ -78,16 +75,16 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     return pairs
 
 
-def _text(edges: NDArray[np.int64], digest: str) -> str:
+def _lines(edges: NDArray[np.int64], digest: str) -> list[str]:
     lines = [
-        "# Directed graph (each unordered pair of nodes is saved once)\n",
-        "# Function call graph of malicious Android APK\n",
-        f"# SHA-256: {digest}\n",
-        f"# Nodes: {len(np.unique(edges))}, Edges: {edges.shape[1]}\n",
-        "# FromNodeId\tToNodeId\n",
+        "# Directed graph (each unordered pair of nodes is saved once)",
+        "# Function call graph of malicious Android APK",
+        f"# SHA-256: {digest}",
+        f"# Nodes: {len(np.unique(edges))}, Edges: {edges.shape[1]}",
+        "# FromNodeId\tToNodeId",
     ]
-    lines += [f"{u}\t{v}\n" for u, v in edges.T.tolist()]
-    return "".join(lines)
+    lines += [f"{source}\t{target}" for source, target in edges.T.tolist()]
+    return lines
 
 
 def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:

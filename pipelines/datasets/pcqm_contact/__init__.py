@@ -106,6 +106,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():
+        # No sanitising: hydrogens and aromaticity stay as the text has them.
         mol: Any = Chem.MolFromSmiles(text, sanitize=False)
         if mol is None:
             raise RefusedSmilesError("it is not a SMILES")
@@ -116,6 +117,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     atoms = len(molecule.x)
     if atoms > max_nodes:
         raise RefusedSmilesError(f"it has {atoms} atoms, and {max_nodes} are allowed")
+    # A matrix of bits, symmetric, eight atoms a byte.
     touching = np.zeros((atoms, max_nodes), np.bool_)
     touching[pairs[:, 0], pairs[:, 1]] = True
     touching[pairs[:, 1], pairs[:, 0]] = True
@@ -135,6 +137,7 @@ def _contacts(mol: Any) -> NDArray[np.int64]:
                         f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}"
                     )
                 ends.setdefault(int(word), []).append(i)
+    # A contact has a number that exactly two atoms carry.
     for number, atoms in ends.items():
         if len(atoms) != 2:
             raise RefusedSmilesError(f"contact {number} is between {len(atoms)} atoms")

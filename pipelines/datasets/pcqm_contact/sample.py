@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.pipelines.datasets.pcqm_contact import EVERY, LISTS, TABLE
-from kmip_data.pipelines.shared.sample_files import deal, gzipped, write_archive
+from kmip_data.pipelines.shared.sample_files import deal, gzipped, lines_bytes, write_archive
 
 DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}
@@ -35,8 +35,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
             lines.append(f"{len(lines) - 1}\t[H][H]")
         if contacts:
             sizes.append(atoms)
-    text = "\n".join(lines) + "\n"
-    (folder / TABLE).write_bytes(gzipped(text.encode()))
+    (folder / TABLE).write_bytes(gzipped(lines_bytes(lines)))
 
     by_size = np.argsort(sizes, kind="stable")
     held = max(1, count // 20) if count > 2 else 0  # molecules of val, and of test: a twentieth

@@ -130,6 +130,7 @@ class OwnPointParams(PointParams, OwnParams):
 def _scaled(feature: str) -> tuple[str, float]:
     """Return the column and the divisor of ``red/255``."""
     name, _, number = feature.rpartition("/")
+    # A name may hold a slash: only a number behind the last one is a divisor.
     with contextlib.suppress(ValueError):
         if name and 0 < (divisor := float(number)) < math.inf:
             return name, divisor
@@ -168,6 +169,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         """Return the parameters with the number of classes, read from the files where it was not given."""
         if params.label_column is None or params.classes is not None:
             return params
+        # The number of classes sets the type of the labels, so all files are read once for it.
         largest = -1
         for name in sorted(raw.members):
             try:
@@ -217,6 +219,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             yield self._record(key, x, cloud.y, params)
             return
 
+        # Blocks are drawn by the key of the cloud: another file changes none of them.
         blocks = block_rows(
             cloud.xyz[:, :2],
             size=size,
@@ -316,6 +319,7 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
             )
         return values
 
+    # Columns by name, in float64: scaling and the shift to 0 come before float32.
     xyz = np.column_stack([column(axis) for axis in params.position_columns])
     features = np.empty((len(xyz), len(params.feature)))
     for number, feature in enumerate(params.feature):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from kmip_data.pipelines.shared.clouds import BLOCK_POINTS, FEWEST, draw, normalised, windows
 from kmip_data.pipelines.shared.clouds import WINDOW as WIDTH
+from kmip_data.pipelines.shared.sample_files import write_lines
 
 ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 48
@@ -76,26 +77,16 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
         # As pointnet utils/data_prep_util.py::save_h5: gzip 4 and 1, chunks chosen by h5py.
         with h5py.File(folder / file_name, "w", libver="earliest") as file:
-            file.create_dataset(
-                "data",
-                data=np.array(data),
-                compression="gzip",
-                compression_opts=4,
-            )
-            file.create_dataset(
-                "label",
-                data=np.array(label),
-                compression="gzip",
-                compression_opts=1,
-            )
+            for key, arrays, level in (("data", data, 4), ("label", label, 1)):
+                file.create_dataset(
+                    key,
+                    data=np.array(arrays),
+                    compression="gzip",
+                    compression_opts=level,
+                )
 
-    _write_lines(folder / "all_files.txt", files)
-    _write_lines(folder / "room_filelist.txt", rooms)
-
-
-def _write_lines(path: Path, lines: list[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    path.write_bytes(text.encode())
+    write_lines(folder / "all_files.txt", files)
+    write_lines(folder / "room_filelist.txt", rooms)
 
 
 def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
@@ -110,10 +101,12 @@ def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], N
             number += 1
             rng = Generator(PCG64([seed, area, number]))
             cloud, label, extent = make_room(rng)
+            # Blocks from all over the floor, so that every kind of surface is in some of them.
             corners = windows(extent[:2].tolist(), WIDTH)
             count = min(wanted, most, len(corners))
             spread = np.linspace(0, len(corners) - 1, count).round().astype(int)
-            blocks = list(_cut(cloud, label, [corners[i] for i in spread], rng))
+            chosen = [corners[i] for i in spread]
+            blocks = list(_cut(cloud, label, chosen, rng))
             kind = KINDS[int(rng.integers(len(KINDS)))]
             for x, y in blocks:
                 yield f"Area_{area}_{kind}_{number}", x, y
@@ -128,6 +121,7 @@ def area_sizes(total: int) -> list[int]:
     published = sum(AREA_BLOCKS)
     exact = [total * blocks / published for blocks in AREA_BLOCKS]
     sizes = [int(share) for share in exact]
+    # With a few blocks at least the default test area 6 and one train area have some.
     for area in (0, 5, 4, 1, 3, 2)[:total]:
         sizes[area] = max(sizes[area], 1)
 
@@ -146,13 +140,15 @@ def _cut(
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.uint8]]]:
     """Cut windows out of a room cloud (P, 6) and normalise them: (4096, 9), (4096,)."""
     top = cloud[:, :3].max(axis=0)
+    # Sorted along x, the points of a strip of windows follow each other.
     by_x = np.argsort(cloud[:, 0], kind="stable")
     cloud = cloud[by_x]
     label = label[by_x]
     for left, front in corners:
         first, last = np.searchsorted(cloud[:, 0], [left, left + WIDTH])
         strip = cloud[first:last, 1]
-        inside = first + np.flatnonzero((strip >= front) & (strip <= front + WIDTH))
+        in_window = (strip >= front) & (strip <= front + WIDTH)
+        inside = first + np.flatnonzero(in_window)
         if len(inside) < FEWEST:
             continue
         rows = draw(inside, BLOCK_POINTS, rng)

@@ -134,6 +134,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
                 fault = f"not one of the 16 categories: {line[:100]!r}"
                 raise DamagedInput(f"{path.name}, line {number}: {fault}")
 
+        # The complete set is known by the digests of its lists; others may not repeat a shape.
         lists = read_split_lists(raw.path)
         shapes = sum(map(len, lists.values()))
         twice = [key for keys in lists.values() for key in keys if "@" in key]
@@ -174,6 +175,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             name = _file_name(key)
             category = BY_SYNSET[key[:8]]
             points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
+            # Normals before positions: the order that produced the paper's numbers.
             columns = {
                 "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
                 "node/y": points[:, 6].astype(np.uint8),
@@ -220,6 +222,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
 
         shapes: dict[str, str] = {}
         for entry in entries:
+            # An entry becomes a path below: only names of this form are let through.
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             shape = f"{match[1]}/{match[2]}" if match else ""
             if match is None or match[1] not in BY_SYNSET or shape in shapes:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kmip_data.manifest import read_shipped
 from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, list_name
-from kmip_data.pipelines.shared.sample_files import deal, part_sizes
+from kmip_data.pipelines.shared.sample_files import deal, part_sizes, write_lines
 
 DEFAULT_SHAPES = 48
 PUBLISHED = {"train": 12_137, "val": 1_870, "test": 2_874}
@@ -46,18 +46,20 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     for category in CATEGORIES:
         (folder / category.synset).mkdir(parents=True, exist_ok=True)
     (folder / "train_test_split").mkdir(exist_ok=True)
-    lines = [f"{category.name}\t{category.synset}\n" for category in CATEGORIES]
-    (folder / "synsetoffset2category.txt").write_bytes("".join(lines).encode())
+    lines = [f"{category.name}\t{category.synset}" for category in CATEGORIES]
+    write_lines(folder / "synsetoffset2category.txt", lines)
 
     pieces = shapes()
     paths = []
     row_format = "%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n"
+    # Each shape draws from its number, so that a larger sample begins with the smaller one.
     for number in range(total):
         category = CATEGORIES[number % len(CATEGORIES)]
         rng = Generator(PCG64([seed, number]))
         path = f"{category.synset}/{rng.bytes(16).hex()}"
         points = _shape(pieces[category.name], category.first, rng)
-        text = (row_format * len(points)) % tuple(points.ravel().tolist())
+        numbers = tuple(points.ravel().tolist())
+        text = (row_format * len(points)) % numbers
         (folder / f"{path}.txt").write_bytes(text.encode())
         paths.append(path)
 
@@ -73,8 +75,11 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.
     jittered: list[Piece] = []
     areas = []
     for kind, part, centre, size in pieces:
-        dx, dy, dz = size * scale * rng.uniform(0.85, 1.15, 3)
-        jittered.append((kind, part, centre * scale, np.array([dx, dy, dz])))
+        # The whole shape is scaled, and each piece a little on its own.
+        jitter = rng.uniform(0.85, 1.15, 3)
+        sides = size * scale * jitter
+        dx, dy, dz = sides
+        jittered.append((kind, part, centre * scale, sides))
         areas.append(2 * (dx * dy + dy * dz + dx * dz))
 
     # Small parts get some points more than their share, so that every label has examples.
@@ -98,6 +103,7 @@ def _surface(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return points (count, 3) on the surface of a piece around the origin, and unit normals."""
     half = size / 2
+    # Drawn on a ball, cube or cylinder of radius 1; stretching divides the normal by the sides.
     if kind == "ball":
         unit = rng.normal(size=(count, 3))
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kmip_data.graphs.splits import meta_labels, stratified_draw
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
+from kmip_data.pipelines.shared.records import both_ways
 from kmip_data.pipelines.shared.sample_files import write_pickled_list
 
 DEFAULT_PICTURES = 90
@@ -51,6 +52,7 @@ def write_sample(
             classes[row] = np.bincount(y, minlength=len(ids))
         val, test = stratified_draw(meta_labels(classes, 0), val_size)
 
+    # Labels are those of the raw file: ids of COCO in one byte, classes of Pascal VOC in four.
     parts = {
         "train": pictures[: count - held],
         "val": [pool[i] for i in val],
@@ -91,11 +93,13 @@ def make_picture(
         kind = number if thing == 0 else int(rng.integers(classes))
         middle = rng.uniform(0.3, 0.7, 2) * SIZES[::-1]
         distance = np.linalg.norm((centre - middle) / SIZES[::-1], axis=1)
-        y[distance < rng.uniform(0.15, 0.3)] = kind % (classes - 1) + 1
+        radius = rng.uniform(0.15, 0.3)
+        y[distance < radius] = kind % (classes - 1) + 1
 
     hue = 2 * np.pi * y[:, None] / classes + np.array([0.0, 2.1, 4.2])
     colour = 0.35 * np.cos(hue) * (y > 0)[:, None]  # the background is grey
-    mean = np.clip(0.5 + colour + rng.normal(0, 0.05, hue.shape), 0, 1)
+    noise = rng.normal(0, 0.05, hue.shape)
+    mean = np.clip(0.5 + colour + noise, 0, 1)
     spread = rng.uniform(0.01, 0.1, mean.shape)
     brightest = np.clip(mean + 3 * spread, 0, 1)
     darkest = np.clip(mean - 3 * spread, 0, 1)
@@ -121,7 +125,6 @@ def _grid_edges(rows: int, columns: int) -> NDArray[np.int64]:
         (number[:-1, :-1], number[1:, 1:]),
     ]
     sides = [np.stack([first.reshape(-1), second.reshape(-1)]) for first, second in pairs]
-    one_way = np.concatenate(sides, axis=1)
-    both = np.concatenate([one_way, one_way[::-1]], axis=1)
-    order = np.lexsort((both[1], both[0]))
+    both = both_ways(np.concatenate(sides, axis=1))
+    order = np.lexsort(both[::-1])
     return both[:, order]

@@ -129,6 +129,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 f"class_name has {names} names for {params.classes} classes.",
                 next=f"--set classes={names}",
             )
+        # Pictures without a mask end the build before its first picture is cut.
         pairs = pair(raw.members)
         for picture, mask in pairs:
             if mask is None:
@@ -177,8 +178,10 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         if classes.shape != size:
             sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *size)
             raise DamagedInput(f"{mask} has another size than its picture {picture}: {sizes}.")
+        # Centroids are stored as float16: a larger picture would lose them.
         if max(size) > np.finfo(np.float16).max:
             raise DamagedInput(f"{picture} has {max(size)} pixels on a side; float16 holds 65,504.")
+        # Cut, join, describe, label: the steps of LRGB's own script.
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         x = graph.features(pixels, segments)
@@ -199,6 +202,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     ) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return each picture with the borders of its superpixels."""
         pictures: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
+        # The copy that the build was made from may be gone; another would show other pictures.
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
             names = {key_of(picture): picture for picture, _ in pair(copy.members)}
@@ -226,6 +230,7 @@ def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     Raises ``DamagedInput`` where two pictures, or two masks, have one name.
     """
     sides: dict[str, dict[str, str]] = {IMAGES: {}, MASKS: {}}
+    # By the path without its suffix: a picture is a JPEG, its mask a PNG.
     for name in sorted(members):
         side, _, rest = name.partition("/")
         if side not in sides:

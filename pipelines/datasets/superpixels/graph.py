@@ -13,6 +13,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.shared.records import both_ways
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -265,7 +266,7 @@ def connect(
     pairs, attr = _boundaries(picture, segments)
     if not len(attr):  # one superpixel: LRGB gives it an edge to itself, without features
         return np.zeros((2, 1), np.int64), np.zeros((1, 2))
-    both = np.concatenate([pairs, pairs[::-1]], axis=1)
+    both = both_ways(pairs)
     order = np.lexsort(both[::-1])
     return both[:, order], np.concatenate([attr, attr])[order]
 
