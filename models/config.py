@@ -74,7 +74,7 @@ def _of_kind(section: str) -> Callable[[Any], Any]:
     """Make the validator of a section: the class of its ``kind`` checks it."""
 
     def check(given: Any) -> Any:
-        # A union by kind would be fixed when this module is imported, before plugins are.
+        # Not a union by kind: that would be fixed when this module is imported, before plugins are.
         kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
         kinds = kinds_of(section)
         if kind not in kinds:
@@ -88,6 +88,7 @@ def _of_kind(section: str) -> Callable[[Any], Any]:
 
 def models() -> Mapping[str, Mapping[str, Any]]:
     """Return the keys of every model by name, from its file in ``manifests/models`` or a loaded plugin."""
+    # A plugin's whole network has no layers of ours: its keys say so, or checks would ask for some.
     keys = {**with_added("models", _shipped_models())}
     for name in ADDED["models"]:
         network = network_of(name)
@@ -127,6 +128,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     for key, value in changes.items():
         result[key] = value
         old = base.get(key)
+        # Keys of k-MIP attention mean nothing to another kind: that begins from its defaults.
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             kind = old.get("kind")
             if value.get("kind", kind) == kind:
@@ -290,6 +292,7 @@ class ModelConfig(Strict):
         """Add the keys of the model's file that are missing; a section's word is its kind."""
         if not isinstance(given, Mapping):
             return given
+        # `attention = "k-mip"` is short for a section with this kind alone.
         keys = dict(given)
         for section in SECTIONS:
             if isinstance(keys.get(section), str):
@@ -301,6 +304,7 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> Self:
+        # With a budget the number of channels is chosen later, as a multiple that fits the parts.
         dim = self.hidden_dim
         budget = self.parameter_budget
         name = self.positional

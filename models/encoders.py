@@ -28,6 +28,7 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
 
     ``rows`` are pieces of the data, (…, columns), of which only bounds by column are kept.
     """
+    # 1. Bounds of each column over all pieces.
     features = integers.features
     owner = integers.owner
     sizes = integers.sizes
@@ -45,6 +46,7 @@ def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
             low = torch.minimum(low, flat.amin(0))
             high = torch.maximum(high, flat.amax(0))
 
+    # 2. Columns with a value outside of their table.
     faults = []
     bounds = zip(low.tolist(), high.tolist(), sizes, strict=True)
     for column, (least, most, size) in enumerate(bounds):

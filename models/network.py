@@ -108,6 +108,8 @@ class GPSLayer(nn.Module):
         if not isinstance(batch, GraphBatch):
             batch = read_batch(batch)
         dropout = self.dropout.p if self.dropout.training else 0.0
+        # 1. Message passing. GatedGCN leaves its new edges unformed: the next one forms them in its
+        #    first pass over them, other layers take them formed.
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
             if not isinstance(self.local, GatedGCN):
@@ -115,6 +117,8 @@ class GPSLayer(nn.Module):
             local, e = self.local(x, e, batch)
             added = x if self.add_local_input else None
             h = normed(self.norm_local, local, added, batch)
+
+        # 2. Attention to the same input; its norm adds the first branch.
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, batch, *carried)
             if carried:
@@ -123,6 +127,8 @@ class GPSLayer(nn.Module):
         assert h is not None
         if not self.feed_forward:
             return h, e, *carried
+
+        # 3. Feed-forward block.
         hidden = self.activation(self.linear_in(h))
         hidden = dropout_rows(hidden, dropout, batch)
         feed = self.linear_out(hidden)
@@ -182,6 +188,8 @@ class GPSNetwork(nn.Module):
         for part in parts:
             self.reads += part.reads
 
+        # The order in which parts are made is that in which their weights are drawn: runs that
+        # exist begin with the same ones.
         width = sum(position.width for position in positions)
         self.node_encoder = nodes.build(in_channels, dim - width)
         for position in positions:
@@ -308,6 +316,7 @@ def fit_hidden_dim(
         return config
     multiple = math.lcm(config.attention.multiple, config.local.multiple)
 
+    # On the device meta a network has shapes and no memory, and draws no numbers.
     def candidate(dim: int) -> ModelConfig:
         rounded = -(-dim // multiple) * multiple
         return config.model_copy(update={"hidden_dim": rounded, "parameter_budget": None})

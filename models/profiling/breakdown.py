@@ -85,6 +85,7 @@ def projections(heads: int, width: int) -> tuple[Tensor, ...]:
     They leave normal inputs standard normal, and inputs of length 1 at that length: queries, keys
     and values have the distribution that the efficiency experiment draws them from.
     """
+    # The factor Q of a Gaussian matrix is a random rotation (or reflection): it keeps lengths.
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(3, heads, width, width, generator=generator)
     return tuple(torch.linalg.qr(drawn).Q)
@@ -102,6 +103,7 @@ def stages_of(
     The queries of ``work`` are taken as the inputs of the nodes, from which queries, keys and
     values are projected.
     """
+    # 1. Inputs, and weights of which the projections are made.
     inputs = work.queries.detach().requires_grad_(training)
     matrices = projections(inputs.shape[-3], inputs.shape[-1])
     weights = [matrix.to(inputs).requires_grad_(training) for matrix in matrices]
@@ -110,6 +112,7 @@ def stages_of(
     if inputs.device.type == "cuda":
         torch.cuda.synchronize()  # of the copies of the inputs
 
+    # 2. One step, with a mark at the end of each stage.
     gc.disable()  # no stage pays for the garbage of others
     try:
         with torch.set_grad_enabled(training):
@@ -147,6 +150,7 @@ def draw_breakdown(
     ``paper`` (``manifests/results/efficiency.toml``) adds a panel with the forward and the backward
     pass of the paper's table, which has no finer stages. The last line of ``title`` is the footer.
     """
+    # A panel each: all methods, the fastest at a scale of its own, and the paper's.
     here = {cell.method: median_stages(cell) for cell in cells if cell.stages}
     published = paper_passes(paper)
     panels = list[tuple[str, Bars]]()
@@ -213,12 +217,14 @@ def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
             middle = bottom + height / 2
             line = {"va": "center", "fontsize": NOTE}
             if alone:
+                # A bar by itself has its texts to the right, each above the one before.
                 text_height = max(text_height, middle)
                 share = height / sum(parts.values())
                 text = f"{duration(height)}, {share:.1%}"
                 axes.text(position + 0.55 * WIDTH, text_height, text, color=readable(color), **line)
                 text_height += ROOM * highest
             elif height > ROOM * highest:
+                # Inside a part that is high enough, in the ink that is seen best on it.
                 shade = max(("#ffffff", "#000000"), key=lambda ink: contrast(ink, color))
                 axes.text(
                     position,

@@ -233,10 +233,13 @@ class Measurer:
         protocol = self.protocol
         training = setting == "training"
         peak = Peak(self.device)
-        # The first run compiles and fills caches; it is not counted.
+        # 1. The first run compiles and fills caches; it is not counted, and says how many fit.
         first = sum(self._run(method, n, 0, training=training))
         fitting = int(protocol.time_limit / max(1e-9, first))
         repeats = max(1, min(protocol.repeats, fitting))
+
+        # 2. Memory is measured in the last run: of long ones in a counted one, as one more would
+        #    take too long.
         last = repeats + (first < LONG)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
@@ -268,15 +271,16 @@ class Measurer:
 
         stages = {stage: tuple(seconds[stage] for seconds in runs) for stage in runs[0]}
         backward = stages.get("backward", ())
-        forward = tuple(
-            sum(seconds for stage, seconds in each.items() if stage != "backward") for each in runs
-        )
+        forward = []
+        for seconds in runs:
+            seconds.pop("backward", None)
+            forward.append(sum(seconds.values()))
         return Measurement(
             method=method.name,
             setting=setting,
             n=n,
             status="ok",
-            forward=forward,
+            forward=tuple(forward),
             backward=backward,
             stages=stages,
         )
@@ -396,6 +400,7 @@ def measure(
     untried. ``log`` is called with each finished cell. Raises ``UsageError`` if there is no such
     method.
     """
+    # Unknown names end it before anything is measured.
     unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
     cells: list[Measurement] = []
     for name, why_not in unusable.items():

@@ -65,6 +65,7 @@ def pad(work: Workload) -> Workload:
     graph = torch.arange(len(sizes)).repeat_interleave(sizes).to(work.queries.device)
 
     def padded(rows: Tensor) -> tuple[Tensor, Tensor]:
+        # PyG's function has nodes first, our tensors heads.
         dense, real = to_dense_batch(rows.transpose(0, 1), graph)
         return dense.transpose(1, 2).contiguous(), real
 
@@ -174,6 +175,8 @@ def default_methods(device_type: str) -> list[str]:
 
 
 def _ours(backend: str) -> Method:
+    """k-MIP attention by one of our backends; a breakdown sees its search, then one fused stage."""
+
     def attend(work: Workload, _chunk: int, ended: Ended) -> Tensor:
         context = _SearchClock(ended=ended)
         return kmip_attention(
@@ -220,6 +223,7 @@ def _full(work: Workload, chunk: int, ended: Ended) -> Tensor:
     """Return full attention with materialised scores, some queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
     parts = []
+    # Two copies of a block are held at a time: scores and weights.
     for products in _score_blocks(work, chunk, copies=2):
         scores = products / root
         ended("scores")
@@ -265,6 +269,7 @@ def attend_gathered(
         step = max(1, chunk // bytes_a_row)
     root = math.sqrt(queries.shape[-1])
 
+    # With gradients all gathered rows are kept anyway: parts would save nothing.
     parts = []
     blocks = zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True)
     for rows, chosen in blocks:
@@ -282,6 +287,7 @@ def attend_gathered(
 
 def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
     """Gather rows as in the paper's code."""
+    # The rows are repeated for each query by strides of 0, which take no memory.
     shape = (*indices.shape, rows.shape[-1])
     repeated = rows.unsqueeze(-2).expand(*rows.shape[:-1], *shape[-2:])
     channels = indices.unsqueeze(-1).expand(shape)

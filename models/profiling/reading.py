@@ -91,6 +91,7 @@ class _OnDisk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyp
 
 def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compared:
     """Read every graph in a random order, one by one; theirs is a dataset on disk."""
+    # Columns with any number of rows: graphs have different sizes.
     schema = {}
     for name, value in dataset[0].items():
         size = (2, -1) if name == "edge_index" else (-1, *value.shape[1:])
@@ -116,6 +117,7 @@ def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: in
     for workers in (0, 2):
         options = {"num_workers": workers, "persistent_workers": workers > 0}
         other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
+        # A deque of length 0 takes every batch and keeps none.
         ours: Callable[[], object] = partial(deque, loader, 0)
         theirs: Callable[[], object] = partial(deque, other, 0)
         rows.append(compared(what, ours, theirs, len(loader), repeats))

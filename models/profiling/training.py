@@ -77,6 +77,7 @@ class Contestant:
         self.config = data.pinned(config)
         self.data = data
         self.device = torch.device(device.kind)
+        # As `train` would: weights by the seed, and layers recomputed where memory is short.
         recompute = plan_memory(self.config, data, device).recompute
         torch.manual_seed(config.training.seed)
         self.module = TrainingModule(
@@ -88,9 +89,11 @@ class Contestant:
     def run(self, batches: int) -> list[tuple[float, int]]:
         """Train on a batch to warm up and ``batches`` more; return their seconds and graphs."""
         loop = Loop(self.module, self.data, self.device)
-        # A step takes the gradients of several batches; an epoch's last step may have fewer.
+        # 1. A step takes the gradients of several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)
         steps = -(-(batches + 1) // of_one)
+
+        # 2. Epoch after epoch, as far as the steps go.
         times = list[tuple[float, int]]()
         with float32_products(self.config.training.precision):
             while loop.step < steps:
@@ -116,6 +119,7 @@ class Contestant:
 
     def summarise(self, first: list[float]) -> None:
         """Fill in the pace; ``first``: :meth:`medians` of the first network."""
+        # Ratios are of rounds, in which both ran side by side; seconds of all batches.
         pace = self.pace
         seconds, graphs = zip(*itertools.chain(*self.rounds), strict=True)
         pace.seconds = statistics.median(seconds)

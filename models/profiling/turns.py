@@ -28,6 +28,7 @@ def compare(
     our_seconds = []
     their_seconds = []
     ratios = []
+    # A ratio is of one turn: what slows the machine slows both of its parts.
     for number in range(warmup + repeats):
         our_time = seconds(ours)
         their_time = seconds(theirs)

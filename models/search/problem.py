@@ -138,6 +138,8 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
         )
     check_k(k)
 
+    # 1. Pointers. Those on a GPU that are known to be right are not read: the host would wait. What
+    #    depends on sizes then plans with graphs of equal sizes.
     rows = queries.shape[1]
     key_rows = keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
@@ -156,6 +158,7 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
             f" they have length {len(starts)} and length {len(key_starts)}"
         )
 
+    # 2. Values, and one dtype in which half precision is exact.
     if queries.device.type != "cuda":  # there the host would wait: see ``topk.ranked``
         check_finite(queries, keys)
     if hint is not None:

@@ -108,6 +108,7 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
     # Autocast would turn the filters' products into half precision, below their proven margin.
     kind = problem.device.type
     with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+        # Until a backend succeeds: `choose` passes over one that has failed.
         while True:
             module = choose(problem, backend)
             try:
@@ -135,6 +136,7 @@ def _is_lost(device: torch.device) -> bool:
     """True if the device takes no more work, as after an illegal address, or is recording a CUDA graph."""
     if device.type != "cuda":
         return False
+    # An error of an earlier kernel is raised here, by the first call that waits.
     try:
         if not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(device)

@@ -77,6 +77,7 @@ def _argument(row: BackendStatus) -> str:
 
 def _try(argument: str) -> None:
     """Search twice with a backend, which may compile in the first search, and once with the simplest one."""
+    # The first search may take minutes to compile: only the second one has a time limit.
     module, _, device = argument.partition(":")
     rows = torch.randn(1, 100, 10, generator=torch.Generator().manual_seed(0)).to(device)
     problem = check_problem(rows, rows, 10)

@@ -260,6 +260,8 @@ def _cells(
     change: Change,
     home: Home,
 ) -> Iterator[Cell]:
+    """Yield the cells of one change, by seed."""
+    # 1. Keys of the plan, of the dataset, of the model, then of the change: the last one wins.
     target = str(folder_of(dataset) or dataset)
     variant = change.variant or plan.variant or None
     of_dataset = plan.set_of.get(dataset, ())
@@ -269,6 +271,9 @@ def _cells(
     if plan.epochs is not None:
         config = with_epochs(config, plan.epochs)
     config = apply_overrides(config, settings).with_plugins()
+
+    # 2. The name of a run has a digest of its keys: the same command finds it again, and another
+    #    plan with other keys makes another run.
     parent = home.runs / _label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
     options = ["--as", config.variant]
@@ -276,6 +281,8 @@ def _cells(
         options += ["--epochs", str(plan.epochs)]
     for item in settings:
         options += ["--set", item]
+
+    # 3. A cell a seed, with the command that trains just that.
     for seed in dict.fromkeys(plan.seeds_on(dataset, model)):
         name = f"{stem}-seed{seed}"
         own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
@@ -363,6 +370,8 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
+
+    # A mean over some of the seeds would prefer a change for its luck.
     means = {}
     for key, group in groups.items():
         if all(cell.done for cell in group):

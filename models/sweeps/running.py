@@ -212,11 +212,15 @@ def run_cells(
     processes end first; the outcome of every cell is on disk (:func:`state_of`). Raises
     ``UsageError`` if a folder or log is a link or a special file.
     """
+    # 1. Folders and data, before any run starts.
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
     # A second sweep at the same time finds them built.
     with build_lock(folder / "data", quiet=quiet):
         waiting = with_data([cell for cell in cells if not cell.done], home, folder, options)
+
+    # 2. A slot is the right to run: of a GPU, which the process then sees alone, or of a share of
+    #    the cores.
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     share = 1 if gpus else jobs
     done = len(cells) - len(waiting)
@@ -231,6 +235,7 @@ def run_cells(
         _ending(quiet=quiet) as running,
     ):
         while waiting or running:
+            # 3. Processes that have ended: their locks and slots are free again.
             for path, (cell, process, held) in list(running.items()):
                 code = process.poll()
                 if code is None:
@@ -244,6 +249,8 @@ def run_cells(
                 del running[path]
                 bar.update(1)
                 bar.message(_progress(cell, home))
+
+            # 4. Start what fits. A cell that another process has is asked for again.
             for cell in list(waiting):
                 if cell.done:  # by another process
                     waiting.remove(cell)

@@ -231,7 +231,8 @@ def _expand(
             while filled < wanted:
                 # 1. Keys of one score: the first k rows of a group, of several groups in the order
                 #    of rows. A group that is not among the k best is behind k first rows, so
-                #    nothing of it is missed.
+                #    nothing of it is missed. A score of NaN, which equals nothing, would never end
+                #    this loop: `check_finite` refuses NaN and infinity before any search.
                 score = distinct_scores[result, best]
                 count = 0
                 groups = 0
