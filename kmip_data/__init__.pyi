@@ -18,6 +18,8 @@ from .datasets.shipped import MalNetTiny as MalNetTiny
 from .datasets.shipped import MNISTGraphs as MNISTGraphs
 from .datasets.shipped import OGBGMolHIV as OGBGMolHIV
 from .datasets.shipped import OGBGMolPCBA as OGBGMolPCBA
+from .datasets.shipped import OGBNArxiv as OGBNArxiv
+from .datasets.shipped import OGBNProducts as OGBNProducts
 from .datasets.shipped import PascalVOCSP as PascalVOCSP
 from .datasets.shipped import PCQMContact as PCQMContact
 from .datasets.shipped import PeptidesFunc as PeptidesFunc

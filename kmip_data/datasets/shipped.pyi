@@ -339,6 +339,54 @@ class OGBGMolPCBA(BuiltDataset):
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
 
+class OGBNArxiv(BuiltDataset):
+    """ogbn-arxiv (OGB), citations of papers.
+
+    169,343 papers of computer science on arXiv and their citations; the subject of each, 40
+    classes.
+
+    Items are ``Data(x=[N, 128], edge_index=[2, E], y=[N], node_year=[N, 1])``.
+
+    Parameters
+    ----------
+    edges
+        published: as OGB's class has them, citations one way, links of products there and, next
+        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        edges: Literal["published", "undirected"] = "published",
+        **arguments: Unpack[RuleArguments],
+    ) -> None: ...
+
+class OGBNProducts(BuiltDataset):
+    """ogbn-products (OGB), products bought together.
+
+    2,449,029 products of Amazon, linked where they were bought together; the category of each,
+    47 classes.
+
+    Items are ``Data(x=[N, 100], edge_index=[2, E], y=[N])``.
+
+    Parameters
+    ----------
+    edges
+        published: as OGB's class has them, citations one way, links of products there and, next
+        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        edges: Literal["published", "undirected"] = "published",
+        **arguments: Unpack[RuleArguments],
+    ) -> None: ...
+
 class PCQMContact(BuiltDataset):
     """PCQM-Contact (LRGB), molecular graphs with contacts.
 

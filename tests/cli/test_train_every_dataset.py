@@ -33,6 +33,8 @@ EXPECTED = {
     "peptides-func": ("ap", {"ap"}, 20, None),
     "ogbg-molhiv": ("auc", {"ap", "auc"}, 40, "rwse16"),
     "ogbg-molpcba": ("ap", {"ap"}, 40, "rwse16"),
+    "ogbn-arxiv": ("accuracy", CLASSES, 300, None),
+    "ogbn-products": ("accuracy", CLASSES, 300, None),
     "peptides-struct": ("mae", VALUES, 20, None),
     "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
@@ -63,6 +65,7 @@ def test_all_datasets_are_listed() -> None:
 #: Their pipelines and presets are those of others.
 LIKE_OTHERS = {"shanghai", "la", "zinc-full", "echo-ecc", "echo-energy"}
 LIKE_OTHERS |= {"ogbg-molpcba", "mnist", "cluster", *GEOM_GCN[1:]}
+LIKE_OTHERS |= {"ogbg-molpcba"}
 
 
 @pytest.mark.parametrize(

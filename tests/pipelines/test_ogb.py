@@ -12,8 +12,9 @@ import torch
 from ogb.io.read_graph_pyg import read_graph_pyg
 from support.builds.raw_graphs import refused_folder
 from support.cases import check_each
+from torch_geometric.utils import to_undirected
 
-from kmip_data import OGBGMolHIV, OGBGMolPCBA
+from kmip_data import OGBGMolHIV, OGBGMolPCBA, OGBNArxiv, OGBNProducts
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -120,6 +121,37 @@ def test_each_fault_names_its_file_and_line(tmp_path):
     )
 
 
+#: Set of one graph -> its class, the arguments of OGB's reader, and its split.
+NODES = {
+    "ogbn-arxiv": (OGBNArxiv, {"additional_node_files": ["node_year"]}, "time"),
+    "ogbn-products": (OGBNProducts, {"add_inverse_edge": True}, "sales_ranking"),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_graph_equals_ogbs(name, tmp_path):
+    """Every tensor as OGB's reader has it, undirected edges as PyG's; class and split by a row at a time."""
+    made, reading, rule = NODES[name]
+    folder = tmp_path / "files"
+    load_pipeline(load_manifest(name)).sample(folder, limit=90, seed=2)
+    (theirs,) = read_graph_pyg(str(folder / "raw"), **reading)
+    (ours,) = made(home=tmp_path, archives=[folder], **QUIET)
+    for key in theirs.keys():  # noqa: SIM118 -- Data iterates over pairs
+        if key != "num_nodes":
+            assert ours[key].dtype == theirs[key].dtype, key
+            assert torch.equal(ours[key], theirs[key]), key
+    assert ours.num_nodes == theirs.num_nodes == 90
+    labels = [int(row[0]) for row in rows_of(folder / "raw" / "node-label.csv.gz")]
+    assert ours.y.tolist() == labels
+    for part, file in (("train", "train"), ("val", "valid"), ("test", "test")):
+        rows = [int(row[0]) for row in rows_of(folder / "split" / rule / f"{file}.csv.gz")]
+        assert ours[f"{part}_mask"].nonzero().flatten().tolist() == sorted(rows)
+    both = made(home=tmp_path, archives=[folder], edges="undirected", **QUIET)
+    assert torch.equal(both[0].edge_index, to_undirected(theirs.edge_index))
+    assert not both.schema.directed
+    assert both.schema.labels.num_classes == (40 if name == "ogbn-arxiv" else 47)
+
+
 def change(text, line, new):
     lines = text.splitlines(keepends=True)
     lines[line - 1] = new
@@ -147,10 +179,30 @@ BAD = [
 ]
 
 
-def test_bad_files(tmp_path):
+BAD_NODES = [
+    ("raw/edge", lambda text: change(text, 2, "0,90\n"), r"raw/edge\.csv\.gz, line 2: not 2 whole"),
+    (
+        "raw/edge",
+        lambda text: change(text, 2, ""),
+        r"raw/edge\.csv\.gz has another number of lines",
+    ),
+    ("raw/node-label", lambda text: change(text, 7, "40\n"), r"node-label\.csv\.gz, line 7: .* 39"),
+    (
+        "raw/node-feat",
+        lambda text: change(text, 3, "1,2\n"),
+        r"node-feat\.csv\.gz, line 3: not 128",
+    ),
+    ("raw/node-feat", lambda text: text.replace("0.", "nan,", 1), r"node-feat\.csv\.gz, line 1"),
+    ("raw/node_year", lambda text: change(text, 1, "1990.5\n"), r"node_year\.csv\.gz, line 1"),
+    ("raw/num-node-list", lambda _: "45\n45\n", "num-node-list.csv.gz is of 2 graphs"),
+    ("split/time/test", lambda text: change(text, 1, "0\n0\n"), "split/time does not partition"),
+]
+
+
+@pytest.mark.parametrize(("name", "cases"), [("ogbg-molhiv", BAD), ("ogbn-arxiv", BAD_NODES)])
+def test_bad_files(name, cases, tmp_path):
     folder = tmp_path
-    name = "ogbg-molhiv"
-    load_pipeline(load_manifest(name)).sample(folder, limit=24, seed=3)
+    load_pipeline(load_manifest(name)).sample(folder, limit=24 if cases is BAD else 90, seed=3)
 
     def check(case):
         file, spoil, message = case
@@ -162,7 +214,7 @@ def test_bad_files(tmp_path):
         finally:
             path.write_bytes(sound)
 
-    check_each(check, BAD)
+    check_each(check, cases)
     path = folder / "raw" / "node-feat.csv.gz"
     sound = path.read_bytes()
     os.truncate(path, len(sound) // 2)

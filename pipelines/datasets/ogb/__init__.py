@@ -7,11 +7,18 @@ Facts and deviations: ``docs/datasets/ogb.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.graphs import OGBGraphsPipeline
+from kmip_data.pipelines.datasets.ogb.nodes import ArxivPipeline, ProductsPipeline
+
+#: Sets of one graph; the others are molecules.
+_OF_NODES: Final = {"ogbn-arxiv": ArxivPipeline, "ogbn-products": ProductsPipeline}
 
 
 def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- a class to those who call it
     """Return the pipeline of the set that the manifest names."""
-    return OGBGraphsPipeline(manifest)
+    pipeline = _OF_NODES.get(manifest.file, OGBGraphsPipeline)
+    return pipeline(manifest)

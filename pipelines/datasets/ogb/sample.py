@@ -1,12 +1,14 @@
 """Samples in the layout of the Open Graph Benchmark: generated, never the real data.
 
-Graphs of the kind of molecules are trees of a few atoms, some with a ring. Labels follow from the
-elements, with some noise, so that they can be learned.
+Molecules are trees of a few atoms, some with a ring; labels follow from the elements, with some
+noise, so that they can be learned. In a single graph nodes of a class have similar features and
+most edges among each other.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -23,12 +25,75 @@ SIZES = (3, 40)  #: atoms
 SHARES = {"train": 8, "val": 1, "test": 1}
 ELEMENTS = (5, 6, 7, 8, 15, 16)  #: carbon and others, numbered from 0
 UNKNOWN = 0.2  #: share of the labels, where there are several
+DEFAULT_NODES = 2_000
+EDGES = 6  #: of a node
+ALIKE = 0.7  #: share of the edges that lead to a node of the same class
+#: Rule of the split of a graph -> shares of its parts, in percent.
+NODE_SHARES = {
+    "time": {"train": 54, "val": 18, "test": 28},
+    "sales_ranking": {"train": 8, "val": 2, "test": 90},
+}
 
 
-def write_sample(folder: Path, *, labels: int, limit: int | None = None, seed: int = 0) -> None:
-    """Write ``limit`` molecules, each with as many labels."""
-    count = limit or DEFAULT_MOLECULES
+def write_sample(
+    folder: Path,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    **arguments: Any,
+) -> None:
+    """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50, as the ``arguments`` say."""
     rng = Generator(PCG64(seed))
+    if "labels" in arguments:
+        write_molecules(folder, limit or DEFAULT_MOLECULES, rng, **arguments)
+    else:
+        write_graph(folder, max(50, limit or DEFAULT_NODES), rng, **arguments)
+
+
+def write_graph(
+    folder: Path,
+    count: int,
+    rng: Generator,
+    *,
+    classes: int,
+    features: int,
+    rule: str,
+    years: bool,
+) -> None:
+    """Write a graph of ``count`` nodes with real features; every class occurs."""
+    label = rng.permutation(np.arange(count) % classes)
+    centres = rng.normal(size=(classes, features))
+    x = np.round(centres[label] + 2 * rng.normal(size=(count, features)), 6)
+
+    # Nodes of a class lie next to each other in this order.
+    by_class = np.argsort(label, kind="stable")
+    size = np.bincount(label)
+    start = np.cumsum(size) - size
+    source = np.repeat(np.arange(count), EDGES)
+    target = rng.integers(0, count, len(source))
+    alike = rng.random(len(source)) < ALIKE
+    of_class = label[source[alike]]
+    target[alike] = by_class[start[of_class] + rng.integers(0, size[of_class])]
+    edges = np.stack([source, target], axis=1)[source != target]
+
+    files: dict[str, Array] = {
+        "edge": edges,
+        "node-feat": x,
+        "node-label": label,
+        "num-edge-list": np.array([len(edges)]),
+        "num-node-list": np.array([count]),
+    }
+    order = rng.permutation(count)
+    if years:
+        year = rng.integers(1990, 2021, count)
+        order = np.argsort(year, kind="stable")
+        files["node_year"] = year
+    write_tables(folder, files)
+    write_split(folder, rule, deal(order, part_sizes(count, NODE_SHARES[rule])))
+
+
+def write_molecules(folder: Path, count: int, rng: Generator, *, labels: int) -> None:
+    """Write molecules, each with as many labels."""
     nodes = rng.integers(SIZES[0], SIZES[1] + 1, count)
     bonds = [_bonds(int(size), rng) for size in nodes]
     elements = rng.choice(ELEMENTS, nodes.sum(), p=[0.7, 0.1, 0.1, 0.04, 0.03, 0.03])

@@ -322,6 +322,7 @@ TASKS = {
     "shapenet-part": (MULTICLASS, 1, "f1"),
     "peptides-func": ("binary classification", 10, "ap"),
     "peptides-struct": ("regression", 11, "mae"),
+    "ogbn-arxiv": (MULTICLASS, 1, "accuracy"),
     "ogbg-molhiv": ("binary classification", 1, "auc"),
     "ogbg-molpcba": ("binary classification", 128, "ap"),
     "pcqm-contact": ("link prediction", 1, "mrr"),
