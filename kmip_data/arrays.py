@@ -1,7 +1,8 @@
-"""Array types by dtype, of any shape."""
+"""Array types by dtype, of any shape, and patterns of shapes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,3 +15,16 @@ I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 Integers = NDArray[np.integer[Any]]  #: of any width
 Array = NDArray[Any]  #: of any dtype
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    """True if a shape is the one that is wanted, where ``None`` is any length."""
+    if len(shape) != len(wanted):
+        return False
+    return all(length in {None, size} for length, size in zip(wanted, shape, strict=True))
+
+
+def shape_text(wanted: Sequence[int | None]) -> str:
+    """Return the shape that is wanted for a message, such as ``(any, 2)``."""
+    lengths = ", ".join("any" if length is None else str(length) for length in wanted)
+    return f"({lengths})"

@@ -21,7 +21,7 @@ import re
 import reprlib
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import Array, fits, shape_text
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import (
     Allowed,
@@ -106,19 +106,6 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> Array:
     if not fits(tensor.shape, shape) or tensor.dtype != dtype:
         raise _damaged(path.name, f"{tensor.dtype} of shape {tensor.shape}", expected)
     return np.ascontiguousarray(tensor)
-
-
-def fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    """True if a shape is the one that is wanted, where ``None`` is any length."""
-    if len(shape) != len(wanted):
-        return False
-    return all(length in {None, size} for length, size in zip(wanted, shape, strict=True))
-
-
-def shape_text(wanted: Sequence[int | None]) -> str:
-    """Return the shape that is wanted for a message, such as ``(any, 2)``."""
-    lengths = ", ".join("any" if length is None else str(length) for length in wanted)
-    return f"({lengths})"
 
 
 def _damaged(

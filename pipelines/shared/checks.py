@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import Array, fits, shape_text
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.tensors import fits, shape_text
 
 #: Kinds of numpy's dtypes, and the word for them.
 _KINDS: Final = {"f": "floats", "iu": "whole numbers", "fiu": "numbers"}

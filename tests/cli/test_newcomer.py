@@ -19,7 +19,7 @@ from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.folder import CONFIG_NAME
-from kmip_data.models.training.run.trial import try_encoders
+from kmip_data.models.training.run.train import try_encoders
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--model", "gine"]
 TINY = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]

@@ -21,8 +21,11 @@ from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfReso
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import sha256_file
 from kmip_data.models.context import float32_products
-from kmip_data.models.network import build_model, count_parameters
+from kmip_data.models.encoders import check_integers
+from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.network import GPSNetwork, build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
+from kmip_data.models.tables import edge_encoders, node_encoders
 from kmip_data.models.training import machine, self_check
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
@@ -32,7 +35,13 @@ from kmip_data.models.training.config.presets import origin
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
-from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_evaluation, plan_memory
+from kmip_data.models.training.memory import (
+    StepMemory,
+    cut_of,
+    out_of_memory,
+    plan_evaluation,
+    plan_memory,
+)
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
@@ -40,7 +49,6 @@ from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.trial import try_out
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
@@ -129,7 +137,7 @@ def train(
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
             initial = checkpoint.fitting_weights(model, Path(seeded.training.init_from), log)
-        needed = try_out(seeded, data, device)
+        needed = _try_out(seeded, data, device)
 
         # Only the first process has a folder.
         opened: AbstractContextManager[Path | None] = nullcontext()
@@ -156,6 +164,45 @@ def train(
             done.results.append(fit(Prepared(seeded, data, folder, device, needed, log, quiet)))
             done.runs.append(folder or Path())
     return done
+
+
+def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
+    """Return the memory of a step; raise the error of a network that cannot learn from the data.
+
+    Whole numbers without an embedding are looked for in all records, because the first batches may
+    have none. On a CPU, the memory of a step is measured by steps on a cut of the data; for a GPU,
+    where it is not, the network is built and its encoders read the same cut. Random generators stay
+    as they are.
+    """
+    encoders = {
+        "x": node_encoders()[config.model.node_encoder],
+        "edge_attr": edge_encoders()[config.model.edge_encoder],
+    }
+    stored = {column.attribute for column in data.build.card.schema_.columns}
+    for attribute, encoder in encoders.items():
+        if encoder.integers is not None and attribute in stored:
+            check_integers(encoder.integers, data.rows_of(attribute))
+
+    if device.kind == "cuda":
+        try_encoders(config, data)
+    return plan_memory(config, data, device)
+
+
+def try_encoders(config: RunConfig, data: RunData) -> None:
+    """Build the network and let its encoders, or all of a plugin's, read a cut of the data, on the CPU.
+
+    Disagreements of the data and a configuration show there: kinds and numbers of features.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model: Any = build_model(config.model, **data.channels).eval()
+        cut = cut_of(config, data, data.largest_batch)
+        if not isinstance(model, GPSNetwork):
+            model(cut)
+            return
+        batch = read_batch(cut, model.reads)
+        model.node_encoder(batch)
+        if model.reads_edges:
+            model.edge_encoder(batch)
 
 
 def resume(
