@@ -21,10 +21,10 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.format.writer import ComputedRows, GraphRecord
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
-from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Records, Split, Unit
+from kmip_data.pipelines.base import About, Params, Prepared, Records, Split, Unit
 from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.shared.city_splits import CitySplitParams, city_split, split_codes
-from kmip_data.pipelines.shared.records import class_column, feature_column
+from kmip_data.pipelines.shared.records import OneGraphPipeline, class_column, feature_column
 
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.
@@ -279,11 +279,10 @@ def store_features(columns: Iterable[Array], num_nodes: int, workdir: Path) -> F
     return features
 
 
-class CityPipeline(Pipeline[P, CitySplitParams]):
+class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
     """A dataset of one city; ``prepare`` stores its tensors (:func:`store_city`)."""
 
     version = 1
-    one_unit = True
     # Of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s.
     small_bytes = 64 * 2**20
     Params: ClassVar[type[CityParams]] = CityParams
@@ -328,10 +327,6 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
             max_nodes=self.manifest.max_nodes,
             directed=False,
         )
-
-    def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """One city, one shard."""
-        return [Unit(0, self.manifest.name, {})]
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
         """Yield the city."""

@@ -199,11 +199,10 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def schema(self, params: P) -> Schema:
         """Atoms, bonds and what is to be predicted."""
-        most = self.manifest.max_nodes
         return Schema(
             columns=(*molecule_columns(), self.target()),
             edges="index",
-            max_nodes=most,
+            max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=8,
         )

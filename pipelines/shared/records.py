@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.splits import NO_PART, PARTS
@@ -19,12 +19,17 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     AnyPipeline,
     Params,
+    Pipeline,
+    Prepared,
     RawFolder,
     Records,
     Split,
     SplitParams,
     Unit,
 )
+
+P = TypeVar("P", bound=Params)
+S = TypeVar("S", bound=SplitParams)
 
 _ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
 
@@ -86,6 +91,16 @@ def class_column(key: str, classes: int, doc: str) -> Column:
         num_classes=classes,
         doc=doc,
     )
+
+
+class OneGraphPipeline(Pipeline[P, S]):
+    """A dataset of one graph: one unit, one record, which is called as the dataset."""
+
+    one_unit = True
+
+    def units(self, prepared: Prepared, params: P) -> list[Unit]:
+        """One graph, one shard."""
+        return [Unit(0, self.manifest.name, {})]
 
 
 def both_ways(edges: I64) -> I64:
@@ -208,6 +223,33 @@ def apply_split(
     if params.split == "stratified":
         return _stratified_split(pipeline, records, params, raw)
     return pipeline.split(records, params, raw)
+
+
+def codes_of_masks(
+    masks: Sequence[Array],
+    nodes: int,
+    where: str,
+    kinds: str = "biu",
+) -> U8:
+    """Return the part of each node, (N,), by the masks of train, val and test, 255 for none.
+
+    Raises ``DamagedInput``, which begins with ``where``, for anything but 0 and 1 of every node, in
+    a dtype of one of the ``kinds``, and where a node is in two parts.
+    """
+    codes = np.full(nodes, NO_PART, np.uint8)
+    for code, (part, mask) in enumerate(zip(PARTS, masks, strict=True)):
+        is_flag = mask.dtype.kind in kinds and np.isin(mask, (0, 1)).all()
+        if mask.shape != (nodes,) or not is_flag:
+            raise DamagedInput(
+                f"{where}: the mask of {part} is {mask.dtype} {mask.shape}, "
+                f"not 0 and 1 of {nodes:,} nodes."
+            )
+        chosen = mask.astype(bool)
+        twice = np.flatnonzero(chosen & (codes != NO_PART))
+        if len(twice):
+            raise DamagedInput(f"{where}: node {twice[0]} is in two parts.")
+        codes[chosen] = code
+    return codes
 
 
 def _stratified_split(

@@ -111,7 +111,7 @@ def test_bad_splits_are_named(raw, tmp_path):
         (b"", "not a split"),
         (whole[: len(whole) // 2], "not a split"),
         ({"train_mask": zeros}, "val_mask"),
-        ({**masks, "test_mask": zeros[1:]}, r"test_mask is uint8 \(29,\)"),
+        ({**masks, "test_mask": zeros[1:]}, r"mask of test is uint8 \(29,\)"),
         ({**masks, "test_mask": zeros + 2}, "not 0 and 1"),
         ({**masks, "test_mask": zeros.astype(float)}, "float64"),
         ({**masks, "test_mask": zeros + 1}, "in two parts"),

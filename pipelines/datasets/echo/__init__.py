@@ -97,11 +97,10 @@ class EchoPipeline(PiecesPipeline[Params]):
             key="graph/y" if task.of_graph else "node/y", attribute="y", stored="float32",
             presented="float32", shape=(1,), unit=task.unit, doc=task.doc,
         ))  # fmt: skip
-        most = self.manifest.max_nodes
         return Schema(
             columns=tuple(columns),
             edges="index",
-            max_nodes=most,
+            max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=16,
         )

@@ -23,12 +23,11 @@ from pydantic import Field
 from kmip_data.arrays import I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.splits import NO_PART, PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,
-    Pipeline,
     Prepared,
     RawFolder,
     Records,
@@ -38,7 +37,11 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.checks import in_range
-from kmip_data.pipelines.shared.records import class_column
+from kmip_data.pipelines.shared.records import (
+    OneGraphPipeline,
+    class_column,
+    codes_of_masks,
+)
 
 NODES: Final = "out1_node_feature_label.txt"
 EDGES: Final = "out1_graph_edges.txt"
@@ -90,11 +93,10 @@ class GeomGCNSplitParams(SplitParams):
     )
 
 
-class GeomGCNPipeline(Pipeline[GeomGCNParams, GeomGCNSplitParams]):
+class GeomGCNPipeline(OneGraphPipeline[GeomGCNParams, GeomGCNSplitParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
     version = 1
-    one_unit = True
     Params: ClassVar[type[GeomGCNParams]] = GeomGCNParams
     SplitParams: ClassVar[type[GeomGCNSplitParams]] = GeomGCNSplitParams
 
@@ -127,10 +129,6 @@ class GeomGCNPipeline(Pipeline[GeomGCNParams, GeomGCNSplitParams]):
             read_masks(self._split_file(raw.path, fold), len(y))
         np.savez(workdir / _FILE, x=x, y=y, edges=edges)
         return Prepared(workdir)
-
-    def units(self, prepared: Prepared, params: GeomGCNParams) -> list[Unit]:
-        """One graph, one shard."""
-        return [Unit(0, self.manifest.name, {})]
 
     def records(
         self, prepared: Prepared, unit: Unit, params: GeomGCNParams
@@ -240,15 +238,4 @@ def read_masks(path: Path, nodes: int) -> NDArray[np.uint8]:
             f"{path.name} is not a split of masks.", found=f"{type(error).__name__}: {error}"
         ) from error
 
-    codes = np.full(nodes, NO_PART, np.uint8)
-    for code, (part, mask) in enumerate(zip(PARTS, masks, strict=True)):
-        if mask.shape != (nodes,) or mask.dtype.kind not in "biu" or not in_range(mask, 2):
-            raise DamagedInput(
-                f"{path.name}: {part}_mask is {mask.dtype} {mask.shape}, not 0 and 1 of {nodes} nodes."
-            )
-        chosen = mask.astype(bool)
-        twice = np.flatnonzero(chosen & (codes != NO_PART))
-        if len(twice):
-            raise DamagedInput(f"{path.name}: node {twice[0]} is in two parts.")
-        codes[chosen] = code
-    return codes
+    return codes_of_masks(masks, nodes, path.name)

@@ -27,7 +27,6 @@ from kmip_data.graphs.elementary import normal_quantile
 from kmip_data.pipelines.base import (
     About,
     Params,
-    Pipeline,
     Prepared,
     RawFolder,
     Records,
@@ -36,7 +35,12 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.shared.checks import check_edges
-from kmip_data.pipelines.shared.records import both_ways, feature_column
+from kmip_data.pipelines.shared.records import (
+    OneGraphPipeline,
+    both_ways,
+    codes_of_masks,
+    feature_column,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,11 +85,10 @@ class GraphLandSplitParams(SplitParams):
     )
 
 
-class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
+class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams]):
     """Pipeline of ``city-roads-{m,l}``."""
 
     version = 1
-    one_unit = True
     Params: ClassVar[type[GraphLandParams]] = GraphLandParams
     SplitParams: ClassVar[type[GraphLandSplitParams]] = GraphLandSplitParams
 
@@ -111,11 +114,10 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
             for kind in KINDS
         )  # fmt: skip
         x = feature_column("node/x", names, "numerical, fraction and one-hot features")
-        most = self.manifest.max_nodes
         return Schema(
             columns=(x, target, *masks),
             edges="index",
-            max_nodes=most,
+            max_nodes=self.manifest.max_nodes,
             directed=False,
         )
 
@@ -160,10 +162,6 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
             kinds=kinds,
         )
         return Prepared(workdir, facts)
-
-    def units(self, prepared: Prepared, params: GraphLandParams) -> list[Unit]:
-        """One city, one shard."""
-        return [Unit(0, self.manifest.name, {})]
 
     def records(
         self, prepared: Prepared, unit: Unit, params: GraphLandParams
@@ -363,9 +361,5 @@ def read_masks(folder: Path, rule: str, nodes: int) -> NDArray[np.uint8]:
     """Return the part of each node by a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)
-    masks = np.stack([_column(table, part, name) for part in PARTS])
-    is_flag = np.isin(masks, (0, 1)).all()
-    if masks.shape[1] != nodes or not is_flag or (masks.sum(axis=0) > 1).any():
-        raise DamagedInput(f"{name} does not deal {nodes:,} streets to train, val and test.")
-    codes = np.where(masks.any(axis=0), masks.argmax(axis=0), NO_PART)
-    return codes.astype(np.uint8)
+    masks = [_column(table, part, name) for part in PARTS]
+    return codes_of_masks(masks, nodes, name, kinds="f")

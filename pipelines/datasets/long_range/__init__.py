@@ -157,11 +157,10 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
             doc="to the node that is asked for",
         )  # fmt: skip
         columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
-        most = self.manifest.max_nodes
         return Schema(
             columns=tuple(columns),
             edges="index",
-            max_nodes=most,
+            max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=40,
         )

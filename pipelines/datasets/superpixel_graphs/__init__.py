@@ -80,11 +80,10 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         classes = len(self.manifest.class_names)
         label = class_column("node/y", classes, "class of the pixel at the rounded centre")
         columns = (features, boundary, label)
-        most = self.manifest.max_nodes
         return Schema(
             columns=columns,
             edges="index",
-            max_nodes=most,
+            max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=16,
         )

@@ -112,12 +112,11 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             class_column("node/y", params.classes, "class at the rounded centroid"),
         )
         pos = View(attribute="pos", source="node/x", start=12, stop=14)
-        most = self.manifest.max_nodes
         return Schema(
             columns=columns,
             views=(pos,),
             edges="index",
-            max_nodes=most,
+            max_nodes=self.manifest.max_nodes,
             key_length=160,
         )
 

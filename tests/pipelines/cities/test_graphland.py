@@ -130,12 +130,12 @@ DAMAGED = [
     ("targets.csv", r"\n0,.*", "\n0,1e300", "is infinite"),
     ("targets.csv", None, "node_id,speed\n0,1\n", "no column 'sample_speed'"),
     ("targets.csv", r"(?m)^(\d+),.*", r"\1,7", "cannot be standardised"),
-    ("edgelist.csv", None, "source,target\n0,1500\n", "streets 0 to 1,500, of 1,500"),
-    ("edgelist.csv", None, "source,target\n0,-1\n", "streets -1 to 0, of 1,500"),
+    ("edgelist.csv", None, "source,target\n0,1500\n", "nodes 0 to 1,500, of 1,500"),
+    ("edgelist.csv", None, "source,target\n0,-1\n", "nodes -1 to 0, of 1,500"),
     ("edgelist.csv", None, "source,target\n0,0.5\n", "not a list of edges"),
     ("edgelist.csv", None, "source,target,length\n0,1,2\n", "not a list of edges"),
-    ("split_masks_RL.csv", "True,False,False", "True,True,False", "does not deal 1,500"),
-    ("split_masks_RL.csv", None, "node_id,train,val,test\n0,1,0,0\n", "does not deal 1,500"),
+    ("split_masks_RL.csv", "True,False,False", "True,True,False", "is in two parts"),
+    ("split_masks_RL.csv", None, "node_id,train,val,test\n0,1,0,0\n", "not 0 and 1 of 1,500 nodes"),
 ]  # fmt: skip
 
 
