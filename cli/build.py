@@ -177,13 +177,13 @@ def _target(build: Build) -> str:
     home = Home.locate()
     if build.path.parent != home.built:
         return shlex.quote(str(build.path))
-    own = card.dataset != card.manifest
-    same = [other for other in list_builds(home) if own and other.card.dataset == card.dataset]
+    renamed = card.dataset != card.manifest
+    same = [other for other in list_builds(home) if renamed and other.card.dataset == card.dataset]
     # A dataset of the user's own has one name for whatever it was built with.
-    if len(same) > 1 or ("--set" in parameters and not own):
+    if len(same) > 1 or ("--set" in parameters and not renamed):
         return build.path.name
     words = [card.dataset]
-    if not own:
+    if not renamed:
         words.append(parameters)
     if card.sample:
         words.append("--sample")

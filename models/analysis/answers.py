@@ -106,7 +106,8 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     graphs of more than 20,000 nodes, where a derivative for each output takes too long, without
     numbers as features, and where the graph is predicted.
     """
-    batch = opened.data.record(split, position).to(opened.device.kind)
+    record = opened.data.record(split, position)
+    batch = record.to(opened.device.kind)
     count = int(batch.num_nodes)
     if count > MOST_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
         return None
@@ -146,7 +147,10 @@ def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]
 
 
 def by_hop(
-    values: NDArray[np.float64], edge_index: Tensor, nodes: list[int], hops: int
+    values: NDArray[np.float64],
+    edge_index: Tensor,
+    nodes: list[int],
+    hops: int,
 ) -> NDArray[np.float64]:
     """Sum influence ``values`` (S, N) on S ``nodes`` by distance against the edges: (hops + 1,).
 
@@ -302,7 +306,11 @@ def _name(number: int) -> str:
 
 @styled
 def draw_by_distance(
-    runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None
+    runs: Mapping[str, ByDistance],
+    path: Path,
+    *,
+    title: str,
+    chance: float | None,
 ) -> None:
     """Draw a curve for each run on the same data, and ``chance``, the accuracy of a guess.
 
@@ -335,8 +343,10 @@ def draw_by_distance(
             **hollow,
             **style,
         )
-    counts = [f"{band}\n{nodes:,}" for band, nodes in zip(first.bands, first.nodes, strict=True)]
-    axes.set_xticks(steps, counts)
+    labels = []
+    for band, nodes in zip(first.bands, first.nodes, strict=True):
+        labels.append(f"{band}\n{nodes:,}")
+    axes.set_xticks(steps, labels)
     metric = first.metric
     if chance is not None:
         axes.axhline(

@@ -115,6 +115,7 @@ class BigBirdAttention(nn.Module):
         values = by_head(self.value)
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
             out: Tensor = _BlockAttention.apply(queries, keys, values, plan)  # type: ignore[no-untyped-call]
+        # (H, B, R, d) to rows with their heads side by side, and the rows of nodes alone.
         nodes = out.permute(1, 2, 0, 3).reshape(padded.shape)
         return nodes.index_select(0, plan.rows).to(x.dtype)
 

@@ -23,7 +23,11 @@ _compiled = njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="num
 
 
 def forward(
-    values: Array, scores: Array, indices: Array, keep: Array, scale: float
+    values: Array,
+    scores: Array,
+    indices: Array,
+    keep: Array,
+    scale: float,
 ) -> tuple[Array, Array]:
     """Softmax of the scores and the weighted sum of the chosen values: (H, N, v), and the weights (H, N, k).
 

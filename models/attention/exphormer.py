@@ -96,7 +96,8 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
             next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
     device = targets.device
-    nodes = torch.arange(len(targets), device=device)[:, None].expand_as(targets)
+    numbers = torch.arange(len(targets), device=device)
+    nodes = numbers[:, None].expand_as(targets)
     is_edge = targets >= 0
     if batch.partition is not None:
         if not self_loops:
@@ -112,7 +113,8 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     targets = targets.long()
     sizes = batch.ptr.diff()
     size = sizes.to(device)[batch.graph, None]
-    if bool(((targets < -1) | (targets >= size)).any()):
+    outside = (targets < -1) | (targets >= size)
+    if bool(outside.any()):
         raise DamagedInput(
             f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which its graph has not.",
             next="kmip-data verify TARGET --repair",

@@ -11,7 +11,11 @@ SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
 
 
 def forward(
-    values: Tensor, scores: Tensor, indices: Tensor, keep: Tensor | None, scale: float
+    values: Tensor,
+    scores: Tensor,
+    indices: Tensor,
+    keep: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
     missing = indices < 0

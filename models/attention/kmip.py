@@ -377,8 +377,7 @@ class KMIPAttention(nn.Module):
         mask = problem.strided("mask", mask, expected, meta=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             raise UsageError(f"mask is {mask.dtype} {tuple(mask.shape)}, not {expected}")
-        starts = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu()
-        rows: Tensor = self(x[mask], starts)
+        rows: Tensor = self(x[mask], pointers_of_mask(mask))
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 
     def _remember(self, indices: Tensor) -> None:
@@ -408,6 +407,12 @@ class KMIPAttention(nn.Module):
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
         return f"heads={self.heads}, k={self.k}, backend={self.backend!r}"
+
+
+def pointers_of_mask(present: Tensor) -> Tensor:
+    """(G + 1) first rows of graphs or sequences of which a mask (G, W) has the rows, on the CPU."""
+    ends = present.sum(1).cumsum(0)
+    return nn.functional.pad(ends, (1, 0)).cpu()
 
 
 def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:

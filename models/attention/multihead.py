@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.attention.kmip import attend_to_best, pointers_of_mask
 from kmip_data.models.layers.linear import linear
 from kmip_data.models.search.problem import FLOATS, check_k, strided
 
@@ -219,8 +219,8 @@ class _Packing:
             starts = torch.arange(sequences + 1) * length
             return cls(sequences, length, None, starts)
         present = _present(mask, rows)
-        starts = nn.functional.pad(present.sum(1).cumsum(0), (1, 0)).cpu()
-        return cls(sequences, length, present.flatten().nonzero()[:, 0], starts)
+        chosen = present.flatten().nonzero()[:, 0]
+        return cls(sequences, length, chosen, pointers_of_mask(present))
 
     def pack(self, rows: Tensor) -> Tensor:
         """(B, L, width) → (R, width)."""
@@ -261,5 +261,6 @@ def _dense_weights(weights: Tensor, indices: Tensor, queries: _Packing, keys: _P
     # A slot without a key writes into a column behind the others, which is cut off.
     columns = torch.cat([columns, columns.new_full((1,), keys.length)])
     column = columns[indices.long()]  # index −1 is the last
-    spread = weights.new_zeros(*weights.shape[:2], keys.length + 1).scatter(2, column, weights)
-    return queries.unpack(spread[..., :-1].transpose(0, 1)).transpose(1, 2)
+    empty = weights.new_zeros(*weights.shape[:2], keys.length + 1)
+    spread = empty.scatter(2, column, weights)[..., :-1]
+    return queries.unpack(spread.transpose(0, 1)).transpose(1, 2)

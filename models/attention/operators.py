@@ -144,7 +144,11 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
 
 @attend_backward.register_fake
 def _(
-    _grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, *_: Any
+    _grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *_: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
         queries.new_empty(queries.shape),

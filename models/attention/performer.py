@@ -33,7 +33,11 @@ def orthogonal_directions(count: int, dim: int) -> Tensor:
     The draws are performer-pytorch's: the same seed gives the same directions. As there, signs are
     those of the QR factorisation, so that the mean is not quite zero.
     """
-    blocks = [torch.linalg.qr(torch.randn(dim, dim)).Q.T for _ in range(-(-count // dim))]
+    # Square blocks of orthogonal rows, each with the length of a Gaussian row.
+    blocks = []
+    for _ in range(-(-count // dim)):
+        square = torch.randn(dim, dim)
+        blocks.append(torch.linalg.qr(square).Q.T)
     lengths = torch.randn(count, dim).norm(dim=1, keepdim=True)
     directions: Tensor = lengths * torch.cat(blocks)[:count]
     return directions
@@ -127,7 +131,8 @@ class PerformerAttention(nn.Module):
         dtype = torch.promote_types(queries.dtype, torch.float32)
         bytes_a_row = self.heads * directions.shape[0] * dtype.itemsize
         most = max(1, SCRATCH // bytes_a_row)
-        groups = context_of(ptr).kept(tiles_of(starts, most, values.shape[2] + 1, device))
+        tiles = tiles_of(starts, most, values.shape[2] + 1, device)
+        groups = context_of(ptr).kept(tiles)
         padding = None
         if self.legacy_mask:
             sizes = torch.tensor(starts).diff()
@@ -187,7 +192,10 @@ class Group(NamedTuple):
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
 def tiles_of(
-    ptr: tuple[int, ...], most: int, extra: int, device: torch.device
+    ptr: tuple[int, ...],
+    most: int,
+    extra: int,
+    device: torch.device,
 ) -> tuple[Group, ...]:
     """Put together graphs of like size, and divide large ones, into tiles of at ``most`` so many rows.
 
@@ -305,7 +313,11 @@ class _Kernel:
     """
 
     def __init__(
-        self, keys: Tensor, values: Tensor, projection: Tensor, padding: Tensor | None
+        self,
+        keys: Tensor,
+        values: Tensor,
+        projection: Tensor,
+        padding: Tensor | None,
     ) -> None:
         self.keys = keys
         self.values = values

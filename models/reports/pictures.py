@@ -285,7 +285,10 @@ def draw_frontier(figure: Any, table: Table) -> None:
 
 
 def _draw_over_seconds(
-    axes: Any, rows: Sequence[Row], metric: str, style: Mapping[str, Any]
+    axes: Any,
+    rows: Sequence[Row],
+    metric: str,
+    style: Mapping[str, Any],
 ) -> list[Label]:
     """Draw points and their frontier, dashed for hollow points; return the label of each point."""
     columns = [(row["seconds"], row["test"], row["test_std"]) for row in rows]
@@ -309,8 +312,10 @@ def _draw_over_seconds(
     axes.errorbar(seconds, test, spread, **style, **bars)
 
     labels = []
-    for number, ((x, y), std, row) in enumerate(zip(points, spread.tolist(), rows, strict=True)):
-        labels.append(Label(x, y, (y - std, y + std), str(row["k"]), number in best))
+    for number, ((x, y), std) in enumerate(zip(points, spread.tolist(), strict=True)):
+        bar = (y - std, y + std)
+        k = str(rows[number]["k"])
+        labels.append(Label(x, y, bar, k, number in best))
     return labels
 
 

@@ -222,7 +222,10 @@ def _difference(row: Row, name: str) -> str:
 
 
 def page_of(
-    title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]
+    title: str,
+    sheets: Sequence[Sheet],
+    tables: Sequence[Table],
+    notices: Sequence[str],
 ) -> str:
     """Return the page: each sheet, and below it the pictures of its table."""
     parts = list[str]()

@@ -204,7 +204,11 @@ def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResource
 
 
 def strided(
-    name: str, value: Any, expected: str = "a torch.Tensor", *, meta: bool = False
+    name: str,
+    value: Any,
+    expected: str = "a torch.Tensor",
+    *,
+    meta: bool = False,
 ) -> Tensor:
     """Return ``value`` if it is a tensor in strided memory, with a lazy sign or conjugation applied.
 

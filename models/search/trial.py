@@ -61,13 +61,13 @@ def failures(backends: Sequence[BackendStatus]) -> dict[tuple[str, str], Failure
     if len(usable) > 1 and ended(("-m", __name__, *map(_argument, usable)), PREPARING) is None:
         return {}
     with ThreadPoolExecutor(max(1, len(usable))) as pool:
-        found = zip(usable, pool.map(failure, usable), strict=True)
+        reasons = list(pool.map(failure, usable))
     more = f"(a search of 100 keys, at most {SEARCHING} s once it is compiled)"
-    return {
-        (row.name, row.device): Failure(f"{why} {more}", not why.startswith(LATE))
-        for row, why in found
-        if why
-    }
+    failed = {}
+    for row, why in zip(usable, reasons, strict=True):
+        if why:
+            failed[row.name, row.device] = Failure(f"{why} {more}", not why.startswith(LATE))
+    return failed
 
 
 def _argument(row: BackendStatus) -> str:

@@ -83,8 +83,8 @@ def attend_rows(
 
     # 2. Dropout after the softmax: the stored weights are those before it.
     if keep is not None:
-        kept = tl.load(keep + pair, inside, 0) != 0
-        weight = tl.where(kept, weight, 0.0)
+        survives = tl.load(keep + pair, inside, 0) != 0
+        weight = tl.where(survives, weight, 0.0)
 
     # 3. Weighted sum of the values, BC channels at a time: (BQ, BK, BC) numbers stay in registers.
     of_head = values + head * value_head
@@ -143,8 +143,8 @@ def slope_rows(
         gradient = tl.load(address, read, 0.0)
         of_weight += tl.sum(value * gradient[:, None, :], 2)
     if keep is not None:
-        kept = tl.load(keep + pair, inside, 0) != 0
-        of_weight = tl.where(kept, of_weight, 0.0)
+        survives = tl.load(keep + pair, inside, 0) != 0
+        of_weight = tl.where(survives, of_weight, 0.0)
 
     # 2. Through the softmax: weight · (gradient − its mean under the weights).
     weight = tl.load(weights + pair, inside, 0.0)
@@ -231,8 +231,8 @@ def sum_segments(
         slope = tl.load(slopes + pair, live, 0.0)
         weight = tl.load(weights + pair, live, 0.0)
         if keep is not None:
-            kept = tl.load(keep + pair, live, 0) != 0
-            weight = tl.where(kept, weight, 0.0)
+            survives = tl.load(keep + pair, live, 0) != 0
+            weight = tl.where(survives, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
         query = _rows(head_queries, row, query_row, live, channel, dim)
         of_key += slope[:, None] * query

@@ -30,7 +30,11 @@ _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
 
 
 def forward(
-    values: Tensor, scores: Tensor, indices: Tensor, keep: Tensor | None, scale: float
+    values: Tensor,
+    scores: Tensor,
+    indices: Tensor,
+    keep: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
     heads, rows, k = indices.shape

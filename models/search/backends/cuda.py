@@ -41,8 +41,10 @@ def _missing() -> str | None:
         return "torch sees no CUDA device"
     if torch.version.hip is not None:
         return "written for NVIDIA's GPUs, untested on AMD's"
-    found = torch.cuda.get_device_capability()
-    return None if found >= _OLDEST else f"needs compute capability 8.0, not {found[0]}.{found[1]}"
+    capability = torch.cuda.get_device_capability()
+    if capability >= _OLDEST:
+        return None
+    return f"needs compute capability 8.0, not {capability[0]}.{capability[1]}"
 
 
 def refuses(problem: SearchProblem) -> str | None:

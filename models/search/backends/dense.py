@@ -91,7 +91,10 @@ def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int
 
 
 def _search_small(
-    problem: SearchProblem, graphs: tuple[int, ...], scores: Tensor, indices: Tensor
+    problem: SearchProblem,
+    graphs: tuple[int, ...],
+    scores: Tensor,
+    indices: Tensor,
 ) -> None:
     """Score small graphs whole, padded to a common size."""
     query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)

@@ -70,14 +70,14 @@ def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
         with contextlib.redirect_stdout(sys.stderr), _one_compiler_at_a_time(kernel):
             lazy = lazy_tensor()
             products = (lazy(queries[:, :, None, :]) * lazy(keys[:, None, :, :])).sum(-1)
-            found: Tensor = (-products).argKmin(count, dim=2)
+            indices: Tensor = (-products).argKmin(count, dim=2)
     except (ImportError, OSError) as error:
         raise UsageError(
             f"KeOps could not compile its search: {error}",
             next="install g++ or set CXX, make KeOps' cache folder writable, or use another search backend",
         ) from error
     _compiled.add(kernel)
-    return found
+    return indices
 
 
 _compiled: set[tuple[str, int, int]] = set()

@@ -55,7 +55,11 @@ def unordered(rank: int) -> np.float32:
 
 @njit_nogil(error_model="numpy")
 def kth_largest(
-    values: Pointer, start: int, stop: int, k: int, spare: int
+    values: Pointer,
+    start: int,
+    stop: int,
+    k: int,
+    spare: int,
 ) -> tuple[np.float32, np.float32, int, int]:
     """Enclose the k-th largest of more than k float32 numbers, none NaN, ``start`` to ``stop`` of a pointer.
 

@@ -93,7 +93,10 @@ class Device:
         self._modules: dict[Program, Any] = {}
 
     def launch(
-        self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]
+        self,
+        program: Program,
+        launches: Sequence[Launch],
+        members: NDArray[np.int64],
     ) -> None:
         """Run kernels on torch's current stream; ``members`` are those of ``struct Search``."""
         from cuda.bindings import driver
@@ -182,7 +185,10 @@ def nvrtc_version() -> str:
 
 
 def compile_program(
-    program: Program, target: str, log: IO[str] | None = None, **options: Any
+    program: Program,
+    target: str,
+    log: IO[str] | None = None,
+    **options: Any,
 ) -> bytes:
     """Machine code by NVRTC, which needs no GPU.
 
@@ -203,7 +209,7 @@ def compile_program(
         source = Source(text, "c++", ProgramOptions(name="search.cu", **given, **options))
         return bytes(source.compile("cubin", logs=log).code)
     except Exception as error:  # whatever NVRTC, or a machine without it, raises
-        found = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise UsageError(
-            f"NVRTC cannot compile the search for {target}: {found}", next=_INSTEAD
+            f"NVRTC cannot compile the search for {target}: {reason}", next=_INSTEAD
         ) from error
