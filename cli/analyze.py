@@ -179,14 +179,14 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
 
 def _save_paths(
     name: str, save: str | None, run: str | None = None, home: Any = None
-) -> list[Path]:
+) -> tuple[Path, Path]:
     """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
     from kmip_data.models.training.run.folder import find_run
 
     named = save is not None or run is None
     prefix = located(save or name) if named else find_run(str(run), home) / name
     check_prefix(prefix)
-    return [with_ending(prefix, suffix) for suffix in (".png", ".csv")]
+    return with_ending(prefix, ".png"), with_ending(prefix, ".csv")
 
 
 def _named(save: str | None) -> Path | None:

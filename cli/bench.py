@@ -121,7 +121,9 @@ def attention(
             paper = None
         draw: Any = draw_breakdown
         title = f"Time of one {settings[0]} step of attention at {sizes[0]:,} nodes\n{conditions}"
-        rows = [row for cell in cells for row in cell.stage_rows()]
+        rows = []
+        for cell in cells:
+            rows += cell.stage_rows()
         text = [f"{_stage_table(cells, paper)}\n"]
     else:
         draw = draw_sweep
@@ -168,10 +170,15 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     rows = list[list[object]]()
     for method in dict.fromkeys(cell.method for cell in cells):
         by_size = {cell.n: cell for cell in cells if cell.method == method}
-        growth = growth_exponent((n, cell.seconds) for n, cell in by_size.items() if cell.seconds)
-        peaks = [cell.peak_bytes / n for n, cell in by_size.items() if cell.peak_bytes]
+        timed = []
+        peaks = []
+        for n, cell in by_size.items():
+            if cell.seconds:
+                timed.append((n, cell.seconds))
+            if cell.peak_bytes:
+                peaks.append(cell.peak_bytes / n)
         times = [_time(by_size[n]) for n in sizes]
-        rows.append([method, *times, *_costs(growth, peaks)])
+        rows.append([method, *times, *_costs(growth_exponent(timed), peaks)])
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
             milliseconds = dict(zip(curve["n"], curve["milliseconds"], strict=True))

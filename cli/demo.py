@@ -117,9 +117,10 @@ def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
 
     # 3. Time k-MIP and full attention.
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
-    times = _attention_times()
+    times = []
     rows = []
-    for n, ours, theirs in times:
+    for n, ours, theirs in _attention_times():
+        times.append({"nodes": n, "kmip": ours, "full": theirs})
         rows.append([f"{n:,}", f"{ours:.3f}", f"{theirs:.3f}", f"{theirs / ours:.1f}"])
     header = ["network", "test [%]", "1 edge", *(f"{band} edges" for band in SHOWN[1:])]
     text = f"""\
@@ -134,7 +135,7 @@ What does not help: attention on the streets of Helsinki (docs/results.md; kmip-
 {last}"""
     result = {
         "models": {model: vars(bands) for model, bands in by_model.items()},
-        "attention": [dict(zip(("nodes", "kmip", "full"), row, strict=True)) for row in times],
+        "attention": times,
         "picture": picture,
         "page": page,
     }

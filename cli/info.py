@@ -149,8 +149,11 @@ def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
 
     # Of attention and message passing, only the keys of the kinds that are chosen.
     kinds = {"", config.model.attention.kind, config.model.local.kind}
-    keys = [key for key in documented_keys() if key.kind in kinds]
-    rows = [[key.name, str(key_value(config, key.name)), key.doc] for key in keys]
+    rows = []
+    for key in documented_keys():
+        if key.kind in kinds:
+            value = str(key_value(config, key.name))
+            rows.append([key.name, value, key.doc])
     text = [table(["key", "value", "what"], rows), ""]
     if preset is None:
         text.append(f"There is no preset for {target}: these are the defaults.")

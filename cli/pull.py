@@ -40,7 +40,7 @@ def command(
 
     names = None
     if columns is not None:
-        names = [name for name in columns.replace(" ", "").split(",") if name]
+        names = list(filter(None, columns.replace(" ", "").split(",")))
     pulled = pull(address, home, columns=names, **options)
     share = pulled.share
     # Card, page and Croissant are files of the push, too; columns that were not wanted have not

@@ -76,6 +76,7 @@ def command(
     """
     from kmip_data.models.sweeps.cells import read_plan
 
+    # How the runs are started: the other options say which runs there are.
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
     gpus = (ways["gpus"] or "").split(",")
     ways["gpus"] = list(filter(None, dict.fromkeys(gpus)))

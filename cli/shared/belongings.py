@@ -228,7 +228,10 @@ def _is_run(folder: Path) -> bool:
             zipfile.ZipFile(folder / "checkpoints/last.ckpt") as checkpoint,
         ):
             return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
-        names = [path.name for path in folder.rglob("*") if not path.is_dir()]
-        count = sum(not name.startswith(".lock") for name in names)
+        # Nothing but what a run writes: a folder with another file is not proven to be one.
+        count = 0
+        for path in folder.rglob("*"):
+            if not path.is_dir() and not path.name.startswith(".lock"):
+                count += 1
         return count == len(files_of_run(folder))
     return False
