@@ -14,6 +14,7 @@ import click
 
 from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import Facts, print_json, table
+from kmip_data.errors import MissingExtra, SourceUnavailable
 
 CITY = "helsinki"
 TASK = "long-range"
@@ -65,7 +66,6 @@ def command(full: bool, folder: str, as_json: bool) -> None:
 
 def _minute(home: shared.Home, name: str) -> tuple[Facts, str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
-    from kmip_data.errors import MissingExtra, SourceUnavailable
     from kmip_data.models.analysis.answers import by_distance, draw_by_distance
     from kmip_data.models.training.run.folder import find_run, read_result
     from kmip_data.pipelines.find import find

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared import commands as shared
-from kmip_data.cli.shared.output import Facts, show
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.cli.shared.output import Facts, show, table
+from kmip_data.errors import CheckFailed, UsageError, require_extra
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
@@ -129,7 +129,6 @@ def _run(
         run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"]
     )
     if ways["submit"]:
-        from kmip_data.errors import require_extra
         from kmip_data.models.sweeps.running import submit_cells
 
         require_extra("slurm", "--submit slurm")
@@ -185,8 +184,6 @@ def _rows(cells: list[Cell]) -> list[Facts]:
 
 def _cells_text(rows: list[Facts]) -> str:
     """Return the cells of a plan next to the figures of the paper."""
-    from kmip_data.cli.shared.output import table
-
     lines = []
     sources: dict[str, None] = {}
     for row in rows:

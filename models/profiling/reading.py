@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +16,9 @@ from torch_geometric.data import Data, InMemoryDataset, OnDiskDataset
 from torch_geometric.loader import DataLoader
 
 from kmip_data.models.profiling.turns import compare
+from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.saving.save import save
-
-if TYPE_CHECKING:
-    from kmip_data.reading.dataset import ShardedDataset
 
 NODES = 4096  #: nodes of a graph of S3DIS
 K = 32  #: its edges a node
@@ -42,8 +40,6 @@ class Compared(NamedTuple):
 
 def compare_reading() -> list[Compared]:
     """Compare single graphs at random, shuffled batches, and batches in compact form."""
-    from kmip_data.reading.dataset import ShardedDataset
-
     with tempfile.TemporaryDirectory() as folder:
         items = itertools.islice(generated(), GRAPHS)
         dataset = ShardedDataset(save(items, Path(folder) / "build", name="generated"))

@@ -30,6 +30,7 @@ from kmip_data.manifest import (
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
 from kmip_data.models.training.config.presets import config_for, folder_of
+from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.folder import RESULT_NAME, read_result
 from kmip_data.pipelines.find import find, record_parameters
 
@@ -384,8 +385,6 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
 
 def _winner(means: dict[str, Mean]) -> str:
     """Return the name of the best mean; of equal ones the first."""
-    from kmip_data.models.training.metrics import is_better
-
     best = next(iter(means))
     highest = None
     for name, (metric, mean) in means.items():

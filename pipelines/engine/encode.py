@@ -49,6 +49,7 @@ from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, expl
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime import signals, threads
+from kmip_data.runtime.memory import require_memory
 from kmip_data.runtime.progress import say
 
 
@@ -106,8 +107,6 @@ def encode_build(
 
 def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
     """Compute the files, then write the cards; the caller holds the lock."""
-    from kmip_data.runtime.memory import require_memory  # not with every build
-
     jobs = count_jobs(options.jobs)
     counts = build.card.counts
     # One large graph is encoded as a whole; graphs of many fit one after the other.

@@ -24,6 +24,7 @@ from kmip_data.pipelines.shared.cities import (
     mean_over_streets,
     store_features,
 )
+from kmip_data.runtime.memory import require_memory
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
@@ -114,8 +115,6 @@ def city_tensors(
     # Refuse before the work, and only where it matters: small cities are not asked.
     needed = graph.num_edges * EDGE_BYTES
     if needed > 2**28:
-        from kmip_data.runtime.memory import require_memory
-
         require_memory(
             needed,
             f"A city of {n:,} intersections",
