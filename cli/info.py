@@ -160,10 +160,14 @@ def _preset(target: str, model: str, home: Home) -> tuple[Facts, str]:
         return result, "\n".join(text)
 
     aim = aim_of(config)
+    size = ""
+    if preset.size is not None:
+        size = "{} layers × {} channels: {:,} parameters".format(*preset.size)
     pairs = [
         ("preset", preset.name),
         ("source", preset.source),
         ("variants", f"{', '.join(preset.variants)}  [default: {preset.default}]"),
+        ("published size", size),
         ("the paper's result", aim and f"{aim.value} ({aim.figure.source})"),
     ]
     text.append(facts(pairs))

@@ -150,6 +150,9 @@ class Manifest(Strict):
     expected: Expected = Expected()
     max_nodes: int  #: largest graph allowed; sets the index width
     dataset_class: str  #: public class in ``kmip_data``
+    pyg: str = ""  #: class of PyTorch Geometric that has several datasets, this one by its name
+    #: ``dataset.format`` and ``dataset.name`` in the configurations of GraphGPS
+    graphgps: tuple[str, str] | None = None
     recipe: str = ""  #: for a recipe, which makes datasets of any name: a description of them
     up_axis: Literal["y", "z"] = "z"  #: axis that points up when drawn
     #: key of a column -> constants by which models standardise it

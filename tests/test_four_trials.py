@@ -239,7 +239,8 @@ ENUMERATE = (
     "tests/models/training/config/test_presets.py::test_every_model_has_settings_on_every_dataset",
     "tests/models/training/test_one_file_a_part.py::test_every_metric_states_its_unit",
     "tests/kmip_data/datasets/test_shipped.py::test_every_parameter_of_a_pipeline_is_an_argument",
-    "tests/kmip_data/datasets/test_pyg_calls.py::test_tasks_of_the_datasets",
+    "tests/kmip_data/datasets/test_pyg_calls.py::test_a_dataset_has_the_task_that_its_manifest_states",
+    "tests/kmip_data/datasets/test_pyg_calls.py::test_metrics_of_tasks",
     "tests/pipelines/shared/test_splits.py::test_every_dataset_takes_the_rule",
     "tests/test_docs.py::test_every_parameter_of_a_dataset_is_on_a_page",
 )

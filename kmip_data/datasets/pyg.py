@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from kmip_data.datasets import shipped
 from kmip_data.datasets.base import BuiltDataset, Folder
 from kmip_data.datasets.pyg_calls import STEPS
-from kmip_data.manifest import load_manifest, unknown_name
-
-_LRGB: Final = ("pascalvoc-sp", "coco-sp", "pcqm-contact", "peptides-func", "peptides-struct")
-_BENCHMARKING: Final = ("cifar10", "mnist", "pattern", "cluster")
+from kmip_data.manifest import load_manifest, shipped_datasets, unknown_name
 
 
 def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -24,8 +20,7 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     root
         Home folder, or a build folder; ``None``: the default home.
     name
-        ``"PascalVOC-SP"``, ``"COCO-SP"``, ``"PCQM-Contact"``, ``"Peptides-func"``,
-        ``"Peptides-struct"``, in any case.
+        Name of the dataset, such as ``"Peptides-func"``, in any case.
     split
         ``"train"``, ``"val"`` or ``"test"``.
     *steps, **arguments
@@ -42,7 +37,8 @@ def LRGBDataset(  # noqa: N802 -- PyTorch Geometric's name
     UsageError
         The name is unknown.
     """
-    return _named(_LRGB, "dataset of LRGB", name)(root, split=split, **_steps(steps), **arguments)
+    dataset_class = _named("LRGBDataset", "dataset of LRGB", name)
+    return dataset_class(root, split=split, **_steps(steps), **arguments)
 
 
 def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
@@ -50,12 +46,10 @@ def GNNBenchmarkDataset(  # noqa: N802 -- PyTorch Geometric's name
 ) -> BuiltDataset:
     """Open a dataset of "Benchmarking GNNs", called as PyTorch Geometric's class.
 
-    ``"CIFAR10"``, ``"MNIST"``, ``"PATTERN"`` or ``"CLUSTER"``, in any case. Returns a
-    :class:`~kmip_data.datasets.shipped.CIFAR10Superpixels` and so on; arguments and errors are those
-    of :func:`LRGBDataset`.
+    Arguments and errors are those of :func:`LRGBDataset`.
     """
-    chosen = _named(_BENCHMARKING, "dataset of Benchmarking GNNs here", name)
-    return chosen(root, split=split, **_steps(steps), **arguments)
+    dataset_class = _named("GNNBenchmarkDataset", "dataset of Benchmarking GNNs here", name)
+    return dataset_class(root, split=split, **_steps(steps), **arguments)
 
 
 def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
@@ -75,10 +69,15 @@ def ShapeNet(  # noqa: N802 -- PyTorch Geometric's name
     return shipped.ShapeNetPart(root, categories, include_normals, split, *steps, **arguments)
 
 
-def _named(names: Sequence[str], what: str, name: str) -> type[BuiltDataset]:
-    if name.lower() not in names:
-        raise unknown_name(what, name, names, command="kmip-data list")
-    dataset_class: type[BuiltDataset] = getattr(shipped, load_manifest(name.lower()).dataset_class)
+def _named(title: str, kind: str, name: str) -> type[BuiltDataset]:
+    """Return our class of a dataset that a class of PyTorch Geometric, ``title``, has by name."""
+    manifests = [load_manifest(dataset) for dataset in shipped_datasets()]
+    classes = {
+        manifest.name: manifest.dataset_class for manifest in manifests if manifest.pyg == title
+    }
+    if name.lower() not in classes:
+        raise unknown_name(kind, name, [*classes], command="kmip-data list")
+    dataset_class: type[BuiltDataset] = getattr(shipped, classes[name.lower()])
     return dataset_class
 
 

@@ -7,73 +7,47 @@ from pathlib import Path
 
 import pytest
 from support.cli import kmip
+from support.datasets import datasets, one_of_each
 
 from kmip_data.builds.home import added_names
-from kmip_data.manifest import dataset_names
+from kmip_data.format.targets import eval_metric
+from kmip_data.manifest import load_manifest
+from kmip_data.models.training.config.presets import load_preset
+from kmip_data.models.training.metrics import METRICS
+from kmip_data.pipelines.base import load_pipeline
 
 pytestmark = pytest.mark.slow
 
 CLASSES = {"accuracy", "f1", "miou"}
 VALUES = {"mae", "mae_batches", "r2"}
 RANKS = {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"}
-GEOM_GCN = ("actor", "cornell", "texas", "wisconsin", "chameleon", "squirrel")
-#: Dataset -> metric that chooses, all metrics, records (none: one graph), the column that is added.
-EXPECTED = {
-    "s3dis": ("miou", CLASSES, 4, None),
-    "shapenet-part": ("f1", CLASSES, 10, None),
-    "long-range": ("accuracy", CLASSES, 120, None),
-    "city-roads-m": ("r2", VALUES, None, None),
-    "city-roads-l": ("r2", VALUES, 300, None),
-    "paris": ("accuracy", CLASSES, None, None),
-    "shanghai": ("accuracy", CLASSES, None, None),
-    "la": ("accuracy", CLASSES, None, None),
-    "london": ("accuracy", CLASSES, None, None),
-    "pascalvoc-sp": ("f1", CLASSES, 20, None),
-    "coco-sp": ("f1", CLASSES, 20, None),
-    "peptides-func": ("ap", {"ap"}, 20, None),
-    "ogbg-molhiv": ("auc", {"ap", "auc"}, 40, "rwse16"),
-    "ogbg-molpcba": ("ap", {"ap"}, 40, "rwse16"),
-    "ogbn-arxiv": ("accuracy", CLASSES, 300, None),
-    "ogbn-products": ("accuracy", CLASSES, 300, None),
-    "peptides-struct": ("mae", VALUES, 20, None),
-    "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
-    "malnet-tiny": ("accuracy", CLASSES, 20, None),
-    "mnist": ("accuracy", CLASSES, 20, "lappe8"),
-    "pattern": ("accuracy_sbm", {*CLASSES, "accuracy_sbm"}, 20, "lappe10"),
-    "cluster": ("accuracy_sbm", {*CLASSES, "accuracy_sbm"}, 20, "lappe10"),
-    "zinc": ("mae", VALUES, 24, "rwse20"),
-    "zinc-full": ("mae", VALUES, 24, "rwse20"),
-    "pcqm-contact": ("mrr", RANKS, 24, None),
-    "helsinki": ("accuracy", CLASSES, None, None),
-    **dict.fromkeys(GEOM_GCN, ("accuracy", CLASSES, None, None)),
-    **{
-        f"echo-{task}": ("mae", VALUES, 20, "rwse20")
-        for task in ("sssp", "ecc", "diam", "charge", "energy")
-    },
-}
+#: Kind of targets -> its metrics; one that a dataset alone has joins them there.
+METRICS_OF = {"single-label": CLASSES, "multilabel": {"ap"}, "regression": VALUES, "links": RANKS}
+#: Records of a sample, where fewer than usual are enough work, or fewer too few to learn from.
+RECORDS = {"s3dis": 4, "shapenet-part": 10, "long-range": 120, "city-roads-l": 300}
+RECORDS |= {"ogbg-molhiv": 100, "ogbg-molpcba": 40, "ogbn-arxiv": 300, "ogbn-products": 300}
+USUAL = 24
 
 
-def test_all_datasets_are_listed() -> None:
-    own = {
-        "city",
-        "points",
-        "superpixels",
-    }  # of the user's files: no sample, no preset of their own
-    assert set(EXPECTED) == set(dataset_names()) - own
-
-
-#: Their pipelines and presets are those of others.
-LIKE_OTHERS = {"shanghai", "la", "zinc-full", "echo-ecc", "echo-energy"}
-LIKE_OTHERS |= {"ogbg-molpcba", "mnist", "cluster", *GEOM_GCN[1:]}
-LIKE_OTHERS |= {"ogbg-molpcba"}
+def records_of(dataset: str) -> int | None:
+    """Records of the sample; none: that of one graph has its own size."""
+    usual = None if load_manifest(dataset).expected.graphs == 1 else USUAL
+    return RECORDS.get(dataset, usual)
 
 
 @pytest.mark.parametrize(
     "dataset",
-    [pytest.param(name, marks=[pytest.mark.torture] * (name in LIKE_OTHERS)) for name in EXPECTED],
+    [
+        pytest.param(name, marks=[] if name in one_of_each() else pytest.mark.torture)
+        for name in datasets()
+    ],
 )
 def test_one_epoch(dataset: str, tmp_path: Path) -> None:
-    metric, metrics, limit, column = EXPECTED[dataset]
+    manifest = load_manifest(dataset)
+    pipeline = load_pipeline(manifest)
+    metric = eval_metric(pipeline.schema(pipeline.Params()), dataset)
+    metrics = METRICS_OF[METRICS[metric].kind] | {metric}
+    limit = records_of(dataset)
     arguments = [
         "train",
         "--dataset",
@@ -101,5 +75,6 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     family = "city" if dataset == "helsinki" else dataset
     assert result["preset"] == f"{family}/gps-kmip"
     (build,) = (tmp_path / "built").glob("*")
-    assert added_names(build) == ([column] if column else [])
+    encodings = load_preset(dataset).model.encodings
+    assert added_names(build) == [encoding.name for encoding in encodings]
     assert kmip("evaluate", found["run"], "--home", tmp_path, "--json").json["same_as_result"]

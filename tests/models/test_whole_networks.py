@@ -31,6 +31,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encoding import Graphs
+from kmip_data.manifest import load_manifest
 from kmip_data.models.config import ModelConfig, models
 from kmip_data.models.network import build_model, fit_hidden_dim
 from kmip_data.models.tables import ATOM, BOND
@@ -371,7 +372,6 @@ CASES = sorted(
         *(f"{dataset}/{model}" for dataset in (LINKS, OF_GRAPHS) for model in models()),
     }
 )
-TABLES = {"s3dis", "shapenet-part", "cifar10"}  #: with as many edges into each node
 LAYERS, WIDTH = (
     3,
     8,
@@ -477,10 +477,10 @@ def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
     found, known = {}, set()
     names = [name for name in CASES if name.split("/")[1] == model]
     whole = max(names, key=lambda name: (model_of(name).layers, name))
-    config, table = model_of(whole), 3 if whole.split("/")[0] in TABLES else 0
+    config, table = model_of(whole), table_of(whole)
     found[f"{whole}, uncut"] = config, graphs_of(config, sizes_of(whole)[:1], table=table), table
     for name in names:
-        table = 3 if name.split("/")[0] in TABLES else 0
+        table = table_of(name)
         for variant in read_preset(*name.split("/")).variants:
             config = cut(model_of(name, variant))
             key = repr(config), table, *sizes_of(name)
@@ -495,6 +495,15 @@ def cases_of(model: str) -> dict[str, tuple[ModelConfig, list[Data], int]]:
         config = ModelConfig(name=model, layers=2, hidden_dim=WIDTH + 8, dropout=0.0, **options)
         found[f"{model}, {options}"] = config, graphs_of(config, [31, 1, 12]), 0
     return found
+
+
+def table_of(name: str) -> int:
+    """Edges into each node where the dataset has as many for every node, 0 elsewhere."""
+    expected = load_manifest(name.split("/")[0]).expected
+    if not expected.avg_nodes or not expected.avg_edges:
+        return 0
+    degree = expected.avg_edges / expected.avg_nodes
+    return 3 if abs(degree - round(degree)) < 0.01 else 0
 
 
 def sizes_of(name: str) -> list[int]:

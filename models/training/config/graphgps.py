@@ -17,7 +17,7 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import first_fault, read_small
-from kmip_data.manifest import read_shipped
+from kmip_data.manifest import load_manifest, read_shipped, shipped_datasets
 from kmip_data.models.config import USUAL_DIM, kinds_of, merged
 from kmip_data.models.parts import GatedGCNPart
 from kmip_data.models.tables import all_heads
@@ -110,7 +110,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     networks = {name: name for name in (*kinds, "gnn", "custom_gnn")}
     file.require("train.mode", "custom", "custom")
     kind = file.pick("model.type", networks, "gnn")
-    names = file.pick("dataset.format", _NAMES["datasets"], "PyG")
+    names = file.pick("dataset.format", _datasets(), "PyG")
     dataset = names and file.pick("dataset.name", names, "none")
     model = kind
     passing = None
@@ -153,6 +153,18 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     return config.updated("training", seed=seed), file.unread
 
 
+def _datasets() -> dict[str, dict[str, str]]:
+    """Return ``dataset.format`` -> ``dataset.name`` -> our dataset: those of manifests, and of the table."""
+    formats: dict[str, dict[str, str]] = {}
+    for key, names in _NAMES["datasets"].items():
+        formats[key] = {**names}
+    for dataset in shipped_datasets():
+        theirs = load_manifest(dataset).graphgps
+        if theirs is not None:
+            formats.setdefault(theirs[0], {})[theirs[1]] = dataset
+    return formats
+
+
 def _as_its_code(
     base: RunConfig, kind: str, passing: str | None, *, budgeted: bool
 ) -> tuple[RunConfig, bool]:
@@ -172,8 +184,9 @@ def _as_its_code(
             "ffn_activation": code.ffn_activation,
             "edge_encoder": code.edge_encoder,
         }
-    of_paper = [*itertools.chain.from_iterable(_NAMES["datasets"][key].values() for key in _PAPER)]
-    graphgps = kind == "GPSModel" and not budgeted and base.data.dataset not in of_paper
+    theirs = load_manifest(base.data.dataset).graphgps
+    of_paper = theirs is not None and theirs[0] in _PAPER
+    graphgps = kind == "GPSModel" and not budgeted and not of_paper
     if graphgps:
         local: Any = model.local  # never none in a GPSModel
         if passing != "gated-gcn":
@@ -447,7 +460,7 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
     file.require("train.sampler", "full_batch", "full_batch")
     file.require("dataset.split_mode", "standard", "standard")
     file.require("dataset.split_index", 0, 0)
-    if base.data.dataset in {"pascalvoc-sp", "coco-sp"}:
+    if str(file.values.get("dataset.format")).endswith("Superpixels"):
         file.require("dataset.slic_compactness", 30, 10)
     return {"optimiser": optimiser, "schedule": schedule, "training": training}
 

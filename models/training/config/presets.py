@@ -67,6 +67,9 @@ class Preset(Strict):
     default: str = Field(
         default="code", description="variant of the published figure, which runs without ``--as``"
     )
+    size: tuple[int, int, int] | None = Field(
+        default=None, description="layers, channels and parameters of the published network"
+    )
     code: dict[str, dict[str, Any]] = Field(default_factory=dict)
     text: tuple[Difference, ...] = ()
     variant: dict[str, dict[str, Any]] = Field(

@@ -83,8 +83,7 @@ def paper_tables() -> list[PaperTable]:
 def published(dataset: str, model: str) -> PaperResult | None:
     """Return the paper's figure for a model on a dataset; None where it has none.
 
-    CIFAR10 and MalNet-Tiny are in the table of the influence of k alone, which the presets enter at
-    k = 10.
+    A dataset that only the table of the influence of k has enters it at its preset's k, 10.
     """
     for table in paper_tables():
         if result := table.result(dataset, model):

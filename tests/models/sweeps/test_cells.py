@@ -16,6 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
+from kmip_data.manifest import read_shipped
 from kmip_data.models.sweeps.cells import cells_of, digest, read_plan, sweep_names
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
@@ -119,9 +120,12 @@ def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
         for cell in cells_of(read_plan("influence-of-k"), home)
         if cell.change == "k10"
     }
-    for dataset, variant in (("cifar10", "code"), ("peptides-func", "influence-of-k")):
-        wanted = config_for(dataset, "gps-kmip", variant)
-        assert base[dataset].config == wanted.with_seed(base[dataset].seed)
+    curves = read_shipped("results", "influence-of-k")["dataset"]
+    assert [*base] == [curve["name"] for curve in curves]
+    for curve in curves:
+        wanted = config_for(curve["name"], "gps-kmip", curve["variant"])
+        cell = base[curve["name"]]
+        assert cell.config == wanted.with_seed(cell.seed)
 
 
 def test_seeds_of_a_cell_and_what_is_left_out(tmp_path, home):

@@ -10,10 +10,13 @@ import re
 import pytest
 from support.shared import ROOT
 
+from kmip_data.graphs.city_columns import family
+from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import read_preset
+from kmip_data.pipelines.base import load_pipeline
 
 MODELS = {"GPS+None": "gps-none", "GatedGCN": "gated-gcn"}
-DATASETS = {"ShapeNet": "shapenet-part", "Influence-of-k/Cifar10": "cifar10"}
+DATASETS = {"ShapeNet": "shapenet-part"}
 VARIANTS = {"@best-of-each": "best-of-each", "@defaults": "search-start"}
 
 
@@ -45,25 +48,19 @@ def preset_of(name: str) -> tuple[str, str, str]:
     return ours, model, variant if variant in read_preset(ours, model).variants else "code"
 
 
-SHAPES = {  # columns, outputs, columns of edges
-    "voc": (14, 21, 2),
-    "coco": (14, 81, 2),
-    "func": (9, 10, 3),
-    "struct": (9, 11, 3),
-    "city": (67, 10, None),
-    "shapenet": (6, 50, None),
-    "s3dis": (9, 13, None),
-    "cifar10": (5, 10, 1),
-    "malnet": (5, 5, None),
-}
+PROFILE = 5  #: statistics of degrees, where a dataset has no features of nodes
 
 
 def shape(dataset: str) -> dict[str, int | None]:
-    """Arguments of ``build_model`` for a dataset, whose name has one of the names in it.
-
-    Else a city.
-    """
-    found = next(
-        (sizes for name, sizes in SHAPES.items() if name in dataset.lower()), SHAPES["city"]
-    )
-    return dict(zip(("in_channels", "num_classes", "edge_channels"), found, strict=True))
+    """Arguments of ``build_model`` for the features of the published code."""
+    if family(dataset) == "city":  # with sinusoids instead of the coordinates
+        return {"in_channels": 67, "num_classes": 10, "edge_channels": None}
+    manifest = load_manifest(dataset)
+    pipeline = load_pipeline(manifest)
+    columns = pipeline.schema(pipeline.Params()).columns
+    widths = {column.attribute: column.shape[0] for column in columns if column.shape}
+    return {
+        "in_channels": widths.get("x", PROFILE),
+        "num_classes": manifest.expected.classes,
+        "edge_channels": widths.get("edge_attr"),
+    }

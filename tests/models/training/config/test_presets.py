@@ -7,12 +7,13 @@ from itertools import product
 import pytest
 import torch
 from support.cases import check_each
+from support.datasets import datasets
 from support.oracles.upstream import entries, preset_of, shape
 
 from kmip_data.errors import UsageError
-from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
+from kmip_data.models.tables import positional
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     config_for,
@@ -83,52 +84,28 @@ def test_the_papers_results():
         assert load_preset(dataset).training.metric == metric
 
 
+SIZED = [name for name in preset_names() if read_preset(*name.split("/")).size]
+
+
+def check_published_size(name: str) -> None:
+    dataset, model = name.split("/")
+    sizes = shape(dataset)
+    config = fit_hidden_dim(load_preset(dataset, model).model, **sizes)
+    with torch.device("meta"):
+        parameters = count_parameters(build_model(config, **sizes))
+    assert (config.layers, config.hidden_dim, parameters) == read_preset(dataset, model).size
+
+
 def test_networks_have_the_published_sizes():
-    for dataset, model, variant, layers, dim, parameters in (
-        ("pascalvoc-sp", "gps-kmip", "code", 8, 72, 475_213),
-        ("peptides-struct", "gps-kmip", "code", 6, 84, 497_519),
-        ("london", "gps-kmip", "paper-depth", 7, 76, 469_414),
-        ("cifar10", "gps-kmip", "code", 5, 36, 101_419),
-        ("malnet-tiny", "gps-kmip", "code", 5, 64, 286_725),
-        ("s3dis", "gps-kmip", "code", 8, 56, 282_181),
-        ("shapenet-part", "gps-kmip", "code", 8, 56, 284_122),
-        (
-            "pascalvoc-sp",
-            "gps-transformer",
-            "code",
-            8,
-            68,
-            500_613,
-        ),  # Tönshoff et al.: over the budget
-        ("coco-sp", "gps-transformer", "code", 8, 68, 499_677),
-        ("london", "exphormer", "code", 8, 68, 503_074),
-    ):
-        config, sizes = config_for(dataset, model, variant).model, shape(dataset)
-        found = fit_hidden_dim(config, **sizes)
-        assert (found.layers, found.hidden_dim) == (layers, dim), (dataset, model)
-        with torch.device("meta"):
-            assert count_parameters(build_model(found, **sizes)) == parameters, (dataset, model)
+    assert len(SIZED) >= 37
+    check_each(check_published_size, SIZED)
 
 
-#: Parameters of GCN⁺, GIN⁺ and GatedGCN⁺ in tables 8 to 13 of Luo et al. (arXiv 2502.09263).
-GNN_PLUS = {
-    "cifar10": (114_345, 115_450, 116_490),
-    "malnet-tiny": (494_235, 514_545, 550_905),
-    "pascalvoc-sp": (520_986, 486_039, 559_094),
-    "coco-sp": (460_611, 487_491, 508_589),
-    "peptides-func": (507_351, 506_126, 521_141),
-    "peptides-struct": (506_127, 518_127, 492_897),
-}
-
-
-def test_gnn_plus_has_the_published_sizes():
-    for dataset, counts in GNN_PLUS.items():
-        for model, parameters in zip(("gcn", "gine", "gated-gcn"), counts, strict=True):
-            config = load_preset(dataset, f"{model}-plus")
-            with torch.device("meta"):
-                network = build_model(config.model, **shape(dataset))
-            assert count_parameters(network) == parameters, (dataset, model)
-            assert "not the paper's" in origin(config)
+def test_gnn_plus_is_not_the_papers():
+    names = [name for name in preset_names() if name.endswith("-plus")]
+    assert {*names} <= {*SIZED}  # tables 8 to 13 of Luo et al. (arXiv 2502.09263) have all counts
+    for name in names:
+        assert "not the paper's" in origin(load_preset(*name.split("/")))
 
 
 def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():
@@ -253,7 +230,7 @@ def test_all_68_counts_of_upstream_are_exact(part: int) -> None:
     ]
     assert len(counted) == 68
     for number, (name, entry) in enumerate(counted):
-        config, sizes = load_preset(*preset_of(name)).model, shape(name.partition("/")[0])
+        config, sizes = load_preset(*preset_of(name)).model, shape(preset_of(name)[0])
         width = entry["_effective_hidden_dim"]
         if number % 6 == part:
             config = fit_hidden_dim(config, **sizes)
@@ -279,9 +256,6 @@ def test_every_variant_loads() -> None:
     check_each(check_every_variant_loads, preset_names())
 
 
-SHIPPED = [name for name in dataset_names() if name not in {"city", "points", "superpixels"}]
-
-
 def check_every_model_has_settings(case: tuple[str, str]) -> None:
     config, preset = load_preset(*case), read_preset(*case)
     dataset, model = case
@@ -293,22 +267,26 @@ def check_every_model_has_settings(case: tuple[str, str]) -> None:
 
 
 def test_every_model_has_settings_on_every_dataset() -> None:
-    check_each(check_every_model_has_settings, product(SHIPPED, sorted(models())))
+    check_each(check_every_model_has_settings, product(datasets(), sorted(models())))
+
+
+def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
+    usual = load_preset(dataset).model
+    stack = load_preset(dataset, "gcn").model
+    for key in ("head", "pooling", "node_encoder"):
+        assert getattr(stack, key) == getattr(usual, key), key
+    assert (stack.norm, stack.feed_forward, stack.attention.kind) == ("none", False, "none")
+
+    exphormer = load_preset(dataset, "exphormer").model
+    assert exphormer.positional == usual.positional
+    distances = positional(usual.positional).distances  # which gates alone can read
+    assert stack.positional == ("none" if distances else usual.positional)
 
 
 def test_ours_keep_what_belongs_to_the_dataset() -> None:
-    usual, stack = load_preset("cifar10").model, load_preset("cifar10", "gcn").model
-    assert (stack.head, stack.pooling, stack.node_encoder) == (
-        usual.head,
-        usual.pooling,
-        usual.node_encoder,
-    )
-    assert (stack.norm, stack.feed_forward, stack.attention.kind) == ("none", False, "none")
-    assert (usual.positional, stack.positional) == (
-        "equivstable",
-        "none",
-    )  # which gates alone can read
-    assert load_preset("cifar10", "exphormer").model.positional == "equivstable"
+    without = [name for name in datasets() if not {"gcn", "exphormer"} & {*presets_of(name)}]
+    check_each(check_ours_keep_what_belongs_to_the_dataset, without)
+    assert any(positional(load_preset(name).model.positional).distances for name in without)
 
 
 def test_each_city_has_its_result() -> None:
