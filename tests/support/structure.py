@@ -51,7 +51,7 @@ LIMITS = {
     "comprehensions": 28,
     "found": 5,
     "Any": 20,
-    "comments": 26,
+    "comments": 30,
     "words of docs": 51_000,
     "commands": 27,
     "options": 150,
