@@ -120,10 +120,7 @@ class EdgeList:
         return _LookUp.apply(x, self, True)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum_at_target(self, values: Tensor) -> Tensor:
-        """Sum the values of each node's incoming edges, (E, d) → (N, d).
-
-        Half precision in float32.
-        """
+        """Sum the values of each node's incoming edges in float32 at least, (E, d) → (N, d)."""
         return _SumAtTargets.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum(self, values: Tensor, *, targets: bool) -> Tensor:

@@ -63,10 +63,7 @@ class BatchNorm(nn.BatchNorm1d):
         return self._by_running(x, by_batch)
 
     def _by_running(self, x: Tensor, by_batch: bool = False) -> Tensor:
-        """Normalise by running statistics, or by those of the batch.
-
-        Neither moves the running ones.
-        """
+        """Normalise by running statistics, which stay as they are, or by those of the batch."""
         return nn.functional.batch_norm(
             x,
             self.running_mean,
@@ -137,10 +134,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 @torch.no_grad()
 def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
-    """Number of rows on all processes, and their mean and variance (d,) in float64.
-
-    Waits for a GPU.
-    """
+    """Number of rows on all processes, and their mean and variance (d,) in float64; waits for a GPU."""
     work = widened(x)
     d = x.shape[1]
     local_mean = work.sum(0) / max(1, len(x))
@@ -161,10 +155,7 @@ def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
 
 
 class _Together(torch.autograd.Function):
-    """Batch norm by statistics of all processes.
-
-    What a row changes in them reaches the others' losses.
-    """
+    """Batch norm by statistics of all processes, through which a row reaches the others' losses."""
 
     @staticmethod
     def forward(
@@ -236,7 +227,7 @@ def gradients_of(
 class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geometric has no types
     """PyTorch Geometric's ``LayerNorm(mode="graph")``: one mean and variance of each graph, all channels.
 
-    In float32 at least: a count in bfloat16 stops at 256.
+    It computes in float32 at least: a count in bfloat16 stops at 256.
     """
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:

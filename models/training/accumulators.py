@@ -110,10 +110,7 @@ def gathered(rows: Tensor) -> list[Tensor]:
 
 
 class _Counts(nn.Module):
-    """Tensors that move with the module.
-
-    No buffers, which DDP would fill with the first process's.
-    """
+    """Tensors that move with the module; as buffers, DDP would fill them with the first process's."""
 
     device = torch.device("cpu")
 
@@ -206,10 +203,7 @@ def _confusion(logits: Tensor, target: Tensor) -> Tensor:
 
 
 class _Rows(_Counts):
-    """Scores and targets of all rows, because a ranking needs all of them.
-
-    ``(N, T)`` float64 each.
-    """
+    """Scores and targets of all rows, ``(N, T)`` float64 each: a ranking needs all of them."""
 
     scores: list[Tensor]
     targets: list[Tensor]

@@ -41,9 +41,7 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, UnformedEdges | None]:
-    """Gate the edges, sum at the targets, and update the edges.
-
-    As :func:`.cpu.gated_edges.gated_edges`.
+    """Gate the edges, sum at the targets, update the edges: :func:`.cpu.gated_edges.gated_edges`.
 
     Edges are a table or a list in any order, ``old`` (N, k, d), (E, d) or unformed, or (1, d) where
     all share one vector. All float32; under autocast to bfloat16 node tensors may have either

@@ -168,12 +168,11 @@ def _datasets() -> dict[str, dict[str, str]]:
 def _as_its_code(
     base: RunConfig, kind: str, passing: str | None, *, budgeted: bool
 ) -> tuple[RunConfig, bool]:
-    """Return the preset with settings without a key as in the file's code, and ``passing`` of its layers.
+    """Return the preset by the rules of the file's code, and if it reads ``gnn.act``.
 
-    True if it reads ``gnn.act``.
-
-    A parameter budget is the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and
-    LRGB's version, add the input to message passing and read ``gnn.act``.
+    Settings without a key, and ``passing`` of its layers, follow that code. A parameter budget is
+    the k-MIP paper's code, and so are cities and point clouds. GraphGPS, and LRGB's version, add
+    the input to message passing and read ``gnn.act``.
     """
     model = base.model
     changes = dict[str, Any]()

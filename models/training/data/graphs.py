@@ -302,10 +302,7 @@ class OneGraph(RunData):
 
     @property
     def evaluated(self) -> tuple[str, ...]:
-        """All parts, in one pass.
-
-        Only val, which decides the best epoch, where evaluations are sampled.
-        """
+        """All parts, or where evaluations are sampled only val, which decides the best epoch."""
         return ("val",) if self.config.training.eval_neighbors else self.parts
 
 

@@ -1,7 +1,4 @@
-"""Data of a run: build, split, parts and task, of many graphs or of one.
-
-Transfer of batches to a GPU.
-"""
+"""Data of a run, of many graphs or of one: build, split, parts, task, and transfer to a GPU."""
 
 from __future__ import annotations
 

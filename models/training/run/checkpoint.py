@@ -158,7 +158,7 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
 
-    DamagedInput for others.
+    Raise DamagedInput for a file that is none.
     """
 
     def parse(data: bytes) -> Any:
