@@ -21,6 +21,8 @@ from .datasets.shipped import OGBGMolPCBA as OGBGMolPCBA
 from .datasets.shipped import OGBNArxiv as OGBNArxiv
 from .datasets.shipped import OGBNProducts as OGBNProducts
 from .datasets.shipped import PascalVOCSP as PascalVOCSP
+from .datasets.shipped import PCQM4Mv2 as PCQM4Mv2
+from .datasets.shipped import PCQM4Mv2Subset as PCQM4Mv2Subset
 from .datasets.shipped import PCQMContact as PCQMContact
 from .datasets.shipped import PeptidesFunc as PeptidesFunc
 from .datasets.shipped import PeptidesStruct as PeptidesStruct

@@ -387,6 +387,68 @@ class OGBNProducts(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None: ...
 
+class PCQM4Mv2(BuiltDataset):
+    """PCQM4Mv2 (OGB-LSC), molecules.
+
+    3,746,620 molecules of PubChemQC from SMILES; the gap between two orbitals, by density
+    functional theory.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1])``.
+
+    Parameters
+    ----------
+    on_error
+        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+    split_rule
+        graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in
+        GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
+        drawn anew (at random: there are no classes).
+    split_seed
+        Seed of the rule, where it draws.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        on_error: Literal["stop", "skip"] = "stop",
+        split_rule: Literal["graphgps", "upstream", "stratified"] = "graphgps",
+        split_seed: int = 0,
+        **arguments: Unpack[PartArguments],
+    ) -> None: ...
+
+class PCQM4Mv2Subset(BuiltDataset):
+    """PCQM4Mv2-subset (OGB-LSC, GraphGPS), molecules.
+
+    446,405 molecules of PCQM4Mv2, as GraphGPS takes them: a tenth of its train molecules, a
+    third of those for validation, all for the test.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1])``.
+
+    Parameters
+    ----------
+    on_error
+        A SMILES that RDKit refuses: stop, or skip the record and list it on the card.
+    split_rule
+        graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in
+        GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified:
+        drawn anew (at random: there are no classes).
+    split_seed
+        Seed of the rule, where it draws.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        on_error: Literal["stop", "skip"] = "stop",
+        split_rule: Literal["graphgps", "upstream", "stratified"] = "graphgps",
+        split_seed: int = 0,
+        **arguments: Unpack[PartArguments],
+    ) -> None: ...
+
 class PCQMContact(BuiltDataset):
     """PCQM-Contact (LRGB), molecular graphs with contacts.
 

@@ -7,7 +7,7 @@ values.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
@@ -253,18 +253,24 @@ class MoleculePipeline(Pipeline[P, S]):
         return ["skip"] if params.on_error == "skip" else []
 
 
-def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDArray[np.int64]]:
+def check_partition(
+    lists: Any,
+    rows: int | None,
+    *,
+    name: str,
+    parts: Sequence[str] = PARTS,
+) -> dict[str, NDArray[np.int64]]:
     """Return the lists of a split file, checked: each of ``rows`` (default: the number listed) is in one."""
-    if not isinstance(lists, dict) or set(lists) != set(PARTS):
-        raise DamagedInput(f"{name} is not a split into {', '.join(PARTS)}.")
-    parts = {}
-    for part in PARTS:
+    if not isinstance(lists, dict) or set(lists) != set(parts):
+        raise DamagedInput(f"{name} is not a split into {', '.join(parts)}.")
+    checked = {}
+    for part in parts:
         array = np.asarray(lists[part]) if _is_flat(lists[part]) else None
         if array is None or array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             raise DamagedInput(f"{name}: {part} is not a list of row numbers.")
-        parts[part] = array.astype(np.int64)
+        checked[part] = array.astype(np.int64)
 
-    joined = np.concatenate(list(parts.values()))
+    joined = np.concatenate(list(checked.values()))
     if rows is None:
         rows = len(joined)
     inside = (joined >= 0) & (joined < rows)
@@ -283,7 +289,7 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
         raise DamagedInput(
             f"{name} does not partition the rows 0 to {rows - 1}: {'; '.join(faults)}."
         )
-    return parts
+    return checked
 
 
 def _is_flat(value: Any) -> bool:

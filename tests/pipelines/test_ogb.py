@@ -5,20 +5,30 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import pickle
 
 import numpy as np
 import pytest
 import torch
 from ogb.io.read_graph_pyg import read_graph_pyg
+from ogb.utils import smiles2graph
 from support.builds.raw_graphs import refused_folder
 from support.cases import check_each
 from torch_geometric.utils import to_undirected
 
-from kmip_data import OGBGMolHIV, OGBGMolPCBA, OGBNArxiv, OGBNProducts
+from kmip_data import (
+    OGBGMolHIV,
+    OGBGMolPCBA,
+    OGBNArxiv,
+    OGBNProducts,
+    PCQM4Mv2,
+    PCQM4Mv2Subset,
+)
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.formats.numbers import Table
+from kmip_data.pipelines.shared.sample_files import write_archive
 
 QUIET = {"jobs": 1, "quiet": True}
 SETS = {"ogbg-molhiv": OGBGMolHIV, "ogbg-molpcba": OGBGMolPCBA}
@@ -220,3 +230,99 @@ def test_bad_files(name, cases, tmp_path):
     os.truncate(path, len(sound) // 2)
     refused_folder(name, folder, r"raw/node-feat\.csv\.gz is damaged after line 0")
     path.write_bytes(sound)
+
+
+# --- PCQM4Mv2 ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def smiles(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pcqm4mv2")
+    load_pipeline(load_manifest("pcqm4mv2")).sample(folder, limit=160, seed=1)
+    return folder
+
+
+def graphgps_parts(lists, *, subset):
+    """The parts of GraphGPS's loader with its numbers, of which a sample has as large a share."""
+    train = np.random.default_rng(42).permutation(lists["train"])
+    held = 150_000 * len(train) // 3_378_606
+    val, train = train[:held], train[held:]
+    if subset:
+        train, val = train[: int(0.1 * len(train))], val[: -(-held // 3)]
+    return {"train": train, "val": val, "test": lists["valid"]}
+
+
+@pytest.mark.parametrize("made", [PCQM4Mv2, PCQM4Mv2Subset])
+def test_molecules_of_the_challenge(made, smiles, tmp_path):
+    """Graphs by ``smiles2graph``, targets as float32, parts as in GraphGPS and in OGB."""
+    with gzip.open(smiles / "raw/data.csv.gz", "rt") as file:
+        table = list(csv.DictReader(file))
+    lists = torch.load(smiles / "split_dict.pt", weights_only=False)
+    subset = made is PCQM4Mv2Subset
+    wanted = {"graphgps": graphgps_parts(lists, subset=subset)}
+    if not subset:
+        wanted["upstream"] = {
+            part: lists[name]
+            for part, name in (("train", "train"), ("val", "valid"), ("test", "test-dev"))
+        }
+    for rule, parts in wanted.items():
+        for part, rows in parts.items():
+            made_of = made(home=tmp_path, archives=[smiles], split_rule=rule, split=part, **QUIET)
+            assert made_of.keys == [f"{row:06d}" for row in rows.tolist()]
+            assert len(rows) > 0
+            for item, row in zip(made_of, rows.tolist(), strict=True):
+                graph = smiles2graph(table[row]["smiles"])
+                assert np.array_equal(item.x, graph["node_feat"])
+                assert np.array_equal(item.edge_index, graph["edge_index"])
+                assert np.array_equal(item.edge_attr, graph["edge_feat"])
+                y = torch.Tensor([float(table[row]["homolumogap"] or "nan")])
+                assert item.y.numpy().tobytes() == y.numpy().tobytes()
+                assert item.y.shape == y.shape
+    whole = made(home=tmp_path, archives=[smiles], split=None, **QUIET)
+    assert len(whole) == (sum(map(len, wanted["graphgps"].values())) if subset else len(table))
+
+
+class Evil:
+    def __reduce__(self):
+        return exec, ("raise AssertionError('the pickle was run')",)
+
+
+def test_bad_files_of_the_challenge(smiles):
+    name = "pcqm4mv2"
+    table, lists = smiles / "raw/data.csv.gz", smiles / "split_dict.pt"
+    sound = {path: path.read_bytes() for path in (table, lists)}
+    text = gzip.decompress(sound[table]).decode()
+    parts = torch.load(lists, weights_only=False)
+    train, hidden = parts["train"][0], parts["test-dev"][0]
+
+    def check(case):
+        path, data, message = case
+        path.write_bytes(data) if isinstance(data, bytes) else write_archive(
+            path, pickle.dumps(data, 2)
+        )
+        try:
+            refused_folder(name, smiles, message)
+        finally:
+            path.write_bytes(sound[path])
+
+    def changed(line, new):
+        return gzip.compress(change(text, line, new).encode())
+
+    check_each(
+        check,
+        [
+            (lists, {**parts, "train": Evil()}, r"split_dict\.pt"),
+            (lists, {**parts, "valid": parts["valid"][1:]}, "split_dict.pt does not partition"),
+            (lists, {"train": parts["train"]}, "not a split into train, valid, test-dev"),
+            (lists, sound[lists][:-100], r"split_dict\.pt"),
+            (table, sound[table][:-60], r"data\.csv\.gz is damaged"),
+            (
+                table,
+                changed(4, "2,CCO,x\n"),
+                r"raw/data\.csv\.gz, line 4: not a SMILES and a number",
+            ),
+            (table, changed(4, "2,CCO\n"), r"data\.csv\.gz, line 4: wrong number of fields"),
+            (table, changed(int(train) + 2, "0,CCO,\n"), "molecule of train without a target"),
+            (table, changed(int(hidden) + 2, "0,C(,\n"), "RDKit makes no molecule"),
+        ],
+    )

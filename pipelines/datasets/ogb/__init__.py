@@ -1,4 +1,4 @@
-"""Open Graph Benchmark: ``ogbg-mol*``, ``ogbn-arxiv`` and ``ogbn-products`` from the published tables.
+"""Open Graph Benchmark: molecules, ``ogbn-arxiv``, ``ogbn-products`` and PCQM4Mv2 from the published tables.
 
 Raw layout: a folder ``raw`` of gzip-compressed tables of numbers without a header, all graphs one
 after the other, and ``split/RULE/{train,valid,test}.csv.gz`` with the numbers of graphs or nodes.
@@ -13,12 +13,18 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.graphs import OGBGraphsPipeline
 from kmip_data.pipelines.datasets.ogb.nodes import ArxivPipeline, ProductsPipeline
+from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 
-#: Sets of one graph; the others are molecules.
-_OF_NODES: Final = {"ogbn-arxiv": ArxivPipeline, "ogbn-products": ProductsPipeline}
+#: Sets that are not tables of molecules.
+_OTHERS: Final[dict[str, type[AnyPipeline]]] = {
+    "ogbn-arxiv": ArxivPipeline,
+    "ogbn-products": ProductsPipeline,
+    "pcqm4mv2": PCQM4MPipeline,
+    "pcqm4mv2-subset": PCQM4MPipeline,
+}
 
 
 def PIPELINE(manifest: Manifest) -> AnyPipeline:  # noqa: N802 -- a class to those who call it
     """Return the pipeline of the set that the manifest names."""
-    pipeline = _OF_NODES.get(manifest.file, OGBGraphsPipeline)
+    pipeline = _OTHERS.get(manifest.file, OGBGraphsPipeline)
     return pipeline(manifest)

@@ -7,6 +7,7 @@ most edges among each other.
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.arrays import Array
+from kmip_data.files.reading import csv_bytes
 from kmip_data.pipelines.datasets.ogb.graphs import RULE
+from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
 from kmip_data.pipelines.datasets.ogb.tables import FILES
 from kmip_data.pipelines.shared.molecules import ATOM_SIZES, BOND_SIZES
-from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
+from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes, write_archive
 
 DEFAULT_MOLECULES = 128
 SIZES = (3, 40)  #: atoms
@@ -46,8 +49,34 @@ def write_sample(
     rng = Generator(PCG64(seed))
     if "labels" in arguments:
         write_molecules(folder, limit or DEFAULT_MOLECULES, rng, **arguments)
+    elif not arguments:
+        write_smiles(folder, limit or DEFAULT_MOLECULES, rng)
     else:
         write_graph(folder, max(50, limit or DEFAULT_NODES), rng, **arguments)
+
+
+def write_smiles(folder: Path, count: int, rng: Generator) -> None:
+    """Write a table of SMILES, chains with a ring at times, whose gap falls with their length."""
+    published = dealt(rng.permutation(count))
+    hidden = np.concatenate([published["test-dev"], published["test-challenge"]]).tolist()
+    rows = []
+    for row in range(count):
+        chain = "".join(rng.choice(["C", "N", "O"], int(rng.integers(2, 12)), p=[0.8, 0.1, 0.1]))
+        ring = "C1CCCCC1" if rng.random() < 0.4 else ""
+        gap = 8 - 0.3 * len(chain) - 0.1 * len(ring) + 0.1 * rng.normal()
+        rows.append([row, chain + ring, "" if row in hidden else repr(float(gap))])
+    (folder / "raw").mkdir(parents=True)
+    table = csv_bytes(["idx", "smiles", "homolumogap"], rows)
+    (folder / TABLE).write_bytes(gzipped(table))
+    write_archive(folder / LISTS, pickle.dumps(published, protocol=2))
+
+
+def dealt(rows: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Deal rows to the four published parts; the first two have some where there are enough."""
+    eighth = len(rows) // 8
+    sizes = [len(rows) - 3 * eighth, eighth, eighth, eighth]
+    ends = np.cumsum(sizes)[:-1]
+    return {name: np.sort(part) for name, part in zip(PUBLISHED, np.split(rows, ends), strict=True)}
 
 
 def write_graph(

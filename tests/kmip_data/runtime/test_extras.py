@@ -39,7 +39,14 @@ def without(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_which_datasets_need_an_extra() -> None:
-    assert NEEDY == ["pcqm-contact", "peptides-func", "peptides-struct", "superpixels"]
+    assert NEEDY == [
+        "pcqm-contact",
+        "pcqm4mv2",
+        "pcqm4mv2-subset",
+        "peptides-func",
+        "peptides-struct",
+        "superpixels",
+    ]
 
 
 def test_molecules_without_rdkit(without, tmp_path: Path) -> None:

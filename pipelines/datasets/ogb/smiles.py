@@ -1,0 +1,147 @@
+"""PCQM4Mv2 of OGB-LSC: molecules from SMILES and the gap of their orbitals.
+
+Raw layout: ``raw/data.csv.gz`` with the columns ``smiles`` and ``homolumogap``, empty for the rows of
+the challenge, and ``split_dict.pt`` of ``torch.save`` with four lists of row numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from kmip_data.arrays import I64
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams, Unit
+from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
+from kmip_data.pipelines.formats.text import read_columns, write_rows
+from kmip_data.pipelines.shared.molecules import (
+    MoleculeParams,
+    MoleculePipeline,
+    check_partition,
+    read_smiles,
+)
+from kmip_data.pipelines.shared.records import units_of_rows
+
+TABLE: Final = "raw/data.csv.gz"
+LISTS: Final = "split_dict.pt"
+PUBLISHED: Final = ("train", "valid", "test-dev", "test-challenge")
+MAX_TABLE_BYTES: Final = 10_000_000_000
+TRAIN_ROWS: Final = 3_378_606  #: of the complete set
+HELD: Final = 150_000  #: of these, for validation
+GRAPHGPS_SEED: Final = 42
+
+
+class PCQM4MSplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["graphgps", "upstream", "stratified"] = Field(
+        default="graphgps",
+        description="graphgps: 150,000 train molecules validate and OGB's validation molecules test, as in "
+        "GraphGPS; upstream: OGB's train, valid and test-dev, which has no targets; stratified: drawn anew "
+        "(at random: there are no classes)",
+    )
+
+
+class PCQM4MPipeline(MoleculePipeline[MoleculeParams, PCQM4MSplitParams]):
+    """Pipeline of ``pcqm4mv2``, and of ``pcqm4mv2-subset``, GraphGPS's tenth of the train molecules."""
+
+    SplitParams: ClassVar[type[PCQM4MSplitParams]] = PCQM4MSplitParams
+    records_per_unit = 32_768  #: about 12 MB per shard
+    lists: ClassVar[dict[str, str]] = {"graphgps": LISTS, "upstream": LISTS}
+
+    def target(self) -> Column:
+        """The gap."""
+        return Column(
+            key="graph/y", attribute="y", stored="float32", presented="float32", finite=False, unit="eV",
+            doc="gap between the highest occupied and the lowest empty orbital; NaN where not published",
+        )  # fmt: skip
+
+    def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
+        """Read the table once: SMILES that can be sought, gaps as an array; check the split."""
+        gaps = array("d")
+        rows = write_rows(workdir, _smiles(raw.path / TABLE, gaps))
+        y = np.frombuffer(gaps, np.float64)
+        parts = read_parts(raw.path / LISTS, rows)
+        for part in ("train", "valid"):
+            unknown = parts[part][np.isnan(y[parts[part]])]
+            if len(unknown):
+                raise DamagedInput(
+                    f"{TABLE}, line {unknown[0] + 2}: a molecule of {part} without a target."
+                )
+        np.save(workdir / "y.npy", y.astype(np.float32))
+        if self.manifest.file.endswith("-subset"):
+            chosen = np.sort(np.concatenate(subset_lists(parts)))
+            np.save(workdir / "chosen.npy", chosen)
+            rows = len(chosen)
+        return Prepared(workdir, {"rows": rows})
+
+    def units(self, prepared: Prepared, params: MoleculeParams) -> list[Unit]:
+        """Deal the rows; those of the subset are listed."""
+        chosen = prepared.path / "chosen.npy"
+        if not chosen.is_file():
+            return super().units(prepared, params)
+        rows = np.load(chosen, allow_pickle=False)
+        positions = np.asarray(params.choose(len(rows)), np.int64)
+        return units_of_rows(rows[positions].tolist(), self.records_per_unit)
+
+    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
+        """Read the SMILES; the gap is there already."""
+        y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
+        return lambda row, key, smiles: read_smiles(smiles).record(
+            key, **{"graph/y": np.array(y[row])}
+        )
+
+    def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
+        """Read the published lists and combine them by ``rule``; the rows of the challenge are in no part."""
+        parts = read_parts(folder / LISTS, rows)
+        if rule == "upstream":
+            return {"train": parts["train"], "val": parts["valid"], "test": parts["test-dev"]}
+        train, val = graphgps_lists(parts["train"])
+        return {"train": train, "val": val, "test": parts["valid"]}
+
+
+def _smiles(path: Path, gaps: array[float]) -> Iterator[str]:
+    """Yield the SMILES of a table, and append the gaps, NaN where there is none."""
+    table = read_columns(path, ("smiles", "homolumogap"), max_bytes=MAX_TABLE_BYTES)
+    for row, (smiles, text) in enumerate(table):
+        try:
+            gap = float(text or "nan")
+        except ValueError:
+            gap = math.inf
+        if math.isinf(gap) or not smiles.isascii() or not smiles.isprintable():
+            raise DamagedInput(
+                f"{TABLE}, line {row + 2}: not a SMILES and a number.",
+                found=ascii(f"{smiles},{text}")[:200],
+            )
+        gaps.append(gap)
+        yield smiles
+
+
+def read_parts(path: Path, rows: int | None) -> dict[str, I64]:
+    """Return the four published lists, checked to have each row once."""
+    lists = read_torch_file(path, NUMPY)
+    return check_partition(lists, rows, name=path.name, parts=PUBLISHED)
+
+
+def graphgps_lists(train: I64) -> tuple[I64, I64]:
+    """Return train and validation rows of GraphGPS, drawn from OGB's train rows; of a sample as large a share.
+
+    Source: ``preformat_OGB_PCQM4Mv2`` of ``graphgps/loader/master_loader.py``.
+    """
+    order = np.random.default_rng(GRAPHGPS_SEED).permutation(train)
+    held = max(len(train) * HELD // TRAIN_ROWS, min(1, len(train) - 1))
+    return order[held:], order[:held]
+
+
+def subset_lists(parts: dict[str, I64]) -> list[I64]:
+    """Return the rows of GraphGPS's subset: a tenth of train, a third of validation, all test rows."""
+    train, val = graphgps_lists(parts["train"])
+    return [train[: int(0.1 * len(train)) or 1], val[: -(-len(val) // 3)], parts["valid"]]
