@@ -68,10 +68,7 @@ class Learner:
         self.curve.append(point)
 
     def accuracy(self, seconds: float) -> float:
-        """Return the accuracy on test of the best evaluation on val within ``seconds``.
-
-        0 without one.
-        """
+        """Return the accuracy on test of the best evaluation on val within ``seconds``, or 0."""
         points = [(val, test) for spent, val, test in self.curve if spent <= seconds]
         return max(points, default=(0.0, 0.0))[1]
 

@@ -122,15 +122,21 @@ def test_a_file_of_the_user_is_written_where_a_link_leads(tmp_path):
         assert (tmp_path / "there/picture.png").read_bytes() == data
 
 
-def test_a_pipe_or_a_link_to_one_is_not_replaced(tmp_path):
+@pytest.mark.parametrize(
+    ("write", "name", "fault"),
+    [
+        (write_output, "pipe", "is not a regular file"),
+        (write_output, "link", "is not a regular file"),
+        (write_output, "loop", "is a symbolic link"),
+        (write_file, "pipe", "is not a regular file"),
+    ],
+)
+def test_a_pipe_a_link_to_one_and_a_loop_are_not_replaced(tmp_path, write, name, fault):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for write, what in ((write_output, "pipe"), (write_output, "link"), (write_file, "pipe")):
-        with pytest.raises(UsageError, match="is not a regular file"):
-            write(tmp_path / what, b"x")
-    with pytest.raises(UsageError, match="is a symbolic link"):
-        write_output(tmp_path / "loop", b"x")
+    with pytest.raises(UsageError, match=fault):
+        write(tmp_path / name, b"x")
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "loop", "pipe"]
 
@@ -158,10 +164,7 @@ def _victim(folder):
 
 
 def _swapped(tmp_path, monkeypatch, operation, turn, swapped):
-    """Run an operation; at its ``turn``-th call of the system a folder becomes a link.
-
-    Returns the calls.
-    """
+    """Run an operation, in whose ``turn``-th system call a folder becomes a link; return the calls."""
     root, away = tmp_path / "root", tmp_path / "away"
     _victim(root / "a")
     before = _victim(away / "a")
@@ -267,18 +270,13 @@ def test_an_interrupt_as_soon_as_a_call_has_returned_leaves_nothing(tmp_path, mo
         assert contents(tmp_path) == {}
 
 
-def test_wrong_places(tmp_path):
+@pytest.mark.parametrize("place", ["absent/a.h5", "file/a.h5", "a" * 300, "/", None, "folder"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, place):
     (tmp_path / "file").write_bytes(b"")
-    for path in (
-        *map(tmp_path.__truediv__, ("absent/a.h5", "file/a.h5", "a" * 300)),
-        Path("/"),
-        Path(),
-    ):
-        with pytest.raises(UsageError, match="cannot be written"):
-            write_file(path, DATA)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError):
-        write_file(tmp_path / "folder", DATA)
+    path = Path() if place is None else tmp_path / place
+    with pytest.raises(UsageError, match=None if place == "folder" else "cannot be written"):
+        write_file(path, DATA)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
 
 

@@ -361,10 +361,7 @@ def read_all(path):
 
 
 def fuzz_mutated(folder, count, seed):
-    """Change one to twenty bytes of real shards, mostly in the metadata.
-
-    Returns how many still opened.
-    """
+    """Change 1 to 20 bytes of real shards, mostly in the metadata; return how many still opened."""
     random = np.random.default_rng(seed)
     path, opened, originals = folder / "fuzz.h5", 0, []
     for schema, compression in ((POINT_SCHEMA, None), (EDGE_SCHEMA, None), (POINT_SCHEMA, "gzip")):

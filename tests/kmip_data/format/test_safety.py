@@ -172,10 +172,7 @@ def read_everything(path, *, limit=GIB, filters=RAW_FILTERS):
 
 
 def test_attacks_are_refused(tmp_path, secret):
-    """By every reader, nothing else opened.
-
-    And in a fresh process, imports included, within 300 MB.
-    """
+    """Every reader opens nothing else; in a fresh process, within 300 MB with the imports."""
     (tmp_path / "attacks").mkdir()
     attacks = write_attacks(tmp_path / "attacks", secret)
     watch = OpenWatch(secret)

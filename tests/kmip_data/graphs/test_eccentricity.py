@@ -18,10 +18,7 @@ from kmip_data.runtime.threads import set_num_threads
 def slow_eccentricity(
     edge_index, edge_length, n: int, hops: int, *, directed: bool = False
 ) -> np.ndarray:
-    """Ball by ball: breadth-first search, the subgraph, Dijkstra's algorithm in it.
-
-    All of it is networkx.
-    """
+    """Ball by ball, by networkx: breadth-first search, the subgraph, Dijkstra's algorithm in it."""
     reach = nx.MultiDiGraph() if directed else nx.MultiGraph()
     graph = nx.Graph()
     for g in (reach, graph):

@@ -65,10 +65,7 @@ def endless(first: bytes, again: bytes, every: float) -> Iterator[str]:
 
 
 def outcome(act: Callable[[], object], within: float) -> str | None:
-    """Return how a call failed that must end with :class:`MirrorFailed` in time.
-
-    Returns ``None`` where it did.
-    """
+    """Return None for a call that ends with :class:`MirrorFailed` in time, else what it did."""
     found: list[str | None] = ["did not end"]
 
     def run() -> None:

@@ -235,10 +235,7 @@ def test_splits_that_do_not_fit(tmp_path):
 
 
 def several(**values):
-    """Three graphs of 2, 3 and 4 nodes and edges.
-
-    Each value is one for all, or a function of the number.
-    """
+    """Three graphs of 2, 3 and 4 nodes and edges, with one value for all or a function of the number."""
     items = []
     for i, n in enumerate((2, 3, 4)):
         item = Data(x=torch.zeros(n, 2), edge_index=torch.zeros(2, n, dtype=torch.long))

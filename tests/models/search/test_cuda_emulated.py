@@ -221,10 +221,7 @@ def outliers(size: float) -> tuple[Tensor, Tensor]:
 
 
 def test_bounds_are_wide_enough_and_none_is_idle(device, shapes, tmp_path) -> None:
-    """The emulated tensor core errs as far as its specification allows.
-
-    Without a bound results are wrong.
-    """
+    """A tensor core that errs as far as its specification allows gives wrong results without a bound."""
     shapes(ordered=False, tiles=1)
     graphs = (0, 50, 100), (0, 400, 1000)
     for make in (circle, outliers):

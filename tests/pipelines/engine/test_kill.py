@@ -83,10 +83,7 @@ def _resume(folder: Path, reference: dict[str, str], *, jobs: int, one_unit: boo
 
 
 def _start(folder: Path, role: str, fault: tuple[str, int, str], place: str, how: str) -> str:
-    """Run a build with a fault to its end.
-
-    Returns its exit code and what it wrote to stderr, as text.
-    """
+    """Run a build with a fault to its end; return its exit code and stderr as text."""
     write_raw(folder / "raw", GRAPHS[role])
     process = "worker" if role == "worker" else "builder"
     found = Fault(str(folder / "built"), process, *fault, how=how, within=place)  # type: ignore[arg-type]

@@ -125,24 +125,35 @@ def test_mode_bits_are_not_taken_over(tmp_path):
         assert (tmp_path / f"target-{name}/parts/2.bin").stat().st_mode & 0o7777 & ~0o644 == 0
 
 
-def test_links_inside_a_folder_are_followed_and_others_refused(tmp_path):
+@pytest.fixture
+def mine(tmp_path) -> Path:
+    """A folder of the user with the data."""
     _folder(tmp_path / "mine")
-    store = tmp_path / "mine" / ".store"
-    store.mkdir()
-    part = tmp_path / "mine" / "toy" / "parts" / "0.bin"
-    part.rename(store / "blob")
-    part.symlink_to(store / "blob")
-    assert_unpacks(tmp_path / "mine", tmp_path / "target")
-    part.unlink()
-    (store / "blob").rename(tmp_path / "outside")
-    part.symlink_to(tmp_path / "outside")
+    return tmp_path / "mine"
+
+
+def _moved(part: Path, place: Path) -> None:
+    """Move a file elsewhere and leave a link to it."""
+    place.parent.mkdir(exist_ok=True)
+    part.rename(place)
+    part.symlink_to(place)
+
+
+def test_a_link_inside_a_folder_is_followed(mine, tmp_path):
+    _moved(mine / "toy/parts/0.bin", mine / ".store/blob")
+    assert_unpacks(mine, tmp_path / "target")
+
+
+def test_a_link_out_of_a_folder_is_refused(mine, tmp_path):
+    _moved(mine / "toy/parts/0.bin", tmp_path / "outside")
     with pytest.raises(DamagedInput, match=r"is a link to .*outside, which is outside"):
-        unpack(tmp_path / "mine", tmp_path / "second")
-    assert not (tmp_path / "second").exists()
-    (tmp_path / "link").symlink_to(tmp_path / "mine")
-    part.unlink()
-    shutil.copy(tmp_path / "outside", part)
-    assert_unpacks(tmp_path / "link", tmp_path / "third")
+        unpack(mine, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_link_to_a_folder_is_that_folder(mine, tmp_path):
+    (tmp_path / "link").symlink_to(mine)
+    assert_unpacks(tmp_path / "link", tmp_path / "target")
 
 
 def test_a_folder_may_hold_anything_else_and_is_only_read(tmp_path):
@@ -267,11 +278,20 @@ def test_two_copies_in_one_archive_are_a_question(tmp_path):
         unpack(tmp_path / "a.zip", tmp_path / "target")
 
 
-def test_a_file_that_is_no_archive(tmp_path):
-    for data in (b"", b"<!DOCTYPE html>", b"PK", gzip.compress(b"text"), bytes(2048)):
-        (tmp_path / "a.zip").write_bytes(data)
-        with pytest.raises(DamagedInput, match="neither zip nor tar"):
-            unpack(tmp_path / "a.zip", tmp_path / "target")
+NO_ARCHIVES = {
+    "empty": b"",
+    "web page": b"<!DOCTYPE html>",
+    "two bytes of a zip": b"PK",
+    "gzip of a text": gzip.compress(b"text"),
+    "zeros": bytes(2048),
+}
+
+
+@pytest.mark.parametrize("data", NO_ARCHIVES.values(), ids=NO_ARCHIVES)
+def test_a_file_that_is_no_archive(tmp_path, data):
+    (tmp_path / "a.zip").write_bytes(data)
+    with pytest.raises(DamagedInput, match="neither zip nor tar"):
+        unpack(tmp_path / "a.zip", tmp_path / "target")
 
 
 def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
@@ -288,6 +308,9 @@ def test_an_archive_where_the_file_itself_is_wanted_is_called_one(tmp_path):
 def test_a_path_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="There is no file or folder"):
         open_archive(tmp_path / "nothing.zip")
+
+
+def test_a_pipe_is_no_archive(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(DamagedInput, match="neither a file nor a folder"):
         open_archive(tmp_path / "fifo")

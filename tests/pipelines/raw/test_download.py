@@ -365,10 +365,16 @@ def test_retry_after_is_waited_for(server, target):
     fetch(source(server.route("/toy.zip", status(503, Retry_After="1"), File(DATA))), target)
     assert time.monotonic() - begun >= 1
     assert_whole(target)
+
+
+def test_retry_after_may_be_a_date():
     assert 50 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
-    assert [retry_after(text) for text in (formatdate(0, usegmt=True), "soon", "-3", None)] == [
-        0
-    ] + [None] * 3
+    assert retry_after(formatdate(0, usegmt=True)) == 0
+
+
+@pytest.mark.parametrize("text", ["soon", "-3", None])
+def test_another_retry_after_says_nothing(text):
+    assert retry_after(text) is None
 
 
 def test_hosts_that_are_not_there(target):
@@ -387,39 +393,54 @@ def authority():
     return trustme.CA()
 
 
-def test_a_trusted_certificate_is_accepted(authority, target, tmp_path, monkeypatch):
+@pytest.fixture
+def trusted(authority, tmp_path, monkeypatch):
+    """Certificates of an authority that the client trusts."""
     bundle = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(bundle)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
-    with serving(authority.issue_cert("localhost")) as server, serving() as plain:
-        fetch(source(server.route("/toy.zip", File(DATA, cut=10_000), File(DATA))), target)
-        assert_whole(target)
-        target.unlink()
-        down = redirect(plain.route("/toy.zip", File(DATA)))
-        error = assert_fails(
-            source(server.route("/toy.zip", down)), target, "redirects from https to http"
-        )
-        assert plain.requests == []
-        assert "refused" in str(error)
-        for step in (drip(DATA), stall(DATA, 3000)):
-            assert_fails(source(server.route("/slow", step)), target, "sent less than 2 kB")
+    return authority
 
 
-def test_an_untrusted_certificate_is_refused(authority, target, tmp_path, monkeypatch):
-    bundle = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(bundle)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
-    past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-    for certificate in (
-        trustme.CA().issue_cert("localhost"),
-        authority.issue_cert("elsewhere.example"),
-        authority.issue_cert("localhost", not_after=past),
-    ):
-        with serving(certificate) as server:
-            assert_fails(
-                source(server.route("/toy.zip", File(DATA))), target, "TLS is never switched off"
-            )
-            assert server.requests == []
+@pytest.fixture
+def secure(trusted):
+    with serving(trusted.issue_cert("localhost")) as server:
+        yield server
+
+
+def test_a_trusted_certificate_is_accepted(secure, target):
+    fetch(source(secure.route("/toy.zip", File(DATA, cut=10_000), File(DATA))), target)
+    assert_whole(target)
+
+
+def test_a_redirect_from_https_to_http_is_refused(secure, server, target):
+    down = redirect(server.route("/toy.zip", File(DATA)))
+    wanted = source(secure.route("/toy.zip", down))
+    error = assert_fails(wanted, target, "redirects from https to http")
+    assert server.requests == []
+    assert "refused" in str(error)
+
+
+@pytest.mark.parametrize("step", [drip(DATA), stall(DATA, 3000)], ids=["drip", "stall"])
+def test_a_slow_server_with_a_certificate_is_cut_off(secure, target, step):
+    assert_fails(source(secure.route("/slow", step)), target, "sent less than 2 kB")
+
+
+CERTIFICATES = {
+    "another authority": lambda _: trustme.CA().issue_cert("localhost"),
+    "another host": lambda trusted: trusted.issue_cert("elsewhere.example"),
+    "expired": lambda trusted: trusted.issue_cert(
+        "localhost", not_after=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    ),
+}
+
+
+@pytest.mark.parametrize("issue", CERTIFICATES.values(), ids=CERTIFICATES)
+def test_an_untrusted_certificate_is_refused(trusted, target, issue):
+    with serving(issue(trusted)) as server:
+        wanted = source(server.route("/toy.zip", File(DATA)))
+        assert_fails(wanted, target, "TLS is never switched off")
+        assert server.requests == []
 
 
 # --- this machine ---------------------------------------------------------------------------------

@@ -142,15 +142,25 @@ def test_the_same_content_in_any_container_is_one_copy(home, archive, tmp_path):
     assert left_in(home) == {first.path.name}
 
 
-def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
+def test_two_archives_of_one_source_are_refused(home, archive, tmp_path):
     with pytest.raises(UsageError, match=r"toy\.zip is given twice"):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
+    assert left_in(home) == set()
+
+
+def test_an_archive_that_is_not_there_is_refused(home, tmp_path):
     with pytest.raises(UsageError, match="There is no file or folder"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
-    for name in ("zip control", "zip wrong CRC", "tar symlink", "tar.gz wrong CRC"):
-        ATTACKS[name][0](tmp_path / "bad.dat")
-        with pytest.raises(DamagedInput):
-            obtain(toy(), home, archives=[tmp_path / "bad.dat"])
+    assert left_in(home) == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["zip control", "zip wrong CRC", "tar symlink", "tar.gz wrong CRC"]
+)
+def test_a_hostile_archive_leaves_nothing(home, tmp_path, name):
+    ATTACKS[name][0](tmp_path / "bad.dat")
+    with pytest.raises(DamagedInput):
+        obtain(toy(), home, archives=[tmp_path / "bad.dat"])
     assert left_in(home) == set()
 
 
@@ -361,18 +371,22 @@ def test_samples_are_generated_once_and_apart(home):
         obtain(toy(), home, offline=True)
 
 
-def test_a_damaged_sample_is_generated_again_in_its_layout(home):
+def test_a_damaged_sample_is_generated_again(home):
     pipeline = ToySamples(toy())
     raw = obtain_by(pipeline, home, sample=True)
     (raw.path / "index.txt").write_bytes(b"other")
     assert obtain_by(pipeline, home, sample=True) == raw
     assert pipeline.calls == 2
+
+
+def test_a_sample_in_another_layout_is_refused(home):
     with pytest.raises(DamagedInput):
-        obtain_by(
-            ToySamples(toy(), {"toy/wrong.txt": b"x"}), Home(home.root / "other"), sample=True
-        )
+        obtain_by(ToySamples(toy(), {"toy/wrong.txt": b"x"}), home, sample=True)
+
+
+def test_a_sample_of_a_million_records_is_refused(home):
     with pytest.raises(UsageError, match="is no miniature"):
-        obtain_by(pipeline, home, sample=True, limit=1_000_001)
+        obtain_by(ToySamples(toy()), home, sample=True, limit=1_000_001)
 
 
 # --- several sources --------------------------------------------------------------------------------

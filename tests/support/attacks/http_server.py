@@ -55,10 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Plays the behaviours of a path in turn, the last one from then on.
-
-    Records requests and bytes.
-    """
+    """Play the behaviours of a path in turn, the last one from then on; record requests and bytes."""
 
     daemon_threads = True
     request_queue_size = 64

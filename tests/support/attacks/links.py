@@ -142,10 +142,7 @@ def states(folder: Path) -> dict[str, tuple[Any, ...]]:
 def run_all(
     sandbox: Sandbox, commands: Mapping[str, Command], made: Iterable[str], kind: Kind
 ) -> tuple[int, list[str]]:
-    """Run every command with a link in every place.
-
-    Return the number of cases, and what was wrong.
-    """
+    """Run every command with a link in every place; return the number of cases and their faults."""
     count, failed, made = 0, [], list(made)
     for title, command in commands.items():
         there = [

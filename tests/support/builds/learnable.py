@@ -212,9 +212,7 @@ ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "wa
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
     """A run of two small layers, three graphs a batch and two batches a step on the CPU.
 
-    None: left out.
-
-    Keys of the attention may be given among those of the model.
+    A key that is None is left out. Keys of the attention may stand among those of the model.
     """
     values = {
         "data": {"dataset": str(build.path)},
