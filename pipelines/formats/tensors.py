@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -179,8 +179,11 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
         while member.read(1 << 20):  # to the end, where zipfile compares the checksum
             pass
     info = archive.getinfo(name)
-    # The local header is 30 bytes, then a name and an extra field of the lengths at its end.
-    header = memoryview(mapping)[info.header_offset : info.header_offset + 30]
+    # The local header is 30 bytes, then a name and an extra field of the lengths at its end. It is
+    # read from the file: a look at the map would bring in the pages around it, in the end all.
+    file: Any = archive.fp
+    file.seek(info.header_offset)
+    header = file.read(30)
     start = info.header_offset + 30 + sum(struct.unpack("<26x2H", header))
     return memoryview(mapping)[start : start + info.file_size]
 

@@ -16,7 +16,16 @@ from kmip_data.pipelines.base import check_params, load_pipeline
 
 #: Parameters to which 0 says something: seeds, "no such part", the value of void pixels, "blocks
 #: touch".
-ZERO = {"seed", "split_seed", "block_seed", "val_fraction", "test_fraction", "void", "buffer"}
+ZERO = {
+    "seed",
+    "split_seed",
+    "block_seed",
+    "val_fraction",
+    "test_fraction",
+    "void",
+    "buffer",
+    "fold",
+}
 
 
 def numbers() -> list[tuple[str, type[BaseModel], str]]:

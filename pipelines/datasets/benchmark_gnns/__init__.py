@@ -9,6 +9,7 @@ dictionaries. ``cifar10`` and ``mnist`` have ``x`` [N, 3] or [N, 1], ``pos`` [N,
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,8 @@ from kmip_data.pipelines.formats.tensors import read_torch_file
 from kmip_data.pipelines.shared.checks import array_of, check_all, check_edges, in_range
 from kmip_data.pipelines.shared.pieces import PiecesPipeline
 from kmip_data.pipelines.shared.records import class_column, feature_column
+
+_FORGOTTEN: Final = 1_000  #: graphs after which the pages of the file leave memory
 
 
 class Layout(NamedTuple):
@@ -98,8 +101,16 @@ class BenchmarkPipeline(PiecesPipeline[Params]):
         if not is_lists or not all(type(graphs) is list for graphs in lists):
             raise DamagedInput(f"{path.name} is not three lists of graphs: train, val and test.")
         for part, graphs in zip(PARTS, lists, strict=True):
-            where = f"{path.name}, {part}"
-            yield part, (self.check(graph, f"{where} {i}") for i, graph in enumerate(graphs))
+            yield part, self._checked(graphs, f"{path.name}, {part}", mapping)
+
+    def _checked(
+        self, graphs: list[Any], where: str, mapping: mmap.mmap
+    ) -> Iterator[Mapping[str, Array]]:
+        for number, graph in enumerate(graphs):
+            yield self.check(graph, f"{where} {number}")
+            if number % _FORGOTTEN == 0:
+                with contextlib.suppress(AttributeError, OSError):  # not on every system
+                    mapping.madvise(mmap.MADV_DONTNEED)  # pages are read again where they must be
 
     def check(self, graph: Any, where: str) -> dict[str, Array]:
         """Return the arrays of one graph, checked and as they are stored.
