@@ -128,9 +128,8 @@ class Manifest(Strict):
     title: str
     summary: str
     file: str = ""  #: name of its folder; set when it is read, never in it
-    pipeline: (
-        str  #: its last word is the family's folder in ``pipelines/datasets``; stands on cards
-    )
+    #: its last word is the family's folder in ``pipelines/datasets``; stands on cards
+    pipeline: str
     task: str
     #: Kind of the targets -> its metric, where it is not the usual one
     #: (:data:`~.format.targets.USUAL_METRICS`).
@@ -142,9 +141,8 @@ class Manifest(Strict):
     responsible: Responsible = Responsible()
     citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
-    generated: bool = (
-        False  #: True if records are made from parameters alone, without sources and content
-    )
+    #: True if records are made from parameters alone, without sources and content
+    generated: bool = False
     sources: tuple[Source, ...] = ()  #: none if raw data come by --archive alone
     content: Content = Content(anchor="", members=(), max_total_bytes=0)
     expected: Expected = Expected()

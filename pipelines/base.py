@@ -226,6 +226,7 @@ class Pipeline(ABC, Generic[P, S]):
         That is one unit of few bytes, or so few bytes of a plugin, which each worker imports again,
         often with PyTorch (5 s of CPU).
         """
+        # By the sizes on disk: nothing is read to decide where to read.
         size = sum((raw.path / member).stat().st_size for member in raw.members)
         if self.manifest.name in ADDED["datasets"]:
             return 0 < size <= PLUGIN_BYTES
@@ -364,6 +365,7 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
         for fault in error.errors():
             field = ".".join(map(str, fault["loc"]))
             why = fault["msg"].removeprefix("Value error, ")
+            # An unknown name is told apart from a bad value: the list of names helps only there.
             if fault["type"] == "extra_forbidden":
                 unknown = True
                 close = nearest(field, model.model_fields)

@@ -83,9 +83,8 @@ class Inputs:
     names: tuple[str, ...]  #: names of the columns of ``x``; empty if the build has none
     transform: Callable[[Data], Data] | None = None  #: computes ``x`` if it is not stored
     views: tuple[View, ...] = ()  #: columns to read, if not all
-    vocabulary: str = (
-        ""  #: digest of the categories of one-hot columns (if unknown, of the build key)
-    )
+    #: digest of the categories of one-hot columns (if unknown, of the build key)
+    vocabulary: str = ""
 
 
 #: Views of ``x`` besides ``all``, every column, by dataset and name.

@@ -252,9 +252,8 @@ def _settings(style: Style) -> dict[Any, Any]:
 
 LEAST: Final = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
 STEPS: Final = 32  #: steps of a mixture towards the letters or the ground
-SECOND_BLUE: Final = (
-    5  #: hue of the palette next to whose first one parts of a shape would run together
-)
+#: hue of the palette next to whose first one parts of a shape would run together
+SECOND_BLUE: Final = 5
 GROUPED: Final = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
 #: Shares of the letters' colour in each hue: 96 colours before any repeats.
 SHADES: Final = (0.0, 0.3, 0.55, 0.75)

@@ -245,6 +245,7 @@ class TarArchive(Archive):
                 encoding="utf-8",
                 errors="surrogateescape",
             )
+            # Header after header: each limit is checked before the next one is read.
             while (info := tar.next()) is not None:
                 limited.room = _EXTENDED_BYTES
                 tar.members.clear()  # type: ignore[attr-defined] # which tarfile keeps for a second look
@@ -281,6 +282,7 @@ class TarArchive(Archive):
     def pieces(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
         """Yield the bytes of wanted entries in the order of the archive."""
         with self._opened() as file:
+            # By position: a compressed tar is never read backwards.
             for entry in sorted(wanted, key=lambda entry: entry.offset):
                 file.seek(entry.offset)
                 yield from _pieces(entry, file, entry.size)
@@ -340,6 +342,7 @@ def kind_of(first: bytes) -> str:
     """Return ``zip``, ``tar`` or the compression that the first 512 bytes of a file indicate, if any."""
     if first.startswith((b"PK\3\4", b"PK\5\6")):
         return "zip"
+    # A tar has no magic number in every dialect; its header has a checksum.
     with contextlib.suppress(tarfile.TarError):
         tarfile.TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape")
         return "tar"
@@ -372,6 +375,7 @@ def open_archive(path: Path) -> Archive:
     if kind == "zip":
         return ZipArchive(path)
     if kind in _OPENERS:
+        # What the compression holds decides: a tar, or one bare file.
         compression = kind
         with contextlib.suppress(*_BROKEN, OSError), _OPENERS[kind](path) as file:
             kind = kind_of(file.read(HEAD))
@@ -392,6 +396,7 @@ def check_name(archive: Path, name: str) -> str:
     """Return ``name`` if it is a clean relative path with ``/`` that any file system can hold."""
     parts = name.split("/")
     longest = max(len(part.encode("utf-8", "replace")) for part in parts)
+    # Characters that would write over a terminal, or hide the end of a name.
     control = any(unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} for c in name)
     faults = {
         "has a name that is not valid UTF-8": name.encode("utf-8", "replace").decode() != name,

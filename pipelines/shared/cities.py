@@ -287,9 +287,8 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
     small_bytes = 64 * 2**20
     Params: ClassVar[type[CityParams]] = CityParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
-    node_ids: ClassVar[bool] = (
-        False  #: OpenStreetMap's numbers of the intersections are stored, too
-    )
+    #: True if OpenStreetMap's numbers of the intersections are stored, too.
+    node_ids: ClassVar[bool] = False
 
     def schema(self, params: P) -> Schema:
         """Features, sinusoids, eccentricity and its chunk.

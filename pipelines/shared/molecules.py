@@ -24,6 +24,7 @@ from kmip_data.pipelines.base import Params, Pipeline, Prepared, Records, Split,
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import Rows
+from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.records import index_column, split_by_lists, units_of_rows
 
 if TYPE_CHECKING:
@@ -139,10 +140,8 @@ def featurise(mol: Mol) -> Molecule:
     conjugated = bonds[:, 4].astype(np.uint8)
     attr = np.stack([kind, _STEREOS[stereo], conjugated], axis=1)
 
-    # Each bond there and, next to it, back.
-    ends = bonds[:, :2].astype(np.int32)
-    both = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2)
-    return Molecule(x, np.ascontiguousarray(both.T), attr.repeat(2, axis=0))
+    edge_index = there_and_back(bonds[:, :2].astype(np.int32))
+    return Molecule(x, edge_index, attr.repeat(2, axis=0))
 
 
 def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.int64]:

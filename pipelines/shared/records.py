@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import I64, U8, Array
+from kmip_data.arrays import U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.splits import NO_PART, PARTS
@@ -103,11 +103,6 @@ class OneGraphPipeline(Pipeline[P, S]):
         return [Unit(0, self.manifest.name, {})]
 
 
-def both_ways(edges: I64) -> I64:
-    """Return edges (2, E) and, after all of them, their reverses: (2, 2·E)."""
-    return np.concatenate([edges, edges[::-1]], axis=1)
-
-
 def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> list[Unit]:
     """Deal rows to units of ``per_unit``; the items of a unit are its ``rows``."""
     units: list[Unit] = []
@@ -134,6 +129,7 @@ def units_by_size(
     unit: list[str] = []
     for name in names:
         needed = size(name)
+        # Full: the next name begins a unit, also where it alone is larger than the bound.
         if unit and used + needed > most:
             units.append(_named_unit(len(units), what, unit))
             unit = []
@@ -245,6 +241,7 @@ def codes_of_masks(
                 f"not 0 and 1 of {nodes:,} nodes."
             )
         chosen = mask.astype(bool)
+        # A node in two parts would train and test: no order of the masks may decide.
         twice = np.flatnonzero(chosen & (codes != NO_PART))
         if len(twice):
             raise DamagedInput(f"{where}: node {twice[0]} is in two parts.")

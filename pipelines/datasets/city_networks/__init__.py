@@ -32,9 +32,8 @@ from kmip_data.pipelines.shared.cities import (
 )
 
 LABELS: Final = "10-chunk_16-hop_node_labels.pt"
-DIRECTED_LABELS: Final = (
-    "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
-)
+#: The name of the labels while the graphs were directed.
+DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"
 ECCENTRICITIES: Final = "16-hop_eccentricities.pt"
 CLASSES: Final = 10
 DIRECTED_WARNING: Final = (

@@ -181,6 +181,7 @@ def read_nodes(path: Path, graph: Graph) -> tuple[U8, U8]:
         if not in_range(label, CLASSES) or len(label) != 1:
             raise DamagedInput(f"{where}: the class {fields[2][:40]}, not one of {CLASSES}.")
 
+        # Features are columns that hold 1, or one value for each column.
         if graph.listed:
             fits = in_range(features, graph.columns)
         else:
@@ -211,6 +212,7 @@ def read_edges(path: Path, nodes: int) -> I64:
         rows.append(ends)
     if rows:
         pairs = np.stack(rows)
+    # A pair as one number: sorted and each once in one pass.
     place = np.unique(pairs[:, 0] * nodes + pairs[:, 1])
     return np.stack(np.divmod(place, nodes))
 
@@ -229,6 +231,7 @@ def read_masks(path: Path, nodes: int) -> NDArray[np.uint8]:
         with zipfile.ZipFile(path) as archive:
             for part in PARTS:
                 name = f"{part}_mask.npy"
+                # A small zip may unpack to any size: the declared one is checked first.
                 if archive.getinfo(name).file_size > 8 * nodes + 1_000:
                     raise DamagedInput(f"{path.name}: {name} is of more than {nodes} nodes.")
                 with archive.open(name) as member:

@@ -35,9 +35,9 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.shared.checks import check_edges
+from kmip_data.pipelines.shared.edges import undirected
 from kmip_data.pipelines.shared.records import (
     OneGraphPipeline,
-    both_ways,
     codes_of_masks,
     feature_column,
 )
@@ -151,14 +151,12 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
                 "std": float(deviation),
             }
 
-        both = both_ways(edges)
-        pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
         kinds = np.array(features.kinds) == np.array(KINDS)[:, None]
         np.savez(
             workdir / _FILE,
             x=features.x,
             y=y,
-            edges=np.stack(np.divmod(pair, len(y))),
+            edges=undirected(edges.T, len(y)),
             kinds=kinds,
         )
         return Prepared(workdir, facts)

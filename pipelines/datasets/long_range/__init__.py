@@ -22,8 +22,8 @@ from kmip_data.arrays import Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
+from kmip_data.pipelines.shared.edges import both_ways
 from kmip_data.pipelines.shared.records import (
-    both_ways,
     class_column,
     feature_column,
     units_of_rows,

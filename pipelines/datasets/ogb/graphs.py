@@ -25,6 +25,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.datasets.ogb.tables import MOST_ROWS, raw_table, read_split
 from kmip_data.pipelines.formats.numbers import stored
+from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.molecules import (
     ATOM_FIELDS,
     ATOM_SIZES,
@@ -84,6 +85,7 @@ class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):
                 f"raw/num-edge-list.csv.gz has {len(edges):,} lines, num-node-list.csv.gz {graphs:,}."
             )
         edge_ptr = _pointer(edges)
+        # Tables have the rows of all graphs one after the other: sums say where each begins.
         node_ptr = _pointer(nodes)
         np.save(workdir / "node_ptr.npy", node_ptr)
         np.save(workdir / "edge_ptr.npy", edge_ptr)
@@ -91,6 +93,7 @@ class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):
         def check_ends(ends: F64, first: int) -> None:
             """Refuse an edge that leads out of its graph."""
             rows = np.arange(first, first + len(ends))
+            # Nodes are numbered in their graph: an edge must stay below its number of nodes.
             graph = np.searchsorted(edge_ptr, rows, side="right") - 1
             leads_out = (ends >= nodes[graph, None]).any(axis=1)
             if leads_out.any():
@@ -132,7 +135,6 @@ class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):
             of_nodes = slice(node_ptr[row], node_ptr[row + 1])
             of_edges = slice(edge_ptr[row], edge_ptr[row + 1])
             ends = edge[of_edges].astype(index_type)
-            both = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2)
             columns = {
                 "node/x": atoms[of_nodes],
                 "edge/attr": bonds[of_edges].repeat(2, axis=0),
@@ -142,7 +144,7 @@ class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):
                 key=f"{row:06d}",
                 num_nodes=int(node_ptr[row + 1] - node_ptr[row]),
                 columns=columns,
-                edge_index=np.ascontiguousarray(both.T),
+                edge_index=there_and_back(ends),
             )
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:

@@ -9,14 +9,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import I64, Array, Integers
+from kmip_data.arrays import Array, Integers
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,
-    Pipeline,
     Prepared,
     PublishedSplitParams,
     RawFolder,
@@ -26,7 +25,8 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.datasets.ogb.tables import MOST_ROWS, raw_table, read_split
 from kmip_data.pipelines.formats.numbers import stored
-from kmip_data.pipelines.shared.records import class_column
+from kmip_data.pipelines.shared.edges import there_and_back, undirected
+from kmip_data.pipelines.shared.records import OneGraphPipeline, class_column
 
 YEARS = 10_000  #: upper bound of a year
 
@@ -48,11 +48,10 @@ class OGBNodesParams(Params):
     )
 
 
-class OGBNodesPipeline(Pipeline[OGBNodesParams, PublishedSplitParams]):
+class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     """A graph with real features."""
 
     version = 1
-    one_unit = True
     Params: ClassVar[type[OGBNodesParams]] = OGBNodesParams
     features: ClassVar[int]
     rule: ClassVar[str]  #: of the split
@@ -97,6 +96,7 @@ class OGBNodesPipeline(Pipeline[OGBNodesParams, PublishedSplitParams]):
         """Write the tables as arrays that are mapped, checked line by line; check the split."""
         nodes = self._size(raw.path, "num-node-list", self.manifest.max_nodes)
         edges = self._size(raw.path, "num-edge-list", MOST_ROWS)
+        # Bounds are given with each table: a line beyond them is named when it is read.
         x = raw_table(raw.path, "node-feat", self.features, whole=False)
         labels = raw_table(raw.path, "node-label", 1, low=0, high=self.classes - 1)
         ends = raw_table(raw.path, "edge", 2, low=0, high=nodes - 1)
@@ -116,10 +116,6 @@ class OGBNodesPipeline(Pipeline[OGBNodesParams, PublishedSplitParams]):
             raise DamagedInput(f"raw/{name}.csv.gz is of {len(sizes):,} graphs, not of one.")
         return int(sizes[0])
 
-    def units(self, prepared: Prepared, params: OGBNodesParams) -> list[Unit]:
-        """One graph, one shard."""
-        return [Unit(0, self.manifest.name, {})]
-
     def records(
         self, prepared: Prepared, unit: Unit, params: OGBNodesParams
     ) -> Iterator[GraphRecord]:
@@ -134,12 +130,12 @@ class OGBNodesPipeline(Pipeline[OGBNodesParams, PublishedSplitParams]):
         }
         if self.years:
             columns["node/year"] = stored(folder / "year", "int16", 1)
+        edge_index: Integers = edge.T
+        # As PyTorch Geometric has them, or in the order in which OGB's own class gives them.
         if params.edges == "undirected":
             edge_index = undirected(edge, nodes)
         elif self.both_ways:
             edge_index = there_and_back(edge)
-        else:
-            edge_index = edge.T
         yield GraphRecord(
             key=unit.name,
             num_nodes=nodes,
@@ -176,23 +172,3 @@ class ProductsPipeline(OGBNodesPipeline):
     features = 100
     rule = "sales_ranking"
     both_ways = True
-
-
-def there_and_back(edge: Integers) -> Integers:
-    """Return each edge of (E, 2) and, next to it, its reverse: (2, 2·E)."""
-    both: Integers = np.empty((2, 2 * len(edge)), edge.dtype)
-    both[0, 0::2] = edge[:, 0]
-    both[0, 1::2] = edge[:, 1]
-    both[1, 0::2] = edge[:, 1]
-    both[1, 1::2] = edge[:, 0]
-    return both
-
-
-def undirected(edge: Integers, nodes: int) -> Integers:
-    """Return both directions of each edge of (E, 2), sorted by source and target, each once: (2, E')."""
-    first, second = edge.T.astype(np.int64)
-    pairs: I64 = np.concatenate([first * nodes + second, second * nodes + first])
-    pairs.sort()
-    is_new = np.ones(len(pairs), np.bool_)
-    is_new[1:] = pairs[1:] != pairs[:-1]
-    return np.stack(np.divmod(pairs[is_new], nodes))

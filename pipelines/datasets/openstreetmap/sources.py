@@ -79,6 +79,7 @@ def obtain_city(
             write_json(target / VOCABULARY, vocabulary.model_dump(mode="json"))
             receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
 
+        # Members by name, so that the digest of the copy does not depend on the options' order.
         by_name = sorted(receipts, key=lambda receipt: receipt.name)
         members = {receipt.name: receipt.sha256 for receipt in by_name}
         downloaded = source.place is not None
@@ -142,6 +143,7 @@ def download(
         raise _unavailable(place, dataset, "offline nothing is downloaded")
     import osmnx
 
+    # OSMnx has no type for every way; its filter is given in its own words.
     any_way = None
     if network_type == "any":
         any_way = '["highway"]'
@@ -165,6 +167,7 @@ def download(
             ) from error
         areas = _land_use(outline)
 
+    # Written only when both answers are whole: no copy has streets of one day, areas of none.
     written = [folder / GRAPHML]
     with writing(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)
@@ -183,6 +186,7 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
         areas = osmnx.features_from_polygon(outline, tags={"landuse": True})
     except ValueError:  # there is none
         return []
+    # Points and lines that are tagged landuse are no areas.
     areas = areas[areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
     rows = zip(areas.index, areas["landuse"], areas.geometry, strict=True)
     features = []
@@ -201,10 +205,8 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
 def _asking(place: str, dataset: str) -> Iterator[None]:
     """Let OSMnx ask its servers, each answer looked at first.
 
-    Its cache in the working folder stays unused.
-
     OSMnx takes an answer that is not whole, with an error in its ``remark``, and gives a part of
-    the city.
+    the city. Its cache in the working folder stays unused.
     """
     import osmnx
     from requests.exceptions import RequestException

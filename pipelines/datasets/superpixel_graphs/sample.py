@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kmip_data.graphs.splits import meta_labels, stratified_draw
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
-from kmip_data.pipelines.shared.records import both_ways
+from kmip_data.pipelines.shared.edges import both_ways
 from kmip_data.pipelines.shared.sample_files import write_pickled_list
 
 DEFAULT_PICTURES = 90
