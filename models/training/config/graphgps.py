@@ -23,7 +23,12 @@ from kmip_data.models.parts import GatedGCNPart
 from kmip_data.models.tables import all_heads
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.config.presets import load_preset, read_preset
+from kmip_data.models.training.config.presets import (
+    config_for,
+    family_of,
+    load_preset,
+    read_preset,
+)
 from kmip_data.wording import counted
 
 #: Keys of a file; with aliases of YAML a small file could have any number.
@@ -126,8 +131,9 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
 
     # 2. Every other key; those that are left cannot be mapped.
     budgeted = "model.auto_satisfy_param_budget" in file.values
-    preset = load_preset(dataset, model, "code")
-    base, reads_activation = _as_its_code(preset, kind, passing, budgeted=budgeted)
+    preset = _settings(dataset, model)
+    of_paper = budgeted or file.values.get("dataset.format") in _PAPER
+    base, reads_activation = _as_its_code(preset, kind, passing, budgeted, of_paper=of_paper)
     seed = file.get("seed", 0)
     changes = _training(file, base)
     changes["model"] = _network(file, kind, base, reads_activation=reads_activation)
@@ -145,7 +151,8 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     for section, keys in changes.items():
         values[section] = merged(values[section], keys)
     config = config_from_mapping(values, str(path))
-    for variant in read_preset(*base.preset.split("/")).variants:
+    variants = read_preset(*base.preset.split("/")).variants if base.preset else []
+    for variant in variants:
         preset = load_preset(dataset, model, variant)
         if preset == config.model_copy(update={"variant": variant, "data": preset.data}):
             return preset.updated("training", seed=seed), file.unread
@@ -165,8 +172,15 @@ def _datasets() -> dict[str, dict[str, str]]:
     return formats
 
 
+def _settings(dataset: str, model: str) -> RunConfig:
+    """Return the preset's code, or the defaults for a dataset without presets."""
+    if family_of(dataset) is None:
+        return config_for(dataset, model)
+    return load_preset(dataset, model, "code")
+
+
 def _as_its_code(
-    base: RunConfig, kind: str, passing: str | None, *, budgeted: bool
+    base: RunConfig, kind: str, passing: str | None, budgeted: bool, *, of_paper: bool
 ) -> tuple[RunConfig, bool]:
     """Return the preset by the rules of the file's code, and if it reads ``gnn.act``.
 
@@ -183,9 +197,7 @@ def _as_its_code(
             "ffn_activation": code.ffn_activation,
             "edge_encoder": code.edge_encoder,
         }
-    theirs = load_manifest(base.data.dataset).graphgps
-    of_paper = theirs is not None and theirs[0] in _PAPER
-    graphgps = kind == "GPSModel" and not budgeted and not of_paper
+    graphgps = kind == "GPSModel" and not of_paper
     if graphgps:
         local: Any = model.local  # never none in a GPSModel
         if passing != "gated-gcn":
@@ -388,7 +400,7 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
     head = file.get("gnn.head", "default")
     name = _NAMES["heads"].get(task if head == "default" else head)
     levels = {key: part.level for key, part in all_heads().items()}
-    level = levels[preset.head]
+    level = levels[preset.head or name]
     if head == "default" and name == "graph" != level:
         name = preset.head  # the command line of runs on point clouds has it, not their file
     if levels.get(str(name)) != level:
