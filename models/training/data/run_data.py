@@ -151,7 +151,7 @@ class RunData(ABC):
         """Open a part, or all, with only the columns that the network reads."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
         wanted = [*self.inputs.attributes, "y", LINKS]
-        if config.model.edge_encoder != "dummy":
+        if config.model.edge_encoder not in {"dummy", "none"}:
             wanted.insert(-2, "edge_attr")
         names = [name for name in wanted if name in stored]
         added = added_names(self.build.path)
