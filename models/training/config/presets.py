@@ -58,7 +58,7 @@ class Preset(Strict):
     model: str
     source: str
     base: str = Field(
-        default="", description="preset (dataset.model) that this one is given as changes of"
+        default="", description="preset (folder.model) that this one is given as changes of"
     )
     without: tuple[str, ...] = Field(
         default=(),
