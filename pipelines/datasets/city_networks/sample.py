@@ -73,6 +73,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
 def bent_grid(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return places (n, 2) and streets (2, S) of a connected part of the grid, numbered at random."""
+    # More crossings than are wanted: a third of the sides is missing, and parts fall off.
     side = int(np.ceil(np.sqrt(1.7 * n))) + 3
     number = np.arange(side * side).reshape(side, side)
     to_the_right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
@@ -85,6 +86,7 @@ def bent_grid(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.i
     new[chosen] = rng.permutation(len(chosen))
     streets = new[sides]
 
+    # Nothing lies on the exact grid, and no crossing on another one.
     column, row = np.divmod(chosen, side)
     east = column + 0.02 * column**2  # streets get longer
     shift = rng.uniform(-0.2, 0.2, (len(chosen), 2))
@@ -102,6 +104,7 @@ def _connected_part(sides: NDArray[np.int64], side: int, n: int) -> list[int]:
         near[b].append(a)
 
     queue: list[int] = []
+    # From the middle on, until a start lies in a part that is large enough.
     for start in range(side * side // 2, side * side):
         met = {start}
         queue = [start]

@@ -65,7 +65,9 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
 
     # Each calls one near it, too: the graph hangs together.
     near = np.arange(1, functions)
-    before = near - 1 - rng.integers(0, np.minimum(near, 8))
+    steps_back = rng.integers(0, np.minimum(near, 8))
+    before = near - 1 - steps_back
+    # One function in two hundred calls itself.
     recursive = rng.permutation(functions)[: 1 + functions // 200]
     source = numbers[np.concatenate([source, near, recursive])]
     target = numbers[np.concatenate([target, before, recursive])]

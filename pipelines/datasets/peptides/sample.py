@@ -56,9 +56,12 @@ def write_sample(
         for i, labels in enumerate(_labels(composition, NUM_LABELS, rng).tolist()):
             more.append([str(labels), 3 * i + 4])
     else:
+        # All digits, as upstream's tables have them.
         targets = _targets(composition, len(columns), rng).tolist()
         more += [list(map(repr, row)) for row in targets]
-    rows = [[i, smiles(chain, rng), chain, *more[i]] for i, chain in enumerate(chains)]
+    rows = []
+    for i, chain in enumerate(chains):
+        rows.append([i, smiles(chain, rng), chain, *more[i]])
     (folder / table).write_bytes(gzipped(csv_bytes(header, rows)))
 
     dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
@@ -99,7 +102,8 @@ def _chain(rng: Generator) -> str:
 
 def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:
     """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
-    share = composition / composition.sum(axis=1, keepdims=True)
+    total = composition.sum(axis=1, keepdims=True)
+    share = composition / total
     opposite = share[:, ::-1]
     noise = rng.normal(0, 0.02, (len(share), count))
     score = share[:, :count] + opposite[:, :count] + noise

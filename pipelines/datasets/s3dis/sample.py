@@ -188,7 +188,10 @@ class _Scene:
 
 def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.float64]]:
     """Make one room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), its extent."""
-    extent = np.array([rng.uniform(3.5, 7.0), rng.uniform(3.5, 7.0), rng.uniform(2.5, 3.2)])
+    width = rng.uniform(3.5, 7.0)
+    depth = rng.uniform(3.5, 7.0)
+    height = rng.uniform(2.5, 3.2)
+    extent = np.array([width, depth, height])
     scene = _furnish(extent, rng)
     corner = np.array(scene.corner)
     label = np.array(scene.label, np.uint8)
@@ -197,12 +200,15 @@ def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], N
 
     # Points a square metre: some blocks have more than 4,096 points, some fewer.
     areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
-    counts = np.ceil(areas * rng.uniform(700, 1_800)).astype(int)
+    density = rng.uniform(700, 1_800)
+    counts = np.ceil(areas * density).astype(int)
     face = np.repeat(np.arange(len(counts)), counts)
     along_u = rng.random((len(face), 1)) * u[face]
     along_v = rng.random((len(face), 1)) * v[face]
     xyz = corner[face] + along_u + along_v
-    xyz = np.clip(xyz + rng.normal(0.0, 0.004, xyz.shape), 0.0, extent)
+    # A scanner errs by millimetres, and writes whole ones.
+    error = rng.normal(0.0, 0.004, xyz.shape)
+    xyz = np.clip(xyz + error, 0.0, extent)
     xyz = np.round(xyz - xyz.min(axis=0), 3)
 
     # One tint a room, one shade a face, noise a point.

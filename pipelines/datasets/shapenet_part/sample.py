@@ -85,7 +85,8 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.
     # Small parts get some points more than their share, so that every label has examples.
     total = int(rng.integers(2_000, 3_001))
     share = np.array(areas) / np.sum(areas)
-    counts = np.maximum((share * total).astype(int), 40).tolist()
+    by_area = (share * total).astype(int)
+    counts = np.maximum(by_area, 40).tolist()
     blocks = []
     for (kind, part, centre, size), count in zip(jittered, counts, strict=True):
         position, normal = _surface(kind, size, count, rng)
@@ -151,7 +152,10 @@ def _tube_surface(
     unit = np.empty((count, 3))
     unit[:, axis] = np.where(caps, ends, heights)
     unit[:, round_axes] = ring * radius[:, None]
+
+    # Normals of the caps point along the axis, those of the side away from it.
+    outwards = ring / half[round_axes]
     normal = np.zeros((count, 3))
-    normal[:, round_axes] = np.where(caps[:, None], 0.0, ring / half[round_axes])
+    normal[:, round_axes] = np.where(caps[:, None], 0.0, outwards)
     normal[:, axis] = np.where(caps, unit[:, axis], 0.0)
     return unit, normal

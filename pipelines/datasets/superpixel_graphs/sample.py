@@ -106,9 +106,13 @@ def make_picture(
     x = np.hstack([mean, spread, brightest, darkest, centre])
 
     single = len(cells) == 1
+    # A single superpixel has an edge to itself, without features.
     edges = np.zeros((2, 1), np.int64) if single else _grid_edges(rows, columns)
-    strength = np.linalg.norm(mean[edges[0]] - mean[edges[1]], axis=1) / 4
-    length = rng.integers(1, 60, len(cells))[edges.min(axis=0)]  # symmetric: of the smaller end
+    difference = mean[edges[0]] - mean[edges[1]]
+    strength = np.linalg.norm(difference, axis=1) / 4
+    # Both directions of a pair have one length: that of the smaller end.
+    lengths = rng.integers(1, 60, len(cells))
+    length = lengths[edges.min(axis=0)]
     attr = np.stack([strength, length], axis=1) * (not single)
     return x.astype(np.float16), attr.astype(np.float32), edges, y
 
