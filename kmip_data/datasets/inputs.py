@@ -114,6 +114,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     (``UsageError`` for any other); for ``coordinates`` of a city see
     :func:`kmip_data.graphs.city_columns.city_inputs`.
     """
+    # One-hot columns mean what the build's own categories say: a digest tells them apart.
     categories = ""
     if city := is_city(card):
         known = vocabulary(card)
@@ -124,6 +125,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
         transform = partial(feed_city, card=card, coordinates=coordinates)
         names = input_names(card, coordinates)
         return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary=categories)
+    # A view is read as a slice: columns that it leaves out are never gathered.
     views = feature_views(card.dataset, features)
     names = next((column.fields for column in card.schema_.columns if column.attribute == "x"), ())
     return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
@@ -131,6 +133,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
 
 def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
     """Replace ``x`` of a city by the inputs of a model."""
+    # Sinusoids are stored next to x and joined to it here: one build serves all three inputs.
     encoding = data.coordinate_encoding.numpy()
     data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, card, coordinates))
     del data.coordinate_encoding
