@@ -200,7 +200,6 @@ class MoleculePipeline(Pipeline[P, S]):
         """Atoms, bonds and what is to be predicted."""
         return Schema(
             columns=(*molecule_columns(), self.target()),
-            edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=8,

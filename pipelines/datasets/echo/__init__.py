@@ -99,7 +99,6 @@ class EchoPipeline(PiecesPipeline[Params]):
         ))  # fmt: skip
         return Schema(
             columns=tuple(columns),
-            edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=16,

@@ -116,7 +116,6 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
         x = feature_column("node/x", names, "numerical, fraction and one-hot features")
         return Schema(
             columns=(x, target, *masks),
-            edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
         )

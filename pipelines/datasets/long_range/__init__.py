@@ -159,7 +159,6 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
         return Schema(
             columns=tuple(columns),
-            edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=40,

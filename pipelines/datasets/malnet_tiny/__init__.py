@@ -73,7 +73,6 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
         return Schema(
             columns=(label,),
-            edges="index",
             max_nodes=self.manifest.max_nodes,
             key_length=64,
         )

@@ -82,7 +82,6 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         columns = (features, boundary, label)
         return Schema(
             columns=columns,
-            edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
             key_length=16,

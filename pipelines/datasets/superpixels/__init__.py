@@ -115,7 +115,6 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         return Schema(
             columns=columns,
             views=(pos,),
-            edges="index",
             max_nodes=self.manifest.max_nodes,
             key_length=160,
         )
