@@ -81,3 +81,9 @@ def test_a_preset_shows_its_default_variant_and_the_papers_figure():
     assert re.search(r"^variants .*\[default: paper-depth\]$", out, re.MULTILINE)
     source = "paper, table of City-Networks results and table of their training times"
     assert f"accuracy 56.05 %, 1 run ({source})" in out
+
+
+def test_a_preset_shows_the_published_size_if_there_is_one():
+    text = done("info", "s3dis", "--model", "gps-kmip").out
+    assert "8 layers × 56 channels: 282,181 parameters" in text
+    assert "published size" not in done("info", "s3dis", "--model", "mlp").out

@@ -270,6 +270,17 @@ def test_data_of_another_kind_are_described(tmp_path):
         assert "index.txt and next to it 1 × index.txt, 1 to 20 × parts/*.bin" in str(caught.value)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_member_may_have_its_limit_and_not_a_byte_more(tmp_path, more):
+    good_zip(tmp_path / "a.zip", members={**GOOD, "toy/index.txt": bytes(1_000 + more)})
+    with (
+        contextlib.nullcontext()
+        if not more
+        else pytest.raises(DamagedInput, match="declares 1001 bytes")
+    ):
+        unpack(tmp_path / "a.zip", tmp_path / "target")
+
+
 def test_two_copies_in_one_archive_are_a_question(tmp_path):
     good_zip(
         tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()]
