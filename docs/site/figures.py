@@ -7,9 +7,11 @@ reader's machine. The same code writes the same bytes.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +112,11 @@ class Figure:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         rest = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in style.items())
         self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"{rest}/>')
+
+    def area(self, points: Sequence[tuple[float, float]], colour: str) -> None:
+        """A pale area within the points."""
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.parts.append(f'<polygon points="{path}" fill="{colour}" fill-opacity="0.2"/>')
 
     def dot(self, x: float, y: float, colour: str, radius: float) -> None:
         """A disc."""
@@ -326,12 +333,75 @@ def _panel(
         )
 
 
+#: Name and position of the hue of each network that is drawn.
+LEARNERS = {"gps-kmip": ("k-MIP attention", 0), "gps-transformer": ("full attention", 1)}
+
+
+def learning(path: Path) -> None:
+    """Accuracy over seconds of training for three sizes of graphs, from docs/site/learning.toml.
+
+    A line is the mean of five seeds, the band behind it their range.
+    """
+    sizes = tomllib.loads(Path(__file__).with_name("learning.toml").read_text("utf-8"))["size"]
+    figure = Figure(
+        760, 246, "Accuracy on long-range retrieval over seconds of training, by size of graphs"
+    )
+    for number, size in enumerate(sizes):
+        _learning_panel(figure, 52 + 244 * number, size)
+    figure.text(380, 238, "processor seconds of training on one thread", size=12, fill=QUIET)
+    figure.save(path)
+
+
+def _learning_panel(
+    figure: Figure, left: float, size: dict[str, Any], width: float = 190, height: float = 150
+) -> None:
+    """Lines and bands of both networks on graphs of one size."""
+    top = 40
+    budget = size["seconds"]
+
+    def at(seconds: float, accuracy: float) -> tuple[float, float]:
+        return left + width * seconds / budget, top + height * (1 - accuracy)
+
+    figure.text(left + width / 2, 22, f"up to {size['nodes']:,} nodes", bold=True)
+    for tick in (0, 0.5, 1):
+        figure.line([at(0, tick), at(budget, tick)], PANEL, stroke_width=1)
+        figure.text(left - 6, at(0, tick)[1] + 4, f"{tick:.0%}", size=12, fill=QUIET, anchor="end")
+    for seconds in (0, budget / 2, budget):
+        figure.text(at(seconds, 0)[0], top + height + 18, f"{seconds:g} s", size=12, fill=QUIET)
+
+    for model, (name, hue) in LEARNERS.items():
+        colour = LIGHT.palette[hue]
+        curves = size[model]
+        steps = len(curves["mean"])
+        times = [budget * (step + 1) / steps for step in range(steps)]
+        lines = {
+            column: _bends([at(*pair) for pair in zip(times, curves[column], strict=True)])
+            for column in ("mean", "least", "largest")
+        }
+        figure.area([*lines["least"], *reversed(lines["largest"])], colour)
+        figure.line(lines["mean"], colour, stroke_width=2.2)
+        below = top + height * (0.72 if hue == 0 else 0.86)
+        figure.text(left + width, below, name, size=12, fill=colour, anchor="end", bold=True)
+
+
+def _bends(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points without those inside a level stretch, which would be most of them."""
+    heights = [y for _, y in points]
+    inner = [
+        point
+        for before, point, after in zip(heights, points[1:-1], heights[2:], strict=False)
+        if max(abs(point[1] - before), abs(point[1] - after)) >= 0.5
+    ]
+    return [points[0], *inner, points[-1]]
+
+
 def draw(folder: Path) -> Sequence[Path]:
     """Write all of them."""
     named = {
         "gps-layer.svg": gps_layer,
         "attention-matrices.svg": attention_matrices,
         "growth.svg": growth,
+        "learning.svg": learning,
     }
     for name, of in named.items():
         of(folder / name)
