@@ -54,8 +54,9 @@ def python_blocks(text: str) -> list[str]:
 
 @pytest.fixture
 def parses(monkeypatch):
-    """Parse a command line; names of builds and runs stand for the reader's own."""
+    """Parse a command line; names of builds, runs and files stand for the reader's own."""
     monkeypatch.setattr(Name, "convert", lambda self, value, param, ctx: value)
+    monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: Path(value))
     monkeypatch.setattr(plugins, "load", lambda source: None)
     parent = click.Context(root, info_name="kmip-data", **root.context_settings)
 
