@@ -27,8 +27,20 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
 
+PYG = "pyg"  #: builds from a class that the command line names
+#: What goes with it besides ``--set``.
+_OF_PYG = {"name", "recipe_name", "settings", "output", "home", "as_json", "quiet"}
+
+
+class _Buildable(shared.Name):
+    """The name of a dataset, or ``pyg``."""
+
+    def convert(self, value: Any, *context: Any) -> str:
+        return PYG if value == PYG else super().convert(value, *context)
+
+
 @click.command(cls=DatasetCommand, splits=True, sources=True)
-@click.argument("name", type=shared.DATASET)
+@click.argument("name", type=_Buildable("dataset"))
 @shared.raw_options
 @shared.sample_option
 @click.option(
@@ -57,6 +69,10 @@ def command(
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.build import build_dataset, ensure_split
 
+    if name == PYG:
+        build = _build_class(settings, home, options["output"], quiet=options["quiet"])
+        _show(build, build.card.default_split, as_json=as_json)
+        return
     keep_settings(name, settings)
     options |= given(SHARDS) | {
         "home": home,
@@ -72,6 +88,10 @@ def command(
     split = ensure_split(build, given(SPLITS))
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
+    _show(build, split, as_json=as_json)
+
+
+def _show(build: Build, split: str, *, as_json: bool) -> None:
     parts = build.card.splits[split].in_order()
     result = build_facts(build) | {
         "split": split,
@@ -111,6 +131,41 @@ def _build_recipe(
     for path in archives:
         sources["path" if recipe == "points" else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
+
+
+def _build_class(
+    settings: tuple[str, ...], home: Home, output: Path | None, *, quiet: bool
+) -> Build:
+    """Build from a dataset class, whose code runs: only the command line can name it."""
+    from kmip_data.models.training.config.overrides import toml_value
+
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(str(param.name))
+        if source is click.core.ParameterSource.COMMANDLINE and param.name not in _OF_PYG:
+            raise UsageError(
+                f"{param.opts[0]} does not go with {PYG}.", next="--set KEY=VALUE, for the class"
+            )
+    texts = dict(item.split("=", 1) for item in settings if "=" in item)
+    address = texts.pop("class", None)
+    name = given(SOURCES).get("name")
+    if address is None or name is None or len(texts) + 1 != len(settings) or "root" in texts:
+        raise UsageError(
+            f"{PYG!r} makes a dataset from the items of a class, under a name of your own.",
+            expected="--set class=MODULE:CLASS, --set KEY=VALUE once for each other argument"
+            " but root, and --name NAME",
+            found=" ".join(settings) or "no --set",
+            next=f"kmip-data build {PYG} --set class=torch_geometric.datasets:WebKB"
+            " --set name=cornell --name my-cornell",
+        )
+
+    from kmip_data.saving.classes import save_class
+
+    root = home.raw / name
+    if not quiet:
+        click.echo(f"{address} runs: its own code downloads and processes in {root}.", err=True)
+    arguments = {key: toml_value(text) for key, text in texts.items()}
+    return save_class(address, arguments, root, output or home.built / name, name=name)
 
 
 def _city_source(path: Path) -> str:

@@ -167,6 +167,8 @@ def ensure_split(
     if of_user and not given:
         return card.default_split
     if pipeline is None:
+        if name := _find_split(card, given):
+            return name
         saved = ", ".join(card.splits)
         raise UsageError(
             f"{build.path} has the splits it was saved with ({saved}); no rule gives others."

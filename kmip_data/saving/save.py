@@ -72,7 +72,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
     split
         Positions of the graphs of each part; for a single graph, of its nodes. The boolean
         ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split by
-        themselves.
+        themselves. Given masks [N, F] become F splits: ``data.split.fold`` is 0 to F - 1.
     class_names, title, license, citation
         For the card.
     compression
@@ -95,7 +95,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
     """
     folder = located(folder, "folder")
     name = name or folder.name
-    _check_target(folder, name)
+    check_target(folder, name)
     about: dict[str, Any] = {"dataset": name, "title": title or name, "citation": citation}
     about |= {
         "class_names": list(class_names),
@@ -113,7 +113,8 @@ def save(  # noqa: PLR0913 -- options, by keyword
     return Build(folder, card)
 
 
-def _check_target(folder: Path, name: str) -> None:
+def check_target(folder: Path, name: str) -> None:
+    """Refuse a folder that is not new, and a name that no saved dataset can have."""
     files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
@@ -121,11 +122,14 @@ def _check_target(folder: Path, name: str) -> None:
         )
     if not is_name(name):
         raise UsageError(
-            f"A dataset cannot be called {name!r}.", expected=NAME_WORDS, next="save(…, name=…)"
+            f"A dataset cannot be called {name!r}.",
+            expected=NAME_WORDS,
+            next="another name: save(…, name=…), build pyg --name NAME",
         )
     if name in dataset_names():
         raise UsageError(
-            f"The name {name!r} belongs to a dataset of this package.", next="save(…, name=…)"
+            f"The name {name!r} belongs to a dataset of this package.",
+            next="another name: save(…, name=…), build pyg --name NAME",
         )
 
 
@@ -165,8 +169,31 @@ def _masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
     return masks if parts_of_node.max(initial=0) <= 1 else None
 
 
-def _write_split(
+def _write_splits(
     folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: I64
+) -> dict[str, SplitEntry]:
+    """Write the split, or one for each column of its masks; masks of one column are in all."""
+    masks = {part: np.asarray(chosen) for part, chosen in split.items()}
+    columns = {mask.shape[1] for mask in masks.values() if mask.ndim == 2}
+    if not columns:
+        return {RULE: _write_split(folder, RULE, split, keys, sizes, {})}
+    if len(columns) > 1:
+        raise UsageError(f"The masks have {sorted(columns)} columns, not equally many.")
+    entries = {}
+    for fold in range(columns.pop()):
+        chosen = {part: mask[:, fold] if mask.ndim == 2 else mask for part, mask in masks.items()}
+        name = f"{RULE}-fold{fold}"
+        entries[name] = _write_split(folder, name, chosen, keys, sizes, {"fold": fold})
+    return entries
+
+
+def _write_split(
+    folder: Path,
+    name: str,
+    split: Mapping[str, Positions],
+    keys: Sequence[str],
+    sizes: I64,
+    parameters: Mapping[str, int],
 ) -> SplitEntry:
     """Write the split of graphs of these ``keys`` and nodes and edges (G, 2).
 
@@ -177,12 +204,12 @@ def _write_split(
     parts = {part: _positions(chosen, count, part) for part, chosen in split.items()}
     if fault := parts_fault(parts, count):
         raise UsageError(f"The split does not fit: {fault}.")
-    if len(keys) > 1:
-        return write_split_file(folder, RULE, parts, keys, sizes, rule=RULE, parameters={})
-    code = np.full(count, NO_PART, np.uint8)
-    for part, rows in parts.items():
-        code[rows] = NODE_PARTS[part]
-    return write_split_file(folder, RULE, code, keys, sizes, rule=RULE, parameters={})
+    written: Any = parts
+    if len(keys) == 1:
+        written = np.full(count, NO_PART, np.uint8)
+        for part, rows in parts.items():
+            written[rows] = NODE_PARTS[part]
+    return write_split_file(folder, name, written, keys, sizes, rule=RULE, parameters=parameters)
 
 
 def _positions(chosen: Positions, count: int, part: str) -> I64:
@@ -260,7 +287,7 @@ def _write_build(
     if chosen:
         (folder / "splits").mkdir()
         sizes = np.array(survey.sizes, np.int64)
-        splits[RULE] = _write_split(folder, chosen, survey.keys, sizes)
+        splits = _write_splits(folder, chosen, survey.keys, sizes)
 
     about |= {"key": key, "content_digest": content, "notes": ["Written by kmip_data.save."]}
     about |= {"sample": False, "complete": None, "pipeline_version": 1, "receipts": []}

@@ -48,7 +48,7 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     if not isinstance(data, Data) or isinstance(data, Batch):
         raise UsageError(
             f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data).",
-            next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None,
+            next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else "save Data",
         )
     for rule in ("__inc__", "__cat_dim__"):
         if inspect.getattr_static(type(data), rule) is not Data.__dict__[rule]:

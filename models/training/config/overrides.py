@@ -187,7 +187,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
             target.clear()
             target[name] = text
     elif table is not None and table.type == "table":
-        target[name] = _toml_value(text)
+        target[name] = toml_value(text)
     else:
         below = [known for known in keys if known.startswith(f"{path}.")]
         if below:
@@ -223,7 +223,7 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
     adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     limit = ""
     nothing = [None] if text.lower() == "none" else []
-    for candidate in (_toml_value(text), text, _toml_value(f"[{text}]"), *nothing):
+    for candidate in (toml_value(text), text, toml_value(f"[{text}]"), *nothing):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
@@ -249,7 +249,8 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
     raise _refused(message, f"{key.type}{limit} ({key.doc})", text)
 
 
-def _toml_value(text: str) -> Any:
+def toml_value(text: str) -> Any:
+    """Return the TOML value that a text is, else the text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

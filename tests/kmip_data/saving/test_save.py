@@ -220,6 +220,22 @@ def test_splits_of_nodes(tmp_path):
     assert_same(kmip_data.open(build.path)[0], data, ordered=False)
 
 
+def test_masks_of_several_columns_are_several_splits(tmp_path):
+    data = planetoid_like()
+    masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
+    bare = Data(x=data.x, edge_index=data.edge_index, y=data.y)
+    train = torch.stack([masks["train"], torch.zeros(200, dtype=torch.bool)], 1)
+    build = kmip_data.save(bare, tmp_path / "b", split={**masks, "train": train})
+    for fold in range(2):
+        item = kmip_data.open(build.path, split_name=f"given-fold{fold}")[0]
+        assert torch.equal(item.train_mask, train[:, fold])
+        assert torch.equal(item.test_mask, masks["test"])
+    with pytest.raises(UsageError, match=r"\[2, 3\] columns"):
+        kmip_data.save(
+            bare, tmp_path / "c", split={"train": train, "test": torch.zeros(200, 3).bool()}
+        )
+
+
 def test_splits_that_do_not_fit(tmp_path):
     def check(split):
         with pytest.raises(UsageError):

@@ -1,0 +1,139 @@
+"""Run a dataset class of PyTorch Geometric, OGB or your own, and save its items with their split.
+
+The class is code: only ``kmip-data build pyg`` calls this, with what the user typed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from torch.utils.data import Dataset
+from torch_geometric.data import Data
+
+from kmip_data.builds.home import Build
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.format.splits import PARTS, part_name
+from kmip_data.graphs.splits import share_of, shuffled_split
+from kmip_data.saving.save import MASKS, check_target, save
+
+_SPLITS: Final = (*PARTS, "trainval")  #: default of an argument ``split`` that chooses a part
+
+
+def save_class(
+    address: str, arguments: Mapping[str, Any], root: Path, folder: Path, *, name: str
+) -> Build:
+    """Save the items of the class ``MODULE:CLASS`` as the build ``folder``.
+
+    The class downloads and processes in ``root``. Its split is the first that it has of a class for
+    each of train, val and test (``split="train"``), ``get_idx_split`` and the masks of a single
+    graph; else nodes or graphs are drawn 80/10/10. Raises ``UsageError`` where the class cannot be
+    imported or run, or its items cannot be saved.
+    """
+    check_target(folder, name)
+    with _running(address):
+        loaded = _load(address)
+        known = inspect.signature(loaded).parameters
+        given = dict(arguments)
+        if "root" in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            given["root"] = str(root)
+        by_part = "split" in known and known["split"].default in _SPLITS
+        if by_part and "split" not in given:
+            datasets = {part: loaded(**given, split=part) for part in PARTS}
+        else:
+            datasets = {"": loaded(**given)}
+        sizes = {part: len(dataset) for part, dataset in datasets.items()}
+    if not sum(sizes.values()):
+        raise UsageError(f"{address} has no items.", next="other arguments: --set KEY=VALUE")
+
+    items: Any = _items(address, datasets.values())
+    title = f"{address} {dict(arguments) or ''}".strip()
+    split: dict[str, Any] = {}
+    first = 0
+    for part, size in sizes.items():
+        if part:
+            split[part] = range(first, first + size)
+        first += size
+
+    if not split:
+        whole = datasets[""]
+        count = sizes[""]
+        # A single graph is split by its nodes.
+        if count == 1:
+            items = [_without_masks(data, split) for data in items]
+            count = int(getattr(items[0], "num_nodes", None) or 0)
+        if hasattr(whole, "get_idx_split"):
+            with _running(address):
+                published = {part_name(part): rows for part, rows in whole.get_idx_split().items()}
+            split = {part: published[part] for part in PARTS if part in published}
+    if not split:
+        split = _drawn(count)
+        title += ", split drawn 80/10/10 with seed 0"
+    return save(items, folder, name=name, split=split, title=title)
+
+
+def _load(address: str) -> Any:
+    module, _, name = address.partition(":")
+    loaded = getattr(importlib.import_module(module), name, None) if module and name else None
+    if not (isinstance(loaded, type) and issubclass(loaded, Dataset)):
+        raise UsageError(
+            f"{address!r} is not a class of a dataset.",
+            expected="MODULE:CLASS, a subclass of torch_geometric.data.Dataset",
+            next="--set class=torch_geometric.datasets:Planetoid, for one",
+        )
+    return loaded
+
+
+@contextlib.contextmanager
+def _running(address: str) -> Iterator[None]:
+    """Turn whatever the user's class raises into one error, and what it prints into stderr."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except KmipDataError:
+        raise
+    except ImportError as error:
+        raise UsageError(
+            f"{address} cannot be imported: {error}",
+            next="install its package; for a file of your own, PYTHONPATH=FOLDER",
+        ) from error
+    except Exception as error:
+        raise UsageError(
+            f"{address} failed: {type(error).__name__}: {error}",
+            next="the arguments that it wants, as --set KEY=VALUE (root is set already)",
+        ) from error
+
+
+def _items(address: str, datasets: Any) -> Iterator[Any]:
+    for dataset in datasets:
+        for number in range(len(dataset)):
+            with _running(address):
+                data = dataset[number]
+            yield data
+
+
+def _without_masks(data: Any, split: dict[str, Any]) -> Any:
+    """Return a graph without its masks, which become ``split``."""
+    if not isinstance(data, Data):
+        return data  # refused with its type when it is saved
+    data = data.clone()
+    for mask, part in MASKS.items():
+        if mask in data:
+            split[part] = data[mask]
+            del data[mask]
+    return data
+
+
+def _drawn(count: int) -> dict[str, list[int]]:
+    order = shuffled_split(range(count), (), val=0, seed=0)["train"]
+    tenth = share_of(count, 0.1)
+    return {
+        "train": order[2 * tenth :],
+        "val": order[:tenth],
+        "test": order[tenth : 2 * tenth],
+    }
