@@ -25,7 +25,11 @@ from kmip_data.wording import nearest
 
 
 class Params(Strict):
-    """Parameters that change records. Field descriptions are the command line's help."""
+    """Parameters that change records. Field descriptions are the command line's help.
+
+    All of them are in the build key: a new one, even at its default, gives every build of the
+    dataset a new key, and builds of before are not found.
+    """
 
     of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 

@@ -31,7 +31,7 @@ DARK_PALETTE: Final = (
     "#50f800", "#d00060", "#e0f0b0", "#3850f8", "#088000", "#f840f8", "#805890", "#00f0b8",
     "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
 )  # fmt: skip
-#: Colours of ordered values on light ground, from low to high: ten steps through seven hues, each
+#: Colours of ordered values on light ground, from low to high: eight steps through seven hues, each
 #: lighter than the one before it (L* 14 to 61), so that colour-blind eyes and grey prints keep the
 #: order.
 RAMP: Final = (

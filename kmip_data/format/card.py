@@ -218,7 +218,12 @@ class Receipt(Strict):
 
 
 class Card(Strict, frozen=False):
-    """Identity, provenance and content of a build."""
+    """Identity, provenance and content of a build.
+
+    A field added later is left out of the text while it is empty, or the digests of all older cards
+    change; where it is set, ``version`` rises, because older readers refuse fields that they do not
+    know.
+    """
 
     version: Literal[1, 2] = 1
     dataset: Name
@@ -243,7 +248,7 @@ class Card(Strict, frozen=False):
     counts: dict[str, Count]
     statistics: Annotated[dict[str, Any], AfterValidator(_checked)]
     versions: dict[str, str]
-    notes: Annotated[list[str], FailFast()]
+    notes: Annotated[list[str], FailFast()]  #: sentences of manifest, pipeline and engine
     #: SHA-256 of this card without this field; filled by to_json, checked by verify
     digest: str = ""
 

@@ -270,8 +270,9 @@ def run_units(
 ) -> list[UnitResult]:
     """Run the ``tasks`` whose file is not in ``folder`` yet; return the results of all, in order.
 
-    An error of a task says what is on disk; a task that takes its worker down twice is an error,
-    too.
+    An exception of a task ends the build at once and says what is on disk. The tasks of a worker
+    that died run once more, each alone; one that takes its worker down again is an error, too. Dask
+    tries its tasks again by itself.
     """
     results = _finished_units(journal, folder, tasks)
     total = len(tasks)

@@ -28,9 +28,9 @@ from kmip_data.models.search.cpu.lanes import (
 )
 from kmip_data.runtime.threads import njit_nogil
 
-TILE = 16  #: queries of two registers
+TILE = 16  #: queries of two registers of eight; the kernels are written for it
 LEAST = 16  #: keys of the smallest group
-_CACHE = 16384  # float64 numbers of keys that stay near
+_KEY_BLOCK = 16384  # float64 numbers of the keys of a block, 128 KiB: they stay in the cache
 _STATE = 512  # best keys of a query times tiles that are searched together
 _EMPTY = np.int64(-(2**63))
 
@@ -309,7 +309,7 @@ def search_rows(
     while most < k:
         most *= 2
     tiles = max(1, _STATE // most)
-    room = max(LEAST, _CACHE // dim // LEAST * LEAST)
+    room = max(LEAST, _KEY_BLOCK // dim // LEAST * LEAST)
     blocks = np.empty(room * dim)
     wides = np.empty(tiles * dim * TILE)
     bests = np.empty(tiles * TILE * most, np.int64)
@@ -339,7 +339,7 @@ def search_rows(
         while size < few:
             size *= 2
 
-        # 3. Keys by blocks of 16,384 numbers, each read by all tiles while it is in the cache.
+        # 3. Keys by blocks of ``_KEY_BLOCK`` numbers, each read by all tiles while it is in the cache.
         _begin(queries, head, first, rows, size, memory)
         for begin in range(low, high, room):
             width = min(room, high - begin)

@@ -7,7 +7,7 @@
 //   TILES         tiles of 16 queries that a warp takes
 //   STAGED        1: the warps of a block of `collect` read keys through shared memory
 //
-// The same source is compiled by g++ with -DEMULATED for the tests. docs/cuda.md has the proofs of all bounds.
+// The same source is compiled by g++ with -DEMULATED for the tests. docs/adr/search.md, 0280, has the proofs of all bounds.
 #pragma once
 #if EMULATED
 #include "cuda_emulation.h"
