@@ -21,6 +21,7 @@ ORDER: Final[Mapping[str, tuple[str, ...]]] = {
     "ShapeNetPart": ("root", "categories", "include_normals", "split", *STEPS),
     "MalNetTiny": ("root", "split", *STEPS),
     "ZINC": ("root", "subset", "split", *STEPS),
+    "PCQM4Mv2": ("root", "split", "transform", "backend", "from_smiles"),
     "CityNetwork": (
         "root",
         "name",
@@ -97,6 +98,10 @@ MEANINGS: Final[Mapping[str, Mapping[str, Callable[[str, Any], dict[str, Any]]]]
     "CityNetwork": {
         "augmented": lambda name, value: {"raw_features": True, **_stored_as(True)(name, value)},
         "delete_raw": _raw_is_kept,
+    },
+    "PCQM4Mv2": {
+        "backend": _stored_as("sqlite", "rocksdb"),  # whichever: a build is of shards
+        "from_smiles": _stored_as(None),
     },
     "GraphLandDataset": {
         "split": lambda _, value: {"split_rule": value},

@@ -459,6 +459,8 @@ def cut(config: ModelConfig) -> ModelConfig:
     changes = {"layers": LAYERS, "parameter_budget": None}
     changes["hidden_dim"] = WIDTH + sum(position.width for position in config.positions)
     attention = {}
+    if hasattr(config.attention, "heads"):
+        attention["heads"] = math.gcd(config.attention.heads, changes["hidden_dim"])
     if config.attention.kind == "performer":
         attention["head_dim"] = 6
     if isinstance(getattr(config.attention, "k", None), tuple):

@@ -15,6 +15,8 @@ CLASSES = sorted(
     {load_manifest(name).dataset_class for name in dataset_names()}
     & set(kmip_data.__all__) - {"ShardedDataset"}
 )
+#: One graph is no part of a split.
+ONE_GRAPH = {"CityNetwork", "GeomGCN"}
 
 
 def test_the_signature_names_every_argument_with_its_default():
@@ -29,7 +31,7 @@ def test_the_signature_names_every_argument_with_its_default():
             False,
             None,
         )
-        assert ("split" in given) == (name != "CityNetwork")  # GraphLand's is that of PyG, a rule
+        assert ("split" in given) == (name not in ONE_GRAPH)  # GraphLand's is that of PyG, a rule
 
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):

@@ -135,6 +135,13 @@ SAME = {
         GraphLandDataset,
         {"name": "city-roads-l", "root": ROOT, "split_rule": "RL", "target_scaling": "none"},
     ),
+    "PCQM4Mv2: in order": (
+        kmip_data.PCQM4Mv2,
+        (ROOT, "val", TRANSFORM, "sqlite", None),
+        {},
+        kmip_data.PCQM4Mv2,
+        {"root": ROOT, "split": "val", "transform": TRANSFORM},
+    ),
     "LRGBDataset: in order": (
         LRGBDataset,
         (ROOT, "Peptides-func", "val", TRANSFORM),

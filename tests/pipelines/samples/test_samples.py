@@ -20,6 +20,7 @@ def has_many_graphs(name: str) -> bool:
     return not manifest.generated and manifest.expected.graphs != 1
 
 
+WITHOUT_TARGETS = {"pcqm4mv2"}  # some of its molecules have none and are in no part
 SMALL = [name for name in one_of_each() if has_many_graphs(name) and name not in BLOCKS]
 
 
@@ -49,6 +50,8 @@ def test_samples_of_every_size_can_be_built(name, tmp_path):
         assert shard.facts["graphs"] == len(records) == limit
         keys = [record.key for record in records]
         parts = pipeline.split(records_of(keys), pipeline.SplitParams(), folder).parts
-        assert sorted(row for part in parts.values() for row in part) == list(range(limit))
+        rows = sorted(row for part in parts.values() for row in part)
+        assert len(set(rows)) == len(rows)
+        assert rows == list(range(limit)) or name in WITHOUT_TARGETS
         assert parts["train"]
     assert all(parts.values())

@@ -30,7 +30,14 @@ from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.find import find
 
 QUICK = ["--device", "cpu", "--epochs", "1", "--quiet", "--json", "--set", "model.layers=1"]
-QUICK += ["--set", "model.hidden_dim=8", "--set", "model.parameter_budget=none"]
+QUICK += [
+    "--set",
+    "model.hidden_dim=8",
+    "--set",
+    "model.positional=none",
+    "--set",
+    "model.parameter_budget=none",
+]
 #: Level and kind of the targets -> dataset (none: the smallest), records, attention, arrays in the file.
 KINDS = {
     ("node", "single-label"): ("s3dis", 12, "k-mip", {"logits", "pred", "key", "ptr"}),
