@@ -1,4 +1,4 @@
-"""Snippets of the pages quickstart, reproduce and bring-your-own run as they stand, offline."""
+"""Snippets of the pages quickstart, reproduce, bring-your-own and own-parts run as they stand, offline."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from torch_geometric.data import Batch, Data
 from kmip_data.models.sweeps.cells import sweep_names
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-START, REPRODUCE, OWN = (
+START, REPRODUCE, OWN, PARTS = (
     (DOCS / f"{name}.md").read_text("utf-8")
-    for name in ("quickstart", "reproduce", "bring-your-own")
+    for name in ("quickstart", "reproduce", "bring-your-own", "own-parts")
 )
 CITY, MANY, LAYER = re.findall(r"^```python\n(.*?)^```", START, re.MULTILINE | re.DOTALL)
 (SWEEP,) = re.findall(r"^```python\n(.*?)^```", REPRODUCE, re.MULTILINE | re.DOTALL)
-LIST, *_, CONV = re.findall(r"^```python\n(.*?)^```", OWN, re.MULTILINE | re.DOTALL)
+LIST, *_ = re.findall(r"^```python\n(.*?)^```", OWN, re.MULTILINE | re.DOTALL)
+*_, CONV = re.findall(r"^```python\n(.*?)^```", PARTS, re.MULTILINE | re.DOTALL)
 PRINTED = {
     "one city": (CITY, r"test accuracy [2-9]\d\.\d+%"),  # ten classes
     "many graphs": (MANY, ""),

@@ -99,10 +99,6 @@ MEANINGS: Final[Mapping[str, Mapping[str, Callable[[str, Any], dict[str, Any]]]]
         "augmented": lambda name, value: {"raw_features": True, **_stored_as(True)(name, value)},
         "delete_raw": _raw_is_kept,
     },
-    "PCQM4Mv2": {
-        "backend": _stored_as("sqlite", "rocksdb"),  # whichever: a build is of shards
-        "from_smiles": _stored_as(None),
-    },
     "GraphLandDataset": {
         "split": lambda _, value: {"split_rule": value},
         "numerical_features_transform": _stored_as("default", "quantile_transform_normal"),

@@ -405,13 +405,16 @@ class PCQM4Mv2(BuiltDataset):
         drawn anew (at random: there are no classes).
     split_seed
         Seed of the rule, where it draws.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, split,
+        transform, backend, …
     root, home, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.base.BuiltDataset`.
     """
     def __init__(
         self,
         root: Folder | None = None,
-        *,
+        *pyg: Any,
         on_error: Literal["stop", "skip"] = "stop",
         split_rule: Literal["graphgps", "upstream", "stratified"] = "graphgps",
         split_seed: int = 0,

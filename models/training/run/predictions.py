@@ -26,6 +26,7 @@ from kmip_data.models.training.accumulators import SplitMetrics
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import USUAL_LOSSES, RunData, sent_ahead
+from kmip_data.models.training.metrics import all_metrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
 from kmip_data.models.training.run.module import of_part
@@ -261,7 +262,10 @@ def evaluate_predictions(
     if about is not None:
         # The file knows if numbers are values or labels; batches decide the order of sums.
         loss = USUAL_LOSSES[about.kind]
-        config = config.updated("training", batch_size=about.batch_size, loss=loss, metric=None)
+        metric = config.training.metric
+        if metric is not None and all_metrics()[metric].kind != about.kind:
+            metric = None
+        config = config.updated("training", batch_size=about.batch_size, loss=loss, metric=metric)
 
     # 2. The part, and values that fit it.
     stored_split = None if about is None else about.split

@@ -137,7 +137,7 @@ SAME = {
     ),
     "PCQM4Mv2: in order": (
         kmip_data.PCQM4Mv2,
-        (ROOT, "val", TRANSFORM, "sqlite", None),
+        (ROOT, "val", TRANSFORM),
         {},
         kmip_data.PCQM4Mv2,
         {"root": ROOT, "split": "val", "transform": TRANSFORM},
