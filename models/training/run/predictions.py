@@ -53,6 +53,7 @@ class About(Strict, extra="ignore"):
     class_names: tuple[str, ...] = ()
     run: str
     batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
+    metric: str | None = None  #: of the run; some are computed only where they are chosen
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def predict(
         class_names=tuple(card.class_names),
         run=str(opened.folder),
         batch_size=opened.config.training.batch_size,
+        metric=opened.config.training.metric,
     )
     scores = None if task.kind == "regression" else values.numpy()
     pred: Array | None = None
@@ -262,9 +264,8 @@ def evaluate_predictions(
     if about is not None:
         # The file knows if numbers are values or labels; batches decide the order of sums.
         loss = USUAL_LOSSES[about.kind]
-        metric = config.training.metric
-        if metric is not None and all_metrics()[metric].kind != about.kind:
-            metric = None
+        known = all_metrics().get(about.metric or "")
+        metric = about.metric if known is not None and known.kind == about.kind else None
         config = config.updated("training", batch_size=about.batch_size, loss=loss, metric=metric)
 
     # 2. The part, and values that fit it.
@@ -275,7 +276,7 @@ def evaluate_predictions(
 
     # 3. The metrics, in the batches of an evaluation.
     links = data.task.kind == "links"
-    metrics = SplitMetrics(data.task)
+    metrics = SplitMetrics(data.task, config.training.metric)
     start = 0
     for batch in data.passes((part,))[0][1]:
         targets = data.task.targets(batch)
