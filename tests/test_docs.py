@@ -54,9 +54,14 @@ def python_blocks(text: str) -> list[str]:
 
 @pytest.fixture
 def parses(monkeypatch):
-    """Parse a command line; names of builds, runs and files stand for the reader's own."""
+    """Parse a command line; names of builds and runs, and files of GraphGPS, are the reader's own."""
+    convert = click.Path.convert
+
+    def of_reader(self, value, param, ctx):
+        return Path(value) if value.startswith("GraphGPS/") else convert(self, value, param, ctx)
+
     monkeypatch.setattr(Name, "convert", lambda self, value, param, ctx: value)
-    monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: Path(value))
+    monkeypatch.setattr(click.Path, "convert", of_reader)
     monkeypatch.setattr(plugins, "load", lambda source: None)
     parent = click.Context(root, info_name="kmip-data", **root.context_settings)
 

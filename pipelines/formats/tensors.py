@@ -146,6 +146,14 @@ def _opened(
         raise _damaged(path.name, str(error) or type(error).__name__) from error
 
 
+def mapped(path: Path) -> mmap.mmap:
+    """Return a map of a raw file, for reading; ``DamagedInput`` for an empty one, which has none."""
+    if not path.stat().st_size:
+        raise DamagedInput(f"{path.name} is empty.")
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 def _of_zip(
     archive: zipfile.ZipFile,
     path: Path,

@@ -23,7 +23,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Params, RawFolder
-from kmip_data.pipelines.formats.tensors import read_torch_file
+from kmip_data.pipelines.formats.tensors import mapped, read_torch_file
 from kmip_data.pipelines.shared.checks import array_of, check_all, check_edges, in_range
 from kmip_data.pipelines.shared.pieces import PiecesPipeline
 from kmip_data.pipelines.shared.records import class_column, feature_column
@@ -92,10 +92,7 @@ class BenchmarkPipeline(PiecesPipeline[Params]):
     def parts(self, raw: RawFolder) -> Iterator[tuple[str, Iterable[Mapping[str, Array]]]]:
         """Read the file, which is one pickle, through a map; check its graphs one by one."""
         path = raw.path / self.manifest.content.anchor
-        if not path.stat().st_size:
-            raise DamagedInput(f"{path.name} is empty.")
-        with path.open("rb") as file:
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapping = mapped(path)
         lists = read_torch_file(path, mapping=mapping)
         is_lists = isinstance(lists, list | tuple) and len(lists) == len(PARTS)
         if not is_lists or not all(type(graphs) is list for graphs in lists):

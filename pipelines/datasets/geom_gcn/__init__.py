@@ -213,8 +213,8 @@ def read_edges(path: Path, nodes: int) -> I64:
     if rows:
         pairs = np.stack(rows)
     # A pair as one number: sorted and each once in one pass.
-    place = np.unique(pairs[:, 0] * nodes + pairs[:, 1])
-    return np.stack(np.divmod(place, nodes))
+    codes = np.unique(pairs[:, 0] * nodes + pairs[:, 1])
+    return np.stack(np.divmod(codes, nodes))
 
 
 def _whole_numbers(text: str, where: str) -> I64:
@@ -236,7 +236,15 @@ def read_masks(path: Path, nodes: int) -> NDArray[np.uint8]:
                     raise DamagedInput(f"{path.name}: {name} is of more than {nodes} nodes.")
                 with archive.open(name) as member:
                     masks.append(np.lib.format.read_array(member, allow_pickle=False))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        MemoryError,  # a header that declares more than there can be
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise DamagedInput(
             f"{path.name} is not a split of masks.", found=f"{type(error).__name__}: {error}"
         ) from error

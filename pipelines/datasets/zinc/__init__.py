@@ -9,7 +9,6 @@ benchmark's molecules in these lists, separated by commas. Facts and deviations:
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,7 +31,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.pickles import stream_list
-from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS
+from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, mapped
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.checks import array_of, check_all, in_range
 from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
@@ -151,17 +150,13 @@ def _molecules(
     path: Path, listed: list[int] | None, max_nodes: int
 ) -> Iterator[Mapping[str, Array]]:
     """Yield the arrays of the ``listed`` molecules (None: of all) in the order of the file."""
-    if not path.stat().st_size:
-        raise DamagedInput(f"{path.name} is empty.")
     wanted = None if listed is None else set(listed)
     number = 0
-    with path.open("rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        for items, _ in stream_list(mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
-            for item in items:
-                if wanted is None or number in wanted:
-                    yield check_molecule(item, f"{path.name}, molecule {number}", max_nodes)
-                number += 1
+    for items, _ in stream_list(mapped(path), {**NUMPY, **PICKLED_TENSORS}, name=path.name):
+        for item in items:
+            if wanted is None or number in wanted:
+                yield check_molecule(item, f"{path.name}, molecule {number}", max_nodes)
+            number += 1
 
 
 def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]:
