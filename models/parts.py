@@ -229,6 +229,19 @@ class GCNEPart(StackPart):
     kind: Literal["gcne"] = Field(default="gcne", description="GCN with edge features of GNN⁺")
 
 
+class SAGEPart(StackPart):
+    """Mean over the neighbours, next to the node itself."""
+
+    kind: Literal["sage"] = Field(default="sage", description="GraphSAGE")
+    self_loops: bool = Field(
+        default=False, description="the node is one of its neighbours (tunedGNN)"
+    )
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.convolutions.SAGE`."""
+        return self.convolution(place, self_loops=self.self_loops)
+
+
 class GATPart(StackPart):
     """Attention to the neighbours, one head."""
 

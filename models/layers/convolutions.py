@@ -136,6 +136,34 @@ def _is_compiled(edges: EdgeList, x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 
+class SAGE(Convolution):
+    """GraphSAGE by means (Hamilton et al., arXiv 1706.02216), equal to PyG's ``SAGEConv``.
+
+    x_i' = R x_i + W m_i + b, where m_i is the mean over the sources j of i, 0 if there are none.
+    With ``self_loops``, i itself is among them, once even if there is such an edge.
+    """
+
+    def __init__(self, dim: int, *, self_loops: bool = False, **options: Any) -> None:
+        super().__init__(dim, **options)
+        self.self_loops = self_loops
+        self.lin = Linear(dim, dim, bias=False)
+        self.lin_root = Linear(dim, dim, bias=self.biased)
+
+    def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
+        """(N, d) to the same; no tensor has a row for each edge."""
+        adjacency = batch.edges.adjacency
+        sums = neighbor_sum(adjacency, x)
+        if self.self_loops:
+            others, loops = adjacency.degrees
+            sums = sums + (1 - loops).to(sums.dtype) * x
+            count = others + 1
+        else:
+            count = adjacency.incoming.start.diff()[:, None].clamp_min(1)
+
+        # The mean comes before the map, as in SAGEConv: of features, it takes no gradient.
+        return self.lin(sums / count.to(sums.dtype)) + self.lin_root(x)  # type: ignore[no-any-return]
+
+
 class GAT(Convolution):
     """Graph attention (Veličković et al., arXiv 1710.10903) with one head, equal to ``GATConv(dim, dim)``.
 

@@ -24,6 +24,7 @@ from support.oracles.slow_models import (
     slow_gcn,
     slow_gcne,
     slow_gine_sums,
+    slow_sage,
 )
 from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize
@@ -279,6 +280,12 @@ class SlowNetwork:
         if kind in {"gcn", "gat"}:
             convolve = {"gcn": slow_gcn, "gat": slow_gat}[kind]
             found = [convolve(self.under(at), state.x, state.graph.edge_index) for state in states]
+        elif kind == "sage":
+            loops = self.config.local.self_loops
+            found = [
+                slow_sage(self.under(at), state.x, state.graph.edge_index, self_loops=loops)
+                for state in states
+            ]
         elif kind == "gcne":
             found = [
                 slow_gcne(self.under(at), state.x, state.e, state.graph.edge_index)
@@ -442,6 +449,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         ]
         for model in ("gcn", "gcn-plus", "gat", "gine", "mlp")
     },
+    "sage": [
+        {"local": {"stack": "graphgym", "self_loops": True}},
+        {"local": {"stack": "gnn-plus", "self_loops": True}},
+    ],
 }
 
 

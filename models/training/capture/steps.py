@@ -270,7 +270,7 @@ def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
         "a sampled neighbourhood": not config.training.neighbors,
         "a score of pairs": data.task.level != "link",
         f"{foreign} of a plugin": foreign is None,
-        local: local in {"none", "gated-gcn", "gcn", "gat", "gine", "mlp"},
+        local: local in {"none", "gated-gcn", "gcn", "gat", "gine", "sage", "mlp"},
         attention.kind: attention.kind == "none" or searches,
     }
     for part, taken in takes.items():

@@ -9,13 +9,15 @@ import torch
 from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import SAGEConv
+from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.convolutions import GAT, GCN, GCNE, GINE, MLP, Convolution
+from kmip_data.models.layers.convolutions import GAT, GCN, GCNE, GINE, MLP, SAGE, Convolution
 
 D, K, P = 5, 3, 0.3
 STACKS = ("lrgb", "graphgym", "gnn-plus")
-CASES = [(kind, stack) for kind in (MLP, GCN, GCNE, GAT, GINE) for stack in STACKS]
+CASES = [(kind, stack) for kind in (MLP, GCN, GCNE, GAT, GINE, SAGE) for stack in STACKS]
 CASES.append((GINE, "graphgps"))
 
 
@@ -82,3 +84,33 @@ def test_a_graph_without_edges_trains() -> None:
         assert all(p.grad is not None for p in layer.parameters())
 
     check_each(holds, CASES)
+
+
+def test_graphsage_equals_pyg() -> None:
+    """Output and all gradients, on a graph with edges to itself and nodes without sources."""
+
+    def holds(self_loops: bool) -> None:
+        layer = SAGE(D, stack="none", self_loops=self_loops).double()
+        other = SAGEConv(D, D).double()
+        pairs = (
+            (other.lin_l.weight, layer.lin.weight),
+            (other.lin_r.weight, layer.lin_root.weight),
+            (other.lin_l.bias, layer.lin_root.bias),
+        )
+        for copy, original in pairs:
+            copy.data.copy_(original)
+        index = torch.randint(0, 9, (2, 40), generator=torch.Generator().manual_seed(0))
+        x = torch.randn(12, D, dtype=torch.float64, requires_grad=True)
+        ends = index
+        if self_loops:
+            ends = add_self_loops(remove_self_loops(index)[0], num_nodes=12)[0]
+        out = layer(x, None, read_batch(Data(x=x.detach(), edge_index=index)))[0]
+        expected = other(x, ends)
+        torch.testing.assert_close(out, expected, atol=1e-9, rtol=0)
+
+        slope = torch.randn_like(out)
+        found = torch.autograd.grad(out, [x, *(pair[1] for pair in pairs)], slope)
+        gradients = torch.autograd.grad(expected, [x, *(pair[0] for pair in pairs)], slope)
+        torch.testing.assert_close(found, gradients, atol=1e-9, rtol=0)
+
+    check_each(holds, (False, True))

@@ -110,6 +110,14 @@ def slow_gcn(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
     return out + weights["bias"] if "bias" in weights else out
 
 
+def slow_sage(weights: Weights, x: Tensor, edge_index: Tensor, *, self_loops: bool) -> Tensor:
+    """GraphSAGE by matrices of nodes: the mean over the sources, next to the node itself."""
+    from_source, from_target = incidence(x, edge_index)
+    times = sources(x, edge_index) if self_loops else from_target.T @ from_source
+    mean = times @ x / times.sum(1, keepdim=True).clamp_min(1)
+    return linear(weights, "lin", mean) + linear(weights, "lin_root", x)
+
+
 def slow_gat(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
     """One head of GAT by matrices of nodes: every node is its own source exactly once."""
     h, times = linear(weights, "lin", x), sources(x, edge_index)

@@ -32,6 +32,7 @@ MODELS = {
     },
     "gine": {"local": {"kind": "gine", "stack": "graphgym"}, "norm": "graph"},
     "gcne": {"local": {"kind": "gcne", "stack": "gnn-plus"}},
+    "sage": {"local": {"kind": "sage", "self_loops": True}},
     "gat": {"local": {"kind": "gat"}, "norm": "layer"},
     "mlp": {"local": {"kind": "mlp", "stack": "graphgym"}, "norm": "none"},
     "attention": {"local": {"kind": "none"}},
