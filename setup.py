@@ -87,6 +87,7 @@ EXTRAS = {
     "slurm": ["submitit>=1.5.4"],
     "gpu": ["triton>=3.6; platform_system == 'Linux'"],
     "parquet": ["pyarrow>=17"],
+    "lidar": ["laspy[lazrs]>=2.7"],
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})

@@ -292,6 +292,7 @@ MODULES: Final = {
     "parquet": ("pyarrow.parquet",),
     "demo": ("pyrosm",),
     "lightning": ("lightning.pytorch",),
+    "lidar": ("laspy", "lazrs"),
 }
 
 

@@ -175,19 +175,16 @@ def files_below(
     folder: Path | None,
     option: str,
     suffixes: Collection[str],
-    refused: Collection[str] = (),
 ) -> dict[str, Path]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
-    Those that end in one of ``refused`` too, for an error of the caller's. Hidden files and links
-    to folders are left out; one file may be given instead of a folder. Raises ``UsageError`` where
-    the folder is not given, not there, or has no such file.
+    Hidden files and links to folders are left out; one file may be given instead of a folder.
+    Raises ``UsageError`` where the folder is not given, not there, or has no such file.
     """
     hint = f"give {option} a folder of {', '.join(sorted(suffixes))} files"
     if folder is None:
         raise UsageError(f"{option} is missing.", next=hint)
     folder, kind = _located(folder)
-    suffixes = {*suffixes, *refused}
     if kind == "a file" and folder.suffix.lower() in suffixes:
         return {folder.name: folder}
     if kind != "a folder":

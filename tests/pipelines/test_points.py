@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from support.oracles.knn_oracle import exact_table
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, MissingExtra, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
@@ -70,7 +71,15 @@ def write(folder: Path, kind: str, rows: np.ndarray) -> Path:
         "xyz": [line.replace(" ", "\t") for line in lines],
         "ascii ply": ["ply", "format ascii 1.0", "comment made here", *header, *lines, ""],
     }
-    if kind in texts:
+    pcd = ["# .PCD v0.7 - Point Cloud Data file format", "VERSION 0.7", f"FIELDS {' '.join(names)}"]
+    pcd += ["SIZE 8 8 8 1 1 1 1", "TYPE F F F U U U U", "COUNT 1 1 1 1 1 1 1"]
+    pcd += [f"WIDTH {len(rows)}", "HEIGHT 1", "VIEWPOINT 0 0 0 1 0 0 0", f"POINTS {len(rows)}"]
+    texts["ascii pcd"] = [*pcd, "DATA ascii", *lines]
+    if path.suffix in {".las", ".laz"}:
+        write_las(path, rows)
+    elif kind == "binary pcd":
+        path.write_bytes("\n".join([*pcd, "DATA binary", ""]).encode() + rows.tobytes())
+    elif kind in texts:
         path.write_text(("\r\n" if kind == "commented txt" else "\n").join(texts[kind]))
     elif path.suffix == ".npy":
         np.save(path, rows if kind == "npy" else numbers.astype(np.float32))
@@ -79,6 +88,19 @@ def write(folder: Path, kind: str, rows: np.ndarray) -> Path:
         order = "<" if kind.startswith("little") else ">"
         path.write_bytes(head.encode() + rows.astype(rows.dtype.newbyteorder(order)).tobytes())
     return path
+
+
+def write_las(path: Path, rows: np.ndarray) -> None:
+    laspy = pytest.importorskip("laspy", reason="laspy (extra lidar) is not installed")
+    header = laspy.LasHeader(point_format=7, version="1.4")
+    header.scales = [0.001, 0.001, 0.001]
+    header.add_extra_dims(
+        [laspy.ExtraBytesParams("class", "u1"), laspy.ExtraBytesParams("normal", "3f4")]
+    )
+    points = laspy.LasData(header)
+    for name in rows.dtype.names:
+        points[name] = rows[name]
+    points.write(str(path))
 
 
 def made(path: Path, **parameters):
@@ -91,7 +113,9 @@ def made(path: Path, **parameters):
     return list(PIPELINE.records(prepared, Unit(0, "", {"cloud": f"./{path.name}"}), params))
 
 
-NAMED = ["npy", "csv", "commented txt", "ascii ply", "little ply", "big ply"]
+LASER = ["las", "laz"]
+PCD = ["ascii pcd", "binary pcd"]
+NAMED = ["npy", "csv", "commented txt", "ascii ply", "little ply", "big ply", *PCD, *LASER]
 PLAIN = ["plain npy", "txt", "pts", "xyz"]
 
 
@@ -243,7 +267,19 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
         ("c.npy", header.getvalue()),
         ("d.npy", pickled.getvalue()),
     ]
-    for kind in ("npy", "ascii ply", "little ply"):
+    pcd = b"FIELDS x\nSIZE %b\nTYPE F\nCOUNT %b\nPOINTS %b\nDATA %b\n1\n"
+    for number, words in enumerate(
+        [
+            (b"4", b"1", b"9" * 11, b"binary"),
+            (b"4", b"1", b"9" * 11, b"ascii"),
+            (b"4", b"9" * 11, b"1", b"ascii"),
+            (b"3", b"1", b"1", b"ascii"),
+            (b"4", b"1", b"1", b"binary_compressed"),
+        ]
+    ):
+        files.append((f"{number}.pcd", pcd % words))
+    files += [("a.pcd", b"FIELDS x\n"), ("b.pcd", b"\0" * 10_000)]
+    for kind in ("npy", "ascii ply", "little ply", *PCD):
         data = write(tmp_path, kind, cloud()).read_bytes()
         files += [
             (f"cut.{kind[-3:]}", data[:size]) for size in (0, 3, len(data) // 4, len(data) - 700)
@@ -256,8 +292,43 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
     assert read_points(tmp_path / "a.ply", "a.ply")["x"].tolist() == [1]
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx,y,z\n1,2,3\n")
     assert list(read_points(tmp_path / "a.csv", "a.csv")) == ["x", "y", "z"]
+
+
+def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
+    """Counts of records and points are declared before them, and laspy believes both."""
+    files = []
+    for kind in LASER:
+        path = write(tmp_path, kind, cloud())
+        data = path.read_bytes()
+        files += [data[:size] for size in (0, 3, 200, len(data) // 2, len(data) - 8)]
+        many = b"\xff" * 8
+        files += [data[:100] + many[:4] + data[104:], data[:247] + many + data[255:]]
+        huge = np.array([1e308]).tobytes()
+        (tmp_path / f"far.{kind}").write_bytes(data[:131] + huge + data[139:])
+        with pytest.raises(DamagedInput, match="'x' of point 0 is not finite"):
+            made(tmp_path / f"far.{kind}")
+    for data in files:
+        path.write_bytes(data)
+        with pytest.raises(DamagedInput, match=r"scan cannot be read"):
+            read_points(path, "scan")
+    assert not capfd.readouterr().err
+
+
+def test_colours_packed_in_a_float_are_three_columns(tmp_path):
+    packed = np.array([0x01020304], "u4").tobytes()
+    header = (
+        b"FIELDS x _ normal rgb\nSIZE 4 1 4 4\nTYPE F U F F\nCOUNT 1 4 2 1\nPOINTS 1\nDATA binary\n"
+    )
+    (tmp_path / "a.pcd").write_bytes(header + bytes(4) + bytes(4) + bytes(8) + packed)
+    columns = read_points(tmp_path / "a.pcd", "a.pcd")
+    assert {"x", "normal_0", "normal_1"} <= {*columns}
+    assert [columns[name].tolist() for name in ("red", "green", "blue")] == [[2], [3], [4]]
+
+
+def test_laser_scans_without_their_package_name_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "laspy", None)
     (tmp_path / "scan.LAZ").write_bytes(b"LASF")
-    with pytest.raises(UsageError, match="not read") as caught:
+    with pytest.raises(MissingExtra) as caught:
         build_own(
             "points",
             "own",
@@ -265,4 +336,5 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
             home=Home(tmp_path / "home"),
             quiet=True,
         )
-    assert "pdal translate" in caught.value.parts["next"]
+    assert "[lidar]" in caught.value.parts["next"]
+    assert not (tmp_path / "home" / "raw").exists()

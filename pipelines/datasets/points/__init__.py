@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from kmip_data.arrays import F32, F64, I64, Array
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, require_extra
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
@@ -53,15 +53,11 @@ class PointSource(Strict):
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy.
 
-        Raises ``UsageError`` where there is none.
+        Raises ``UsageError`` where there is none, ``MissingExtra`` where a package for them is.
         """
-        files = files_below(self.path, "--archive", READERS, refused=LIDAR)
-        lidar = [name for name in files if name.lower().endswith(LIDAR)]
-        if lidar:
-            raise UsageError(
-                f"LAS and LAZ files are not read: {lidar[0]}",
-                next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply",
-            )
+        files = files_below(self.path, "--archive", READERS)
+        if any(name.lower().endswith(LIDAR) for name in files):
+            require_extra("lidar", "A LAS or LAZ file")
         return {f"{FOLDER}/{name}": path for name, path in files.items()}
 
     @property

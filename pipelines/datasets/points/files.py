@@ -1,21 +1,23 @@
-"""Point clouds of your own as named columns: ``.npy``, ``.ply`` and text (``.csv .txt .xyz .pts``).
+"""Point clouds of your own as named columns: NumPy, PLY, PCD, LAS and LAZ, text.
 
-PLY is read as Greg Turk describes it (1994), ASCII or binary of either byte order; our own reader,
-because all that is wanted are the scalar properties of one element (ADR 0241).
+PLY is read as Greg Turk describes it (1994), ASCII or binary of either byte order, PCD as the Point
+Cloud Library's page on version 0.7 does; our own readers, because all that is wanted are the
+scalar properties of one table (ADR 0241). LAS and LAZ are read by laspy.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, require_extra
 
 MAX_COLUMNS: Final = 1_000
 _TYPES: Final = {
@@ -29,6 +31,9 @@ _ORDERS: Final = {
     "binary_big_endian": ">",
 }
 _MAX_HEADER: Final = 1_000  #: lines
+_CHUNK: Final = 2**20  #: points of a LAS file decoded at a time
+_VLR: Final = 54  #: bytes of the header of a LAS file's variable length record
+_LAZ_POINTS_PER_BYTE: Final = 256  #: points that are all the same: 82; a header may declare 2⁶⁴
 
 Columns = Mapping[str, Array]
 
@@ -121,26 +126,35 @@ def _ply(path: Path) -> Columns:
         for element, count, properties in elements:
             if any(kind is None for _, kind in properties):
                 raise ValueError(f"lists in or before the element vertex ({element})")
-            dtype = np.dtype([(name, order + str(kind)) for name, kind in properties])
-            # Of text at least a digit and a gap for each value.
-            least = count * (dtype.itemsize if order else max(2 * len(properties), 1))
-            if file.tell() + least > path.stat().st_size + 1:  # the last line may have no end
-                raise ValueError(
-                    f"{element}: {count} entries are declared, and the file ends before"
-                )
-
-            if order:
-                table = np.frombuffer(file.read(least), dtype, count)
-            else:
-                rows = [tuple(file.readline().split()) for _ in range(count)]
-                if any(len(row) != len(properties) for row in rows):
-                    raise ValueError(
-                        f"{element}: a line without {len(properties)} values, or too few lines"
-                    )
-                table = np.array(rows, [(name, "f8") for name, _ in properties])
+            table = _table(file, path, element, count, properties, order)
             if element == "vertex":
-                return {name: table[name].astype(str(kind)) for name, kind in properties}
+                return table
     raise ValueError("no element vertex")
+
+
+def _table(
+    file: BinaryIO,
+    path: Path,
+    title: str,
+    count: int,
+    types: Sequence[tuple[str, Any]],
+    order: str,
+) -> Columns:
+    """Return ``count`` rows of numbers from the current position; without a byte order, of text."""
+    dtype = np.dtype([(name, order + kind) for name, kind in types])
+    # Of text at least a digit and a gap for each value.
+    least = count * (dtype.itemsize if order else max(2 * len(types), 1))
+    if file.tell() + least > path.stat().st_size + 1:  # the last line may have no end
+        raise ValueError(f"{title}: {count} entries are declared, and the file ends before")
+
+    if order:
+        table = np.frombuffer(file.read(least), dtype, count)
+    else:
+        rows = [tuple(file.readline().split()) for _ in range(count)]
+        if any(len(row) != len(types) for row in rows):
+            raise ValueError(f"{title}: a line without {len(types)} values, or too few lines")
+        table = np.array(rows, [(name, "f8") for name, _ in types])
+    return {name: table[name].astype(kind) for name, kind in types}
 
 
 def _ply_header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[str, str | None]]]]]:
@@ -169,8 +183,112 @@ def _ply_header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[st
     raise ValueError("a header without an end")
 
 
+def _pcd(path: Path) -> Columns:
+    """Return the fields of an uncompressed PCD file; packed colours as red, green and blue."""
+    with path.open("rb") as file:
+        header = _pcd_header(file)
+        form = header["DATA"][0]
+        if form not in {"ascii", "binary"}:
+            raise ValueError(
+                f"DATA {form} is not read; convert it: pcl_convert_pcd_ascii_binary IN.pcd OUT.pcd 1"
+            )
+        names = header["FIELDS"]
+        counts = [int(count) for count in header.get("COUNT", ["1"] * len(names))]
+        if sum(counts) > MAX_COLUMNS:
+            raise ValueError(f"{sum(counts):,} columns, and {MAX_COLUMNS:,} are allowed")
+
+        types: list[tuple[str, str]] = []
+        for name, kind, size, count in zip(
+            names, header["TYPE"], header["SIZE"], counts, strict=True
+        ):
+            if kind not in {"F", "I", "U"}:
+                raise ValueError(f"the type {kind[:20]!r} is not known")
+            # Padding is called "_", and there may be several.
+            field = f"_{len(types)}" if name == "_" else name
+            for number in range(count):
+                column = field if count == 1 else f"{field}_{number}"
+                types.append((column, kind.lower() + size))
+        order = "<" if form == "binary" else ""
+        columns = dict(_table(file, path, "points", int(header["POINTS"][0]), types, order))
+
+    for name in {"rgb", "rgba"} & {*columns}:
+        packed = columns[name].view("u4")  # a float by its type, four bytes by its meaning
+        for shift, colour in ((16, "red"), (8, "green"), (0, "blue")):
+            columns[colour] = (packed >> shift).astype("u1")
+    return columns
+
+
+def _pcd_header(file: BinaryIO) -> dict[str, list[str]]:
+    """Return the words of each line of the header by its first; the last is DATA."""
+    header: dict[str, list[str]] = {}
+    for _ in range(_MAX_HEADER):
+        words = file.readline(10_000).decode("ascii", "replace").split()
+        if len(words) > 1 and not words[0].startswith("#"):
+            header[words[0]] = words[1:]
+        if "DATA" in header:
+            break
+    missing = {"FIELDS", "SIZE", "TYPE", "POINTS", "DATA"} - {*header}
+    if missing:
+        raise ValueError(f"a header without {', '.join(sorted(missing))}")
+    return header
+
+
+def _las(path: Path) -> Columns:
+    """Return the scalar dimensions of a LAS or LAZ file; x, y and z are scaled."""
+    require_extra("lidar", "A LAS or LAZ file")
+    import laspy
+
+    # It logs what it raises, and a second line would come before our error.
+    logging.getLogger("laspy").addHandler(logging.NullHandler())
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        records = int.from_bytes(file.read(104)[100:], "little")
+    # laspy makes as many records as the header declares, also behind the end of the file.
+    if records * _VLR > size:
+        raise ValueError(f"{records:,} records are declared, and the file ends before")
+
+    try:
+        # One thread: its parallel reader believes the number of chunks.
+        with (
+            laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, read_evlrs=False) as reader,
+            np.errstate(all="ignore"),  # coordinates that overflow are refused as not finite
+        ):
+            return _las_columns(reader, size)
+    except (AssertionError, AttributeError, RuntimeError, laspy.LaspyException) as error:
+        raise ValueError(str(error) or "not a LAS file") from error
+
+
+def _las_columns(reader: Any, size: int) -> Columns:
+    header = reader.header
+    count = header.point_count
+    least = header.offset_to_point_data + count * header.point_format.size
+    if header.are_points_compressed:
+        least = count // _LAZ_POINTS_PER_BYTE
+    if least > size:
+        raise ValueError(f"{count:,} points are declared, and the file ends before")
+
+    names = [*"xyz", *header.point_format.dimension_names]
+    columns: dict[str, Array] = {}
+    row = 0
+    # A chunk at a time, straight into the columns: the points as laspy has them are never all there.
+    for points in reader.chunk_iterator(_CHUNK):
+        for name in names:
+            values = np.asarray(points[name])
+            if name in "XYZ" or values.ndim != 1:
+                continue
+            if name not in columns:
+                columns[name] = np.empty(count, values.dtype)
+            columns[name][row : row + len(values)] = values
+        row += len(points)
+    if row != count:
+        raise ValueError(f"{count:,} points are declared, and {row:,} can be read")
+    return columns
+
+
 READERS: Final[Mapping[str, Callable[[Path], Columns]]] = {
     ".npy": _npy,
     ".ply": _ply,
+    ".pcd": _pcd,
+    **dict.fromkeys((".las", ".laz"), _las),
     **dict.fromkeys((".csv", ".pts", ".txt", ".xyz"), _text),
 }
