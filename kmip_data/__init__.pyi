@@ -19,6 +19,7 @@ from .datasets.shipped import MNISTGraphs as MNISTGraphs
 from .datasets.shipped import OGBGMolHIV as OGBGMolHIV
 from .datasets.shipped import OGBGMolPCBA as OGBGMolPCBA
 from .datasets.shipped import OGBNArxiv as OGBNArxiv
+from .datasets.shipped import OGBNPapers100M as OGBNPapers100M
 from .datasets.shipped import OGBNProducts as OGBNProducts
 from .datasets.shipped import PascalVOCSP as PascalVOCSP
 from .datasets.shipped import PCQM4Mv2 as PCQM4Mv2

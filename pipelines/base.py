@@ -172,6 +172,9 @@ class Pipeline(ABC, Generic[P, S]):
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
     #: True if every build is one unit: a second process would only start in vain.
     one_unit: ClassVar[bool] = False
+    #: Methods ``(prepared, params, workdir) -> Prepared`` that follow ``prepare``, each on the files of
+    #: the one before it, which are removed after it. A build that was killed repeats one of them.
+    passes: ClassVar[tuple[str, ...]] = ()
     #: Bytes of the raw files of one unit up to which no process is started at all.
     small_bytes: ClassVar[int] = 4 * 2**20
     #: Extra of the package without which no build is begun.

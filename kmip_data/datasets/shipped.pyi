@@ -363,6 +363,34 @@ class OGBNArxiv(BuiltDataset):
         **arguments: Unpack[RuleArguments],
     ) -> None: ...
 
+class OGBNPapers100M(BuiltDataset):
+    """ogbn-papers100M (OGB), citations of 111 million papers.
+
+    111,059,956 papers and 1,615,685,872 citations; the subject of the 1.4 % on arXiv, 172
+    classes.
+
+    Items are ``Data(x=[N, 128], edge_index=[2, E], y=[N], node_year=[N, 1])``.
+
+    Parameters
+    ----------
+    edges
+        published: as OGB's class has them, citations one way, links of products there and, next
+        to it, back; undirected: both ways, sorted, each once, as PyG's ToUndirected.
+    features
+        Dtype of the stored features; float16: half the bytes, values change by at most 1/2048
+        of themselves, or 3e-8 below 6e-5; refused where one is beyond 65,504.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        edges: Literal["published", "undirected"] = "published",
+        features: Literal["float32", "float16"] = "float32",
+        **arguments: Unpack[RuleArguments],
+    ) -> None: ...
+
 class OGBNProducts(BuiltDataset):
     """ogbn-products (OGB), products bought together.
 

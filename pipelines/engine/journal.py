@@ -326,11 +326,21 @@ def _work_of(folder: Path, entries: Iterable[Line]) -> tuple[list[str], list[str
         for entry in entries:
             prepared = entry.get("prepared", {})
             if "folder" in prepared:
-                inside = f"{WORK}/{prepared['folder']}"
-                folders.append(inside)
-                names += [f"{inside}/{name}" for name in prepared.get("files", ())]
+                folders.append(f"{WORK}/{prepared['folder']}")
+                names += _files_of_pass(prepared)
     names += [*own_work(folder), f"{WORK}/{JOURNAL}"]
     return names, folders
+
+
+def _files_of_pass(prepared: Mapping[str, Any]) -> list[str]:
+    return [f"{WORK}/{prepared['folder']}/{name}" for name in prepared.get("files", ())]
+
+
+def remove_pass(folder: Path, prepared: Mapping[str, Any]) -> None:
+    """Remove the files of one pass, which its line in the journal names, before the build is finished."""
+    if _begun_here(folder):
+        inside = f"{WORK}/{prepared['folder']}"
+        files.remove_files(folder, _files_of_pass(prepared), folders=[inside])
 
 
 def _begun(folder: Path, entries: Iterable[Line]) -> tuple[list[Path], list[Path]]:

@@ -58,18 +58,20 @@ class BuildTask:
 
 def prepare(
     pipeline: Pipeline[Any, Any],
-    raw: RawFolder,
+    name: str,
+    given: RawFolder | Prepared,
     params: Params,
     workdir: Path,
     count: int = 1,
 ) -> Prepared:
-    """Run the pipeline's ``prepare`` with ``count`` threads; wait until what it wrote is on disk.
+    """Run the pipeline's pass ``name`` with ``count`` threads; wait until what it wrote is on disk.
 
-    Errors are those of :func:`build_unit`.
+    ``given`` are the raw files for ``prepare``, for one of its ``passes`` the result of the one
+    before. Errors are those of :func:`build_unit`.
     """
     threads.set_num_threads(count)
     with explained(pipeline.manifest.name, PREPARATION, pipeline.advice()):
-        prepared = pipeline.prepare(raw, params, workdir)
+        prepared: Prepared = getattr(pipeline, name)(given, params, workdir)
         for path in sorted(workdir.rglob("*")):
             fsync_path(path)
     return prepared

@@ -9,13 +9,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Card, FileEntry, Member
-from kmip_data.pipelines.base import Prepared, SplitParams
+from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.journal import (
     JOURNAL,
@@ -25,6 +26,7 @@ from kmip_data.pipelines.engine.journal import (
     UnitResult,
     finished_card,
     remove_half_done,
+    remove_pass,
     remove_work,
 )
 from kmip_data.pipelines.engine.pool import (
@@ -148,36 +150,47 @@ class _Run:
             remove_half_done(folder, self.plan.key)
 
     def prepare(self) -> Prepared:
-        """Run the pipeline's ``prepare``, once for all runs, in a worker."""
-        folder = self.plan.folder
+        """Run the pipeline's ``prepare`` and the passes after it, each once for all runs, in a worker."""
         raw = self.plan.raw
-        pipeline = self.plan.pipeline
-        work = folder / WORK
-        for entry in self.journal.entries:
-            if "prepared" in entry:
-                earlier = entry["prepared"]
-                inside = earlier["inside"]
-                path = raw.path if inside is None else work / inside
-                return Prepared(path, earlier["plan"])
+        folder = self.plan.folder
+        finished = [entry["prepared"] for entry in self.journal.entries if "prepared" in entry]
+        prepared = Prepared(raw.path)
+        for number, name in enumerate(("prepare", *self.plan.pipeline.passes)):
+            if number == len(finished):
+                finished.append(self._run_pass(name, prepared if number else raw, number))
+            result = finished[number]
+            inside = result["inside"]
+            path = raw.path if inside is None else folder / WORK / inside
+            prepared = Prepared(path, result["plan"])
+            if number:
+                # Runs on disk go as soon as what is made of them is there.
+                remove_pass(folder, finished[number - 1])
+        return prepared
 
+    def _run_pass(self, name: str, given: RawFolder | Prepared, number: int) -> dict[str, Any]:
+        """Run one pass in a worker, the ``number``-th; return its line in the journal."""
+        plan = self.plan
+        work = plan.folder / WORK
         with writing(work):
             # An earlier one is still there where files of the user's lie in it.
-            count = len([path for path in work.iterdir() if path.name.startswith(PREPARED)])
+            earlier = [path for path in work.iterdir() if path.name.startswith(PREPARED)]
+            count = number + len(earlier)
             pieces = work / (f"{PREPARED}-{count}" if count else PREPARED)
             files.begin_scratch(pieces)
         # A second process costs no time here, and many builds need no more than these two.
-        expect = 1 if pipeline.one_unit else min(self.jobs, 2)
+        expect = 1 if plan.pipeline.one_unit else min(self.jobs, 2)
         prepared = self.executor.call(
             prepare,
-            pipeline,
-            raw,
-            self.plan.params,
+            plan.pipeline,
+            name,
+            given,
+            plan.params,
             pieces,
             self.jobs,
             expect=expect,
         )
         inside = None
-        if prepared.path != raw.path:
+        if prepared.path != plan.raw.path:
             inside = prepared.path.relative_to(work).as_posix()
         written = [path for path in sorted(pieces.rglob("*")) if path.is_file()]
         result = {
@@ -187,8 +200,8 @@ class _Run:
             "files": [path.relative_to(pieces).as_posix() for path in written],
         }
         self.journal.append({"prepared": result})
-        files.remove_file(files.mark_of(pieces), root=folder)
-        return prepared
+        files.remove_file(files.mark_of(pieces), root=plan.folder)
+        return result
 
     def build(self, prepared: Prepared) -> list[UnitResult]:
         """Deal the records to units and build those that are not on disk; return all, in order."""

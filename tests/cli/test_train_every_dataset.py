@@ -26,7 +26,7 @@ METRICS_OF = {"single-label": CLASSES, "multilabel": {"ap"}, "regression": VALUE
 #: Records of a sample, where fewer than usual are enough work, or fewer too few to learn from.
 RECORDS = {"s3dis": 4, "shapenet-part": 10, "long-range": 120, "city-roads-l": 300}
 RECORDS |= {"ogbg-molhiv": 100, "ogbg-molpcba": 40, "ogbn-arxiv": 300, "ogbn-products": 300}
-RECORDS |= {"pcqm4mv2-subset": 100}
+RECORDS |= {"pcqm4mv2-subset": 100, "ogbn-papers100m": 400}
 USUAL = 24
 
 

@@ -1,4 +1,4 @@
-"""Open Graph Benchmark: molecules, ``ogbn-arxiv``, ``ogbn-products`` and PCQM4Mv2 from the published tables.
+"""Open Graph Benchmark: molecules, graphs whose nodes have classes, and PCQM4Mv2, from the published tables.
 
 Raw layout: a folder ``raw`` of gzip-compressed tables of numbers without a header, all graphs one
 after the other, and ``split/RULE/{train,valid,test}.csv.gz`` with the numbers of graphs or nodes.
@@ -13,11 +13,13 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.graphs import OGBGraphsPipeline
 from kmip_data.pipelines.datasets.ogb.nodes import ArxivPipeline, ProductsPipeline
+from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
 from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 
 #: Sets that are not tables of molecules.
 _OTHERS: Final[dict[str, type[AnyPipeline]]] = {
     "ogbn-arxiv": ArxivPipeline,
+    "ogbn-papers100m": PapersPipeline,
     "ogbn-products": ProductsPipeline,
     "pcqm4mv2": PCQM4MPipeline,
     "pcqm4mv2-subset": PCQM4MPipeline,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from kmip_data.arrays import Array
 from kmip_data.files.reading import csv_bytes
 from kmip_data.pipelines.datasets.ogb.graphs import RULE
+from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_folder
 from kmip_data.pipelines.datasets.ogb.smiles import LISTS, PUBLISHED, TABLE
 from kmip_data.pipelines.datasets.ogb.tables import FILES
 from kmip_data.pipelines.shared.molecules import ATOM_SIZES, BOND_SIZES
@@ -47,7 +48,10 @@ def write_sample(
 ) -> None:
     """Write ``limit`` molecules, or a graph of ``limit`` nodes, from 50, as the ``arguments`` say."""
     rng = Generator(PCG64(seed))
-    if "labels" in arguments:
+    if "papers" in arguments:
+        papers = Papers(max(200, limit or DEFAULT_NODES), arguments["papers"], seed=seed)
+        write_folder(papers, folder)
+    elif "labels" in arguments:
         write_molecules(folder, limit or DEFAULT_MOLECULES, rng, **arguments)
     elif not arguments:
         write_smiles(folder, limit or DEFAULT_MOLECULES, rng)

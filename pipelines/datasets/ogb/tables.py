@@ -21,10 +21,15 @@ def raw_table(folder: Path, name: str, columns: int, **bounds: Any) -> Table:
     return Table(folder / "raw" / f"{name}.csv.gz", columns, MOST_BYTES, **bounds)
 
 
-def read_split(folder: Path, rule: str, rows: int | None) -> dict[str, I64]:
-    """Return the numbers of each part, checked to be those from 0 to ``rows``, each in one part."""
+def read_lists(folder: Path, rule: str) -> dict[str, I64]:
+    """Return the numbers of each part."""
     lists = {}
     for part, name in FILES.items():
         path = folder / "split" / rule / f"{name}.csv.gz"
         lists[part] = Table(path, 1, MOST_BYTES, low=0, high=MOST_ROWS, empty=True).column()
-    return check_partition(lists, rows, name=f"split/{rule}")
+    return lists
+
+
+def read_split(folder: Path, rule: str, rows: int | None) -> dict[str, I64]:
+    """Return the numbers of each part, checked to be those from 0 to ``rows``, each in one part."""
+    return check_partition(read_lists(folder, rule), rows, name=f"split/{rule}")

@@ -23,11 +23,15 @@ FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
 
 
 def prepare(name: str, folder: Path, work: Path, **parameters) -> tuple[Pipeline, object, Prepared]:
-    """Run ``prepare`` on a raw folder."""
+    """Run ``prepare`` on a raw folder, and the passes after it."""
     pipeline = load_pipeline(load_manifest(name))
     params = pipeline.Params(**parameters)
-    work.mkdir(parents=True, exist_ok=True)
-    return pipeline, params, pipeline.prepare(RawFolder(folder, {}, ()), params, work)
+    given = RawFolder(folder, {}, ())
+    for step in ("prepare", *pipeline.passes):
+        work.mkdir(parents=True, exist_ok=True)
+        given = getattr(pipeline, step)(given, params, work)
+        work = work / "next"
+    return pipeline, params, given
 
 
 def records_of_folder(

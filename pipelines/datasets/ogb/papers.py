@@ -1,0 +1,300 @@
+"""``ogbn-papers100M``: a graph of 10⁸ nodes, read as streams and built in bounded memory.
+
+Raw layout: ``raw/data.npz`` with ``edge_index`` (2, E), ``node_feat`` (N, 128), ``node_year`` (N, 1),
+``num_nodes_list`` and ``num_edges_list`` (1,), in any order, stored or deflated;
+``raw/node-label.npz`` with ``node_label`` (N, 1), NaN where unknown; ``split/time``. Two passes sort
+the edges by target on disk; features go from the archive into the shard as it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from kmip_data.arrays import Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import NO_PART
+from kmip_data.format.writer import ComputedRows, GraphRecord
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import (
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Records,
+    Split,
+    Unit,
+)
+from kmip_data.pipelines.datasets.ogb.nodes import YEARS, OGBNodesParams
+from kmip_data.pipelines.datasets.ogb.tables import read_lists
+from kmip_data.pipelines.formats.npz import ArrayStream, NpzFile
+from kmip_data.pipelines.shared import edge_runs
+from kmip_data.pipelines.shared.records import OneGraphPipeline
+from kmip_data.runtime.threads import ahead
+
+FEATURES: Final = 128
+UNKNOWN: Final = -1  #: class of a node without a label
+_RULE: Final = "time"
+_DATA: Final = "raw/data.npz"
+_LABELS: Final = "raw/node-label.npz"
+_ROWS: Final = 2**20  #: labels or years that are converted at a time
+_AHEAD: Final = 4  #: blocks that are inflated before they are needed
+
+
+class PapersParams(OGBNodesParams):
+    """Parameters that change the record."""
+
+    features: Literal["float32", "float16"] = Field(
+        default="float32",
+        description="dtype of the stored features; float16: half the bytes, values change by at most 1/2048 "
+        "of themselves, or 3e-8 below 6e-5; refused where one is beyond 65,504",
+    )
+
+
+class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
+    """Pipeline of ``ogbn-papers100m``."""
+
+    version = 1
+    passes = ("sort",)
+    Params: ClassVar[type[PapersParams]] = PapersParams
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self.classes = manifest.expected.classes or 2
+        self.sample_arguments = {"papers": self.classes}
+
+    def schema(self, params: PapersParams) -> Schema:
+        """Features, class and year; edges sorted by target."""
+        columns = (
+            Column(
+                key="node/x", attribute="x", shape=(FEATURES,), stored=params.features,
+                presented="float32", doc="mean of the vectors of the words of title and abstract",
+            ),
+            Column(
+                key="node/y", attribute="y", stored="int16", presented="int64",
+                low=UNKNOWN, high=self.classes - 1, num_classes=self.classes,
+                doc="subject, or -1 where it is not known",
+            ),
+            Column(
+                key="node/year", attribute="node_year", shape=(1,), stored="int16", presented="int64",
+                low=0, high=YEARS, doc="year of publication",
+            ),
+        )  # fmt: skip
+        return Schema(
+            columns=columns,
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            directed=params.edges == "published",
+        )
+
+    def prepare(self, raw: RawFolder, params: PapersParams, workdir: Path) -> Prepared:
+        """First pass: check every array's header and the split; partition the edges by target."""
+        data = NpzFile(raw.path / _DATA)
+        nodes = data.number("num_nodes_list")
+        edges = data.number("num_edges_list")
+        if nodes > self.manifest.max_nodes:
+            raise DamagedInput(
+                f"{data.name}: {nodes:,} nodes, of at most {self.manifest.max_nodes:,}."
+            )
+        _features(raw.path, nodes)
+        _years(data, nodes)
+        _labels(raw.path, nodes)
+        _codes(raw.path, nodes)
+        edge_runs.write_runs(
+            _edge_blocks(data, nodes, edges),
+            nodes,
+            edges,
+            workdir,
+            both_ways=params.edges == "undirected",
+        )
+        return Prepared(workdir, {"nodes": nodes, "raw": str(raw.path)})
+
+    def sort(self, prepared: Prepared, params: PapersParams, workdir: Path) -> Prepared:
+        """Second pass: sort the runs; convert labels and years, checked value by value."""
+        nodes = prepared.plan["nodes"]
+        raw = Path(prepared.plan["raw"])
+        years = _years(NpzFile(raw / _DATA), nodes)
+        _convert(years, nodes, workdir / "year", 0, YEARS)
+        _convert(_labels(raw, nodes), nodes, workdir / "y", UNKNOWN, self.classes - 1)
+        count, room = edge_runs.sort_runs(
+            prepared.path,
+            nodes,
+            workdir,
+            distinct=params.edges == "undirected",
+        )
+        return Prepared(workdir, {**prepared.plan, "edges": count, "room": room})
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: PapersParams
+    ) -> Iterator[GraphRecord]:
+        """Yield the graph; its features are read where they are written."""
+        plan = prepared.plan
+        folder = prepared.path
+        nodes = plan["nodes"]
+        edges = edge_runs.sorted_edges(folder, plan["edges"], plan["room"])
+        features = FeatureRows(Path(plan["raw"]), nodes, np.dtype(params.features))
+        columns: dict[str, Array | ComputedRows] = {
+            "node/x": ComputedRows((nodes, FEATURES), features.dtype, features),
+            "node/y": np.asarray(np.memmap(folder / "y", np.int16, "r")),
+            "node/year": np.asarray(np.memmap(folder / "year", np.int16, "r"))[:, None],
+        }
+        yield GraphRecord(
+            key=unit.name,
+            num_nodes=nodes,
+            columns=columns,  # type: ignore[arg-type] # rows that are computed where they are written
+            edge_index=edges.astype(self.schema(params).index_dtype, copy=False),
+        )
+
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+        """Apply the published lists; most nodes are in none."""
+        codes = _codes(self.raw_lists(raw), int(records.nodes[0]))
+        if records.node_labels is not None:
+            labels = records.node_labels[0]
+            unknown = np.flatnonzero((codes != NO_PART) & (labels < 0))
+            if len(unknown):
+                raise DamagedInput(f"split/{_RULE}: node {unknown[0]} has no label.")
+        note = f"the published lists, by {_RULE}; nodes without a label are in none"
+        return Split("upstream", "upstream", {}, note=note, node_code=codes)
+
+    def name_parts(self, params: PapersParams) -> list[str]:
+        """Edges and features, where they are not the default."""
+        usual = type(params)()
+        values = (params.edges, params.features)
+        return [value for value in values if value not in {usual.edges, usual.features}]
+
+
+class FeatureRows:
+    """Rows of ``node_feat``, inflated ahead of the writer, which asks for them in order."""
+
+    def __init__(self, raw: Path, nodes: int, dtype: np.dtype[np.floating]) -> None:
+        self.dtype = dtype
+        self._raw = raw
+        self._nodes = nodes
+        self._next = (0, 0)  #: rows that the blocks yield next
+        self._blocks: Iterator[Array] = iter(())
+
+    def __call__(self, start: int, stop: int) -> Array:
+        """Return rows ``start:stop`` as stored; ``DamagedInput`` for one that cannot be."""
+        if (start, stop) != self._next:
+            self._begin(start, stop - start)
+        rows = next(self._blocks)
+        step = self._next[1] - self._next[0]
+        self._next = (stop, min(stop + step, self._nodes))
+        return rows
+
+    def _begin(self, first: int, step: int) -> None:
+        """Read from row ``first`` on, ``step`` rows at a time."""
+        stream = _features(self._raw, self._nodes)
+        stream.skip(first * FEATURES)
+        bounds = [*range(first, self._nodes, max(step, 1)), self._nodes]
+        self._next = (first, first + step)
+
+        def block(rows: tuple[int, int]) -> Array:
+            start, stop = rows
+            values = stream.take((stop - start) * FEATURES).reshape(-1, FEATURES)
+            with np.errstate(over="ignore"):
+                stored = values.astype(self.dtype, copy=False)
+            if not np.isfinite(stored).all():
+                row, column = np.argwhere(~np.isfinite(stored))[0]
+                raise DamagedInput(
+                    f"{stream.name}: {values[row, column]} in row {start + row:,} is not a {self.dtype}.",
+                    next="--set features=float32, if it is finite",
+                )
+            return stored
+
+        self._blocks = ahead(pairwise(bounds), block, threads=1, depth=_AHEAD)
+
+
+def _features(raw: Path, nodes: int) -> ArrayStream:
+    stream = NpzFile(raw / _DATA).array("node_feat", "f", (nodes, FEATURES))
+    return _by_rows(stream)
+
+
+def _years(data: NpzFile, nodes: int) -> ArrayStream:
+    return data.array("node_year", "iu", (nodes, 1))
+
+
+def _labels(raw: Path, nodes: int) -> ArrayStream:
+    return NpzFile(raw / _LABELS).array("node_label", "fiu", (nodes, 1))
+
+
+def _by_rows(stream: ArrayStream) -> ArrayStream:
+    if stream.by_columns:
+        raise DamagedInput(
+            f"{stream.name} is stored by columns.",
+            next="save it again: numpy.ascontiguousarray(array)",
+        )
+    return stream
+
+
+def _edge_blocks(data: NpzFile, nodes: int, edges: int) -> Iterator[tuple[Array, Array]]:
+    """Yield sources and targets of the edges in order, int64, all below ``nodes``.
+
+    All sources come before all targets: the array is inflated twice, at two positions. Stored by
+    columns, each source comes before its target.
+    """
+    streams = [data.array("edge_index", "iu", (2, edges)) for _ in range(2)]
+    name = streams[0].name
+    by_columns = streams[0].by_columns
+    if not by_columns:
+        streams[1].skip(edges)
+
+    def block(start: int) -> Array:
+        count = min(edge_runs.BLOCK_EDGES, edges - start)
+        if by_columns:
+            ends = streams[0].take(2 * count).reshape(-1, 2).T
+        else:
+            ends = np.stack([stream.take(count) for stream in streams])
+        if ends.min() < 0 or ends.max() >= nodes:
+            row, column = np.argwhere((ends < 0) | (ends >= nodes))[0]
+            raise DamagedInput(
+                f"{name}: edge {start + column:,} leads out of the graph.",
+                expected=f"nodes from 0 to {nodes - 1:,}",
+                found=f"{ends[row, column]}",
+            )
+        return ends.astype(np.int64, copy=False)
+
+    starts = range(0, edges, edge_runs.BLOCK_EDGES)
+    for ends in ahead(starts, block, threads=1, depth=_AHEAD):
+        yield ends[0], ends[1]
+
+
+def _convert(stream: ArrayStream, nodes: int, path: Path, low: int, high: int) -> None:
+    """Write whole numbers from ``low`` to ``high`` as int16; ``UNKNOWN`` where there is NaN."""
+    with path.open("wb") as file:
+        for start in range(0, nodes, _ROWS):
+            values = stream.take(min(_ROWS, nodes - start))
+            missing = np.isnan(values)
+            known = np.where(missing, 0, values)
+            is_bad = (known < 0) | (known > high) | (known != np.rint(known))
+            if low == 0:
+                is_bad |= missing
+            if is_bad.any():
+                row = int(is_bad.argmax())
+                raise DamagedInput(
+                    f"{stream.name}: {values[row]} in row {start + row:,}.",
+                    expected=f"a whole number from 0 to {high:,}",
+                )
+            stored = known.astype(np.int16)
+            stored[missing] = UNKNOWN
+            file.write(stored.data)
+
+
+def _codes(folder: Path, nodes: int) -> Array:
+    """Return the part of each node by the published lists, uint8 (N,)."""
+    codes = np.full(nodes, NO_PART, np.uint8)
+    for code, (part, rows) in enumerate(read_lists(folder, _RULE).items()):
+        outside = rows[rows >= nodes]
+        if len(outside):
+            raise DamagedInput(
+                f"split/{_RULE}, {part}: node {outside[0]} is not one of 0 to {nodes - 1:,}."
+            )
+        if (codes[rows] != NO_PART).any() or len(np.unique(rows)) < len(rows):
+            raise DamagedInput(f"split/{_RULE}, {part}: a node is listed twice.")
+        codes[rows] = code
+    return codes

@@ -1,0 +1,112 @@
+"""Arrays of an ``.npz`` file as streams: read in order, inflated on the way, never held as a whole."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from kmip_data.arrays import Array, fits, shape_text
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.raw.archives import Entry, ZipArchive, open_archive
+
+_MEMBERS: Final = 64  #: arrays of a file
+_HEADER_BYTES: Final = 10_000  #: of an array: numpy's own limit
+
+
+class NpzFile:
+    """The arrays of a file that ``numpy.savez`` or ``savez_compressed`` wrote, in any order."""
+
+    def __init__(self, path: Path) -> None:
+        archive = open_archive(path)
+        self.name = f"{path.parent.name}/{path.name}"
+        if not isinstance(archive, ZipArchive):
+            raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
+        self._archive = archive
+        self._entries: dict[str, Entry] = {}
+        for entry in archive.files(_MEMBERS, 0):
+            self._entries[entry.name.removesuffix(".npy")] = entry
+
+    def array(self, name: str, kinds: str, shape: tuple[int | None, ...]) -> ArrayStream:
+        """Open one array at its beginning.
+
+        ``kinds`` are letters of numpy dtype kinds; ``None`` in ``shape`` is any length. Raises
+        ``DamagedInput`` where the array is missing, damaged, or has another dtype or shape.
+        """
+        entry = self._entries.get(name)
+        if entry is None or entry.fault:
+            fault = entry.fault if entry else "is missing"
+            raise DamagedInput(f"{self.name}: the array {name} {fault}.")
+        stream = ArrayStream(self._archive, entry, f"{self.name}, {name}")
+        if stream.dtype.kind not in kinds or not fits(stream.shape, shape):
+            raise DamagedInput(
+                f"{stream.name} is {stream.dtype} {stream.shape}.",
+                expected=f"a dtype of kind {' or '.join(kinds)}, shape {shape_text(shape)}",
+            )
+        return stream
+
+    def number(self, name: str) -> int:
+        """Return the only value of an array of shape (1,), from 1 to 2³² - 1."""
+        value = int(self.array(name, "iu", (1,)).take(1)[0])
+        if not 0 < value < 2**32:
+            raise DamagedInput(f"{self.name}: {name} is {value:,}, not a size.")
+        return value
+
+
+class ArrayStream:
+    """One array, whose values are taken in the order in which they are stored."""
+
+    def __init__(self, archive: ZipArchive, entry: Entry, name: str) -> None:
+        self.name = name
+        self._pieces: Iterator[tuple[Entry, bytes]] = archive.pieces([entry])
+        first = next(self._pieces)[1]
+        header = io.BytesIO(first)
+        self.shape: tuple[int, ...]
+        self.dtype: np.dtype[Any]
+        try:
+            version = np.lib.format.read_magic(header)
+            reader = np.lib.format.read_array_header_1_0
+            if version != (1, 0):
+                reader = np.lib.format.read_array_header_2_0
+            self.shape, self.by_columns, self.dtype = reader(header, max_header_size=_HEADER_BYTES)
+        except ValueError as error:
+            raise DamagedInput(f"{name} is not an array: {str(error)[:200]}") from error
+
+        size = header.tell() + math.prod(self.shape) * self.dtype.itemsize
+        if self.dtype.hasobject or min(self.shape, default=0) < 0 or entry.size != size:
+            raise DamagedInput(
+                f"{name} has {entry.size:,} bytes, which are not {self.dtype} {self.shape}."
+            )
+        self._rest = memoryview(first)[header.tell() :]
+
+    def take(self, count: int) -> Array:
+        """Return the next ``count`` values, (count,)."""
+        values = np.empty(count, self.dtype)
+        room = values.data.cast("B")
+        while room:
+            part = self._next(len(room))
+            room[: len(part)] = part
+            room = room[len(part) :]
+        return values
+
+    def skip(self, count: int) -> None:
+        """Pass over the next ``count`` values."""
+        left = count * self.dtype.itemsize
+        while left:
+            left -= len(self._next(left))
+
+    def _next(self, most: int) -> memoryview:
+        """Return the next bytes, at most ``most`` of them."""
+        if not self._rest:
+            piece = next(self._pieces, None)
+            # The member has as many bytes as its header says: none can be missing here.
+            self._rest = memoryview(piece[1] if piece else b"")
+            if not self._rest:
+                raise DamagedInput(f"{self.name} ends early.")
+        part = self._rest[:most]
+        self._rest = self._rest[len(part) :]
+        return part

@@ -1,0 +1,225 @@
+"""``ogbn-papers100m``: equal to OGB's own reader, in any layout of the archives, killed in any pass."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from ogb.io.read_graph_raw import read_binary_graph_raw
+from support.builds.papers import ROOT, write_zip
+from support.builds.raw_graphs import records_of_folder, refused_folder
+from support.cases import check_each
+from torch_geometric.utils import to_undirected
+
+from kmip_data import OGBNPapers100M
+from kmip_data.errors import DamagedInput
+from kmip_data.format.reader import Shard
+from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_folder
+from kmip_data.pipelines.shared import edge_runs
+from kmip_data.pipelines.shared.sample_files import gzipped
+
+NAME = "ogbn-papers100m"
+QUIET = {"jobs": 1, "quiet": True}
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    """Blocks, buckets and pieces of a small graph are as many as of a large one."""
+    monkeypatch.setattr(edge_runs, "BLOCK_EDGES", 1_000)
+    monkeypatch.setattr(edge_runs, "BUCKET_EDGES", 500)
+    monkeypatch.setattr("kmip_data.format.writer.PIECE_BYTES", 2**15)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("papers")
+    write_folder(Papers(700, 172), folder)
+    return folder
+
+
+def arrays_of(folder):
+    with np.load(folder / "raw" / "data.npz") as data:
+        return dict(data)
+
+
+def test_equal_to_ogb(raw, tmp_path):
+    """Every value as OGB's reader has it; edges by target, those into a node in their order."""
+    (theirs,) = read_binary_graph_raw(str(raw / "raw"))
+    labels = np.load(raw / "raw" / "node-label.npz")["node_label"]
+    (ours,) = OGBNPapers100M(home=tmp_path, archives=[raw], **QUIET)
+    order = np.argsort(theirs["edge_index"][1], kind="stable")
+    assert torch.equal(ours.edge_index, torch.from_numpy(theirs["edge_index"][:, order]))
+    assert torch.equal(ours.x, torch.from_numpy(theirs["node_feat"]))
+    assert torch.equal(ours.node_year, torch.from_numpy(theirs["node_year"]))
+    assert ours.num_nodes == theirs["num_nodes"] == 700
+    assert np.array_equal(ours.y, np.where(np.isnan(labels), -1, labels)[:, 0])
+    parts = Papers(700, 172).lists()
+    for part, file in (("train", "train"), ("val", "valid"), ("test", "test")):
+        assert ours[f"{part}_mask"].nonzero().flatten().tolist() == parts[file].tolist()
+    assert 0 < (ours.y >= 0).sum() == sum(map(len, parts.values())) < 300
+
+
+def test_both_ways_and_half_precision(raw, tmp_path):
+    """Undirected edges are PyG's, whose first row is sorted and ours the second; float16 is the nearest."""
+    arrays = arrays_of(raw)
+    (ours,) = OGBNPapers100M(
+        home=tmp_path, archives=[raw], edges="undirected", features="float16", **QUIET
+    )
+    both = to_undirected(torch.from_numpy(arrays["edge_index"]))
+    assert torch.equal(ours.edge_index, both.flip(0))
+    half = arrays["node_feat"].astype(np.float16)
+    assert torch.equal(ours.x, torch.from_numpy(half.astype(np.float32)))
+    most = np.maximum(np.abs(arrays["node_feat"]) / 2048, 3e-8)
+    assert (np.abs(ours.x.numpy() - arrays["node_feat"]) <= most).all()
+
+
+def test_layouts_of_the_archives(raw, tmp_path):
+    """Stored or deflated, inside and outside, in any order and by columns: the same shards."""
+    arrays = arrays_of(raw)
+    wanted = []
+
+    def check(layout):
+        number, inside, outside, by_columns = layout
+        path = tmp_path / f"{number}.zip"
+        write_zip(path, 700, labelled=0.3, inside=inside, outside=outside)
+        if by_columns:
+            changed = dict(reversed(arrays.items()))
+            changed["edge_index"] = np.asfortranarray(arrays["edge_index"])
+            files = io.BytesIO()
+            np.savez_compressed(files, **changed)
+            with zipfile.ZipFile(path) as before:
+                others = {name: before.read(name) for name in before.namelist()}
+            others[f"{ROOT}/raw/data.npz"] = files.getvalue()
+            with zipfile.ZipFile(path, "w") as after:
+                for name, data in others.items():
+                    after.writestr(name, data)
+        OGBNPapers100M(home=tmp_path / str(number), archives=[path], **QUIET)
+        (file,) = (tmp_path / str(number)).glob("built/*/shards/*.h5")
+        shard = Shard(file)
+        digests = {key: shard.read(key, 0, 10**6).tobytes() for key in shard.layout}
+        wanted.append(digests)
+        assert digests == wanted[0]
+
+    stored = zipfile.ZIP_STORED
+    deflated = zipfile.ZIP_DEFLATED
+    layouts = [(stored, stored, False), (deflated, stored, False), (stored, deflated, False)]
+    check_each(check, [(i, *layout) for i, layout in enumerate([*layouts, (stored, stored, True)])])
+
+
+def test_sorted_runs_by_a_slow_sort(tmp_path):
+    """Any number of nodes, edges and buckets, hubs and nodes without edges, by a sort of pairs."""
+    rng = np.random.default_rng(0)
+
+    def check(case):
+        nodes, edges, distinct = case
+        folder = tmp_path / f"{nodes}-{edges}-{distinct}"
+        folder.mkdir()
+        ends = rng.integers(0, nodes, (2, edges))
+        ends[1, rng.random(edges) < 0.5] = nodes // 3
+        blocks = [ends[:, i : i + 700] for i in range(0, edges, 700)]
+        edge_runs.write_runs(map(tuple, blocks), nodes, edges, folder, both_ways=distinct)
+        size = edge_runs.sort_runs(folder, nodes, folder, distinct=distinct)
+        pairs = ends.T.tolist()
+        if distinct:
+            pairs = sorted({(a, b) for a, b in pairs} | {(b, a) for a, b in pairs})
+        wanted = sorted(pairs, key=lambda pair: pair[1])
+        assert edge_runs.sorted_edges(folder, *size).T.tolist() == [list(pair) for pair in wanted]
+
+    check_each(
+        check,
+        [
+            (nodes, edges, distinct)
+            for nodes in (1, 2, 3, 1_000, 4_097)
+            for edges in (0, 1, 5_000)
+            for distinct in (False, True)
+        ],
+    )
+
+
+def test_bad_files(raw, tmp_path):
+    """Each file that is cut, or has another shape, dtype or value, ends in one error."""
+    folder = tmp_path
+    write_folder(Papers(700, 172), folder)
+    arrays = arrays_of(folder)
+    labels = np.load(folder / "raw/node-label.npz")["node_label"]
+    data = folder / "raw" / "data.npz"
+    sound = data.read_bytes()
+
+    def replaced(name, value):
+        np.savez(data, **{**arrays, name: value})
+
+    def value_at(name, place, value):
+        changed = arrays[name].copy()
+        changed[place] = value
+        replaced(name, changed)
+
+    def removed(name):
+        np.savez(data, **{key: value for key, value in arrays.items() if key != name})
+
+    def labelled(place, value):
+        changed = labels.copy()
+        changed[place] = value
+        np.savez(folder / "raw/node-label.npz", node_label=changed)
+
+    def listed(text):
+        (folder / "split/time/valid.csv.gz").write_bytes(gzipped(text))
+
+    def check(case):
+        spoil, message = case
+        files = [data, folder / "raw/node-label.npz", folder / "split/time/valid.csv.gz"]
+        before = [path.read_bytes() for path in files]
+        spoil()
+        try:
+            refused_folder(NAME, folder, message)
+        finally:
+            for path, content in zip(files, before, strict=True):
+                path.write_bytes(content)
+
+    edge = arrays["edge_index"]
+    check_each(
+        check,
+        [
+            (lambda: os.truncate(data, len(sound) // 2), "data.npz is not a"),
+            (lambda: data.write_bytes(sound.replace(b"<f4", b"<f8")), "have|has .* bytes"),
+            (lambda: removed("node_feat"), "array node_feat is missing"),
+            (lambda: replaced("node_feat", arrays["node_feat"][:, :100]), r"float32 \(700, 100\)"),
+            (lambda: replaced("node_feat", arrays["node_feat"].astype(int)), "node_feat is int64"),
+            (
+                lambda: replaced("node_feat", np.asfortranarray(arrays["node_feat"])),
+                "stored by columns",
+            ),
+            (lambda: replaced("node_feat", np.array([{}])), "is not an array|has .* bytes"),
+            (lambda: replaced("edge_index", edge.astype(float)), "edge_index is float64"),
+            (lambda: replaced("edge_index", edge.T), r"edge_index is int64 \(.*, 2\)"),
+            (lambda: value_at("edge_index", (1, 3_210), 700), "edge 3,210 leads out of the graph"),
+            (lambda: value_at("edge_index", (0, 0), -1), "edge 0 leads out"),
+            (lambda: value_at("num_nodes_list", 0, 699), r"is float32 \(700, 128\)"),
+            (lambda: value_at("num_nodes_list", 0, 2**31), "2,147,483,648 nodes, of at most"),
+            (lambda: value_at("num_edges_list", 0, -5), "num_edges_list is -5"),
+            (lambda: value_at("node_year", 5, 10_001), "node_year: 10001 in row 5"),
+            (lambda: labelled(9, 172), "node_label: 172.0 in row 9"),
+            (lambda: labelled(9, 0.5), "node_label: 0.5 in row 9"),
+            (lambda: listed(b"0\n700\n"), "split/time, val: node 700 is not one of"),
+            (lambda: listed(b"0\n0\n"), "split/time, val: a node is listed twice"),
+        ],
+    )
+
+    # Features are read where they are written.
+    def features(value, **parameters):
+        value_at("node_feat", (431, 7), value)
+        _, (record,) = records_of_folder(NAME, folder, folder / "work", **parameters)
+        return np.asarray(record.columns["node/x"])
+
+    assert features(1e5)[431, 7] == 1e5
+    for value, parameters in ((1e5, {"features": "float16"}), (np.nan, {}), (np.inf, {})):
+        with pytest.raises(DamagedInput, match="in row 431 is not a float"):
+            features(value, **parameters)
+    middle = len(sound) // 2  # of the file, where features are
+    data.write_bytes(sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :])
+    _, (record,) = records_of_folder(NAME, folder, folder / "work")
+    with pytest.raises(DamagedInput, match=r"not a whole zip.*CRC"):
+        np.asarray(record.columns["node/x"])
