@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -67,15 +68,88 @@ def test_other_protocols_and_types_give_the_same_records(protocol, raw, copy, tm
             molecule[BONDS] = molecule[BONDS].int()
             molecule[TARGET] = molecule[TARGET].double()
         dump(copy / f"{part}.pickle", molecules, protocol)
+    assert_same_records(raw, copy, tmp_path)
+
+
+def assert_same_records(raw, other, tmp_path):
     for name in NAMES.values():
         _, wanted = records_of_folder(name, raw, tmp_path / f"a-{name}")
-        _, found = records_of_folder(name, copy, tmp_path / f"b-{name}")
-        for one, other in zip(found, wanted, strict=True):
-            assert one.key == other.key
-            np.testing.assert_array_equal(one.edge_index, other.edge_index)
-            for key, values in other.columns.items():
+        _, found = records_of_folder(name, other, tmp_path / f"b-{name}")
+        for one, two in zip(found, wanted, strict=True):
+            assert one.key == two.key
+            np.testing.assert_array_equal(one.edge_index, two.edge_index)
+            for key, values in two.columns.items():
                 assert one.columns[key].dtype == values.dtype
                 np.testing.assert_array_equal(one.columns[key], values)
+
+
+def mirrored(raw, folder, suffix):
+    """The hub's rows of the pickles, written from the items of PyG's class; and the index files."""
+    folder.mkdir(parents=True)
+    rows = {}
+    for part in PARTS:
+        shutil.copy(raw / f"{part}.index", folder)
+        rows[part] = []
+        for data in datasets.ZINC(folder.parent / "pyg", split=part):
+            row = {"node_feat": data.x, "edge_index": data.edge_index, "y": data.y}
+            row["edge_attr"] = data.edge_attr.view(-1, 1)
+            lists = {name: values.tolist() for name, values in row.items()}
+            rows[part].append({**lists, "num_nodes": data.num_nodes})
+        path = folder / f"{part}{suffix}"
+        if suffix == ".jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows[part]))
+        else:
+            pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+            from pyarrow import parquet
+
+            parquet.write_table(pyarrow.Table.from_pylist(rows[part]), path)
+    return rows["val"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_the_mirror_gives_the_records_of_the_pickles(suffix, raw, tmp_path):
+    shutil.copytree(raw, tmp_path / "pyg/raw")
+    mirrored(raw, tmp_path / "mirror", suffix)
+    assert_same_records(raw, tmp_path / "mirror", tmp_path)
+
+    path = tmp_path / "mirror" / f"test{suffix}"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DamagedInput, match=rf"test{suffix}.* is not"):
+        prepare("zinc-full", tmp_path / "mirror", tmp_path / "cut")
+
+
+def test_bad_rows_of_the_mirror_are_named(raw, tmp_path, new_folder):
+    shutil.copytree(raw, tmp_path / "pyg/raw")
+    mirror = tmp_path / "mirror"
+    good, bad, *_ = mirrored(raw, mirror, ".jsonl")
+    first, second = bad["edge_index"]
+
+    def check(case):
+        change, message = case
+        row = change if isinstance(change, str) else json.dumps({**bad, **change})
+        (mirror / "val.jsonl").write_text(f"{json.dumps(good)}\n{row}\n")
+        with pytest.raises(DamagedInput, match=r"val\.jsonl, (molecule 1|line 2)") as caught:
+            prepare("zinc-full", mirror, new_folder())
+        assert message in str(caught.value)
+
+    cases = [
+        ("{", "is not JSON"),
+        ("[" * 200_000, "is not JSON"),
+        ("3", "a int"),
+        ({"node_feat": [[1], [2, 3]]}, "node_feat is no array"),
+        ({"node_feat": None}, "node_feat"),
+        ({"node_feat": [[0]] * 4_000}, "4000 atoms"),
+        ({"edge_index": [first, second[1:]]}, "edge_index is no array"),
+        ({"edge_index": [first]}, "types of bonds"),
+        ({"edge_index": [[99] * len(first), second]}, "edges of nodes"),
+        ({"edge_index": [[*first[:-1], first[0]], [*second[:-1], second[0]]]}, "a bond twice"),
+        ({"edge_attr": [0.5] * len(first)}, "edge_attr"),
+        ({"edge_attr": [[9]] * len(first)}, "type of bond"),
+        ({"y": [float("nan")]}, "NaN"),
+        ({"y": ["1"]}, "y is"),
+        ({"num_nodes": 1}, "num_atom is 1"),
+    ]
+    check_each(check, cases)
 
 
 FAULTS = [

@@ -3,8 +3,8 @@
 Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of dictionaries with
 ``atom_type`` int8 [N], ``bond_type`` int8 [N, N] (0: none) and ``logP_SA_cycle_normalized`` float32
 [1] as torch tensors; ``train.index``, ``val.index`` and ``test.index`` have the numbers of the
-benchmark's molecules in these lists, separated by commas. Facts and deviations:
-``docs/datasets/zinc.md``, ``docs/fidelity.md``.
+benchmark's molecules in these lists, separated by commas. Instead of the pickles ``.jsonl`` or
+``.parquet`` of the mirror. Facts and deviations: ``docs/datasets/zinc.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kmip_data.pipelines.base import (
     RawFolder,
     Unit,
 )
+from kmip_data.pipelines.datasets.zinc.mirror import json_rows, molecule_of, parquet_rows
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, mapped
 from kmip_data.pipelines.formats.text import read_lines
@@ -88,7 +89,7 @@ class ZincPipeline(Pipeline[Params, PublishedSplitParams]):
         """Check the molecules of each file in one pass, and write them as workers map them."""
         sizes = {}
         for part in PARTS:
-            path = raw.path / f"{part}.pickle"
+            (path,) = (file for file in raw.path.glob(f"{part}.*") if file.suffix != ".index")
             listed = None
             if self.is_subset:
                 listed = _read_index(raw.path / f"{part}.index")
@@ -151,12 +152,28 @@ def _molecules(
 ) -> Iterator[Mapping[str, Array]]:
     """Yield the arrays of the ``listed`` molecules (None: of all) in the order of the file."""
     wanted = None if listed is None else set(listed)
-    number = 0
-    for items, _ in stream_list(mapped(path), {**NUMPY, **PICKLED_TENSORS}, name=path.name):
-        for item in items:
-            if wanted is None or number in wanted:
-                yield check_molecule(item, f"{path.name}, molecule {number}", max_nodes)
-            number += 1
+    for number, item in enumerate(_items(path)):
+        if wanted is not None and number not in wanted:
+            continue
+        where = f"{path.name}, molecule {number}"
+        molecule = item
+        if path.suffix != ".pickle":
+            molecule = molecule_of(item, where, max_nodes)
+        yield check_molecule(molecule, where, max_nodes)
+
+
+def _items(path: Path) -> Iterator[Any]:
+    match path.suffix:
+        case ".pickle":
+            allowed = {**NUMPY, **PICKLED_TENSORS}
+            for items, _ in stream_list(mapped(path), allowed, name=path.name):
+                yield from items
+        case ".jsonl":
+            yield from json_rows(path)
+        case ".parquet":
+            yield from parquet_rows(path)
+        case _:
+            raise DamagedInput(f"{path.name} is none of .pickle, .jsonl and .parquet.")
 
 
 def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]:
