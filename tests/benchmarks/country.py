@@ -111,7 +111,7 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
             "--json",
             *home,
         )
-        build, printed = _run("benchmarks.country", words, log)
+        build, printed = run_module("benchmarks.country", words, log)
         costs = {**_stages(log), "build": build}
         if build.reason:
             return Country(intersections, costs)
@@ -119,7 +119,7 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
         costs["copy, split, card"] = Cost(build.seconds - inside)
         nodes = json.loads(printed)["counts"]["nodes"]
         for command, rest in COMMANDS.items() if commands else ():
-            costs[command], printed = _run("kmip_data", (*rest, *home))
+            costs[command], printed = run_module("kmip_data", (*rest, *home))
             if command == "training batch" and not costs[command].reason:
                 (pace,) = json.loads(printed)["models"]
                 costs[command] = costs[command]._replace(
@@ -128,7 +128,7 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
         return Country(nodes, costs)
 
 
-def _run(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Cost, str]:
+def run_module(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Cost, str]:
     """Run a command.
 
     Its memory is that of all its processes at one moment, the highest of 20 a second.

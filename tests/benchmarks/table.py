@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kmip_data.models.profiling.turns import Times, quantity
+from kmip_data.models.profiling.turns import Times, quantity, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,3 +91,34 @@ def thread_count(count: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def in_turns(
+    ours: Callable[[], object],
+    peers: dict[str, Callable[[], object]],
+    *,
+    repeats: int = 5,
+    warmup: int = 1,
+) -> dict[str, Times]:
+    """Time ours and all peers in turn (A B C A B C …); a ratio is of one turn.
+
+    ``warmup`` turns do not count.
+    """
+    sides = {"ours": ours, **peers}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(warmup + repeats):
+        for name, side in sides.items():
+            duration = seconds(side)
+            if turn >= warmup:
+                times[name].append(duration)
+
+    compared = {}
+    for name in peers:
+        ratios = [theirs / mine for theirs, mine in zip(times[name], times["ours"], strict=True)]
+        compared[name] = (
+            statistics.median(times["ours"]),
+            statistics.median(times[name]),
+            statistics.median(ratios),
+            (min(ratios), max(ratios)),
+        )
+    return compared

@@ -1,0 +1,168 @@
+"""Exact search of inner products against FAISS, USearch and ScaNN, all cores on both sides.
+
+Keys change in every training step, so each side builds its index each time.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import faiss
+import numpy as np
+import scann
+import torch
+from benchmarks.peers import print_rows
+from benchmarks.table import Row, in_turns, thread_count
+from numpy.typing import NDArray
+from usearch.index import MetricKind
+from usearch.index import search as usearch_search
+
+from kmip_data.models.profiling.methods import Shape, draw
+from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.runtime.threads import available_cores
+
+Rows = NDArray[np.float32]  #: (N, d) queries or keys of one head
+Found = tuple[Rows, NDArray[np.int64]]  #: scores and keys, (N, k) each
+
+
+def faiss_knn(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by FAISS' function without an index."""
+    return faiss.knn(queries, keys, k, metric=faiss.METRIC_INNER_PRODUCT)
+
+
+def faiss_flat(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by FAISS' exact index."""
+    index = faiss.IndexFlatIP(keys.shape[1])
+    index.add(keys)
+    return index.search(queries, k)
+
+
+def faiss_panorama(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by FAISS' exact index that prunes by parts of the vectors, eight of them."""
+    index = faiss.IndexFlatIPPanorama(keys.shape[1], 8)
+    index.add(keys)
+    return index.search(queries, k)
+
+
+def usearch_exact(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by USearch's exact search, whose distance is 1 minus the inner product."""
+    matches = usearch_search(keys, queries, k, MetricKind.IP, exact=True, threads=available_cores())
+    return 1 - matches.distances, matches.keys.astype(np.int64)
+
+
+def scann_brute_force(queries: Rows, keys: Rows, k: int) -> Found:
+    """Search by ScaNN without a tree or hashes."""
+    builder = scann.scann_ops_pybind.builder(keys, k, "dot_product")
+    searcher = builder.score_brute_force().build()
+    indices, scores = searcher.search_batched_parallel(queries)
+    return scores, indices.astype(np.int64)
+
+
+SIDES: dict[str, Callable[[Rows, Rows, int], Found]] = {
+    "FAISS knn": faiss_knn,
+    "FAISS IndexFlatIP": faiss_flat,
+    "FAISS IndexFlatIPPanorama": faiss_panorama,
+    "USearch exact": usearch_exact,
+    "ScaNN brute force": scann_brute_force,
+}
+PACKAGES = ("faiss-cpu", "usearch", "scann")
+
+
+def rows(*, quick: bool) -> Iterator[Row]:
+    """Measure Gaussian rows, rows of one norm, and queries and keys of a trained network."""
+    nodes = 2_048 if quick else 100_000
+    repeats = 1 if quick else 3
+    gaussian = draw(Shape(), nodes)
+    sphere = draw(Shape(d=64, data="sphere"), nodes)
+
+    with thread_count(available_cores()):
+        operands = gaussian.queries, gaussian.keys
+        what = f"search, {nodes:,} nodes, d = 10, Gaussian"
+        yield from compared(f"{what}, k = 10", *operands, 10, repeats, target=10)
+        yield from compared(f"{what}, k = 100", *operands, 100, repeats, target=5)
+
+        operands = sphere.queries, sphere.keys
+        what = f"search, {nodes:,} nodes of one norm, d = 64, k = 10"
+        yield from compared(what, *operands, 10, repeats, target=2.5)
+
+        for name, operands in trained(epochs=2 if quick else 30).items():
+            heads, count, width = operands[0].shape
+            what = f"search, {name}: {heads} head of {count:,} nodes, d = {width}, k = 10"
+            yield from compared(what, *operands, 10, 3 * repeats, target=2.5)
+
+
+def compared(
+    what: str,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    k: int,
+    repeats: int,
+    *,
+    target: float,
+) -> Iterator[Row]:
+    """Check that all sides reach the same scores, then time them in turn."""
+    sides = {
+        name: partial(search_heads, side, queries.numpy(), keys.numpy(), k)
+        for name, side in SIDES.items()
+        if not (name.endswith("Panorama") and queries.shape[2] % 8)
+    }
+    scores, _ = topk_inner_product(queries, keys, k)
+    tolerance = 1e-4 * float(scores.abs().max())
+    for name, side in sides.items():
+        difference = np.abs(side() - scores.numpy()).max()
+        assert difference <= tolerance, f"{name} differs by {difference:.3g}"
+
+    ours = partial(topk_inner_product, queries, keys, k)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    for name, times in in_turns(ours, sides, repeats=repeats).items():
+        yield Row.compared(what, name, times, target=target, note=f"search: {versions}")
+
+
+def search_heads(
+    side: Callable[[Rows, Rows, int], Found], queries: Rows, keys: Rows, k: int
+) -> NDArray[np.float32]:
+    """Return the scores of all heads, (H, N, k), searched one after the other."""
+    return np.stack([side(*operands, k)[0] for operands in zip(queries, keys, strict=True)])
+
+
+def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Train one head of 64 dimensions on Helsinki; return queries and keys of first and last layer."""
+    from kmip_data.cli.main import run
+    from kmip_data.models.attention import kmip
+
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    search = kmip.search
+
+    def remembered(queries: torch.Tensor, keys: torch.Tensor, *rest: object) -> object:
+        seen.append((queries, keys))
+        del seen[:-4]  # a forward pass has four layers
+        return search(queries, keys, *rest)
+
+    settings = ("model.layers=4", "model.hidden_dim=64", "model.attention.heads=1")
+    settings += ("model.attention.key_dim=64", "model.attention.value_dim=64")
+    command = ["train", "--dataset", "helsinki", "--epochs", str(epochs), "--quiet"]
+    for setting in settings:
+        command += ["--set", setting]
+    kmip.search = remembered
+    try:
+        with tempfile.TemporaryDirectory() as home:
+            os.environ["KMIP_DATA_HOME"] = home
+            run(command)
+    finally:
+        kmip.search = search
+
+    first = tuple(operand.detach().clone() for operand in seen[0])
+    last = tuple(operand.detach().clone() for operand in seen[-1])
+    return {
+        f"first layer after {epochs} epochs on Helsinki": first,
+        f"last layer after {epochs} epochs": last,
+    }
+
+
+if __name__ == "__main__":
+    print_rows(rows(quick="--quick" in sys.argv))
