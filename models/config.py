@@ -204,7 +204,8 @@ class ModelConfig(Strict):
         default="dummy",
         description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
         " OGB's three integers; voc, coco: standardised, then linear; voc-rwse32: with chances of walks"
-        " between the ends; types4: one embedding of four types; none: message passing reads none",
+        " between the ends; types4: one embedding of four types; types4+edge-rwse20: plus a linear map"
+        " of such chances; none: message passing reads none",
     )
     positional: Annotated[
         str, PositionalNames("encodings", "positional encoding", lambda: POSITIONAL)
@@ -270,7 +271,7 @@ class ModelConfig(Strict):
             ("norms", self.norm),
             ("heads", str(self.head)),
             ("node_encoders", self.node_encoder),
-            ("edge_encoders", self.edge_encoder),
+            ("edge_encoders", self.edge_encoder.partition("+")[0]),
             *encodings,
         ]
 

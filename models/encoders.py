@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models.layers.adjacency import neighbor_sum
-from kmip_data.models.layers.batch import BatchRows, GraphBatch
+from kmip_data.models.layers.batch import BatchRows, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding
-    from kmip_data.models.tables import Integers, Positional
+    from kmip_data.models.tables import Build, Integers, Positional
 
 
 def check_integers(integers: Integers, rows: Iterable[Tensor]) -> None:
@@ -154,20 +154,50 @@ class WalkedEdges(LinearEncoder):
             published=("pascalvoc-sp", "edge/attr"),
             added=column.shape[0],
         )
-        self.added_name = encoding.name
-        self.attribute = column.attribute
+        self.encoding = encoding
 
     def columns(self, batch: GraphBatch) -> Tensor:
         """(…, channels + T) in the form of the batch's edges."""
-        walks = batch.added.get(self.attribute)
-        if walks is None:
-            raise UsageError(
-                f"The data lack the added column {self.added_name}, which the network reads.",
-                next=f"kmip-data encode TARGET {self.added_name}; or --set model.edge_encoder=voc",
-            )
         rows = super().columns(batch)
-        walks = walks.to(rows.dtype).view(*rows.shape[:-1], -1)
+        walks = _added_to_edges(batch, self.encoding, "voc").to(rows.dtype)
         return torch.cat([rows, walks], dim=-1)
+
+
+def _added_to_edges(batch: GraphBatch, encoding: Encoding, instead: str) -> Tensor:
+    """Return an added column of edges (…, T), in the form of the batch's edges."""
+    (column,) = encoding.columns()
+    rows = batch.added.get(column.attribute)
+    if rows is None:
+        raise UsageError(
+            f"The data lack the added column {encoding.name}, which the network reads.",
+            next=f"kmip-data encode TARGET {encoding.name}; or --set model.edge_encoder={instead}",
+        )
+    if isinstance(batch.edges, NeighborTable):
+        return rows.view(*batch.edges.neighbor.shape, -1)
+    return rows
+
+
+class SummedEdges(nn.Module):
+    """Edge features by an encoder, plus a linear map of an encoding of edges.
+
+    GNN⁺'s ``TypeDictEdge`` and ``DummyEdge`` where the nodes have RWSE.
+    """
+
+    def __init__(
+        self, channels: int | None, dim: int, *, encoder: str, features: Build, encoding: Encoding
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.encoding = encoding
+        self.features = features(channels, dim)
+        (column,) = encoding.columns()
+        self.linear = Linear(column.shape[0], dim)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """(…, dim) in the form of the batch's edges."""
+        rows = _added_to_edges(batch, self.encoding, self.encoder)
+        mapped = self.linear(rows.to(self.linear.weight.dtype))
+        return self.features(batch) + mapped  # type: ignore[no-any-return]
 
 
 class BlockEncoder(LinearEncoder):

@@ -188,6 +188,12 @@ def _with_walks(steps: int) -> Encoder:
     return Encoder(late("kmip_data.models.encoders:WalkedEdges", encoding=encoding), encoding)
 
 
+def _summed(name: str, encoder: Encoder, encoding: Encoding) -> Encoder:
+    reference = "kmip_data.models.encoders:SummedEdges"
+    build = late(reference, encoder=name, features=encoder.build, encoding=encoding)
+    return Encoder(build, encoding, encoder.integers)
+
+
 NODE_ENCODERS: Final[dict[str, Encoder]] = {
     "linear": _linear("node features"),
     "atom": _embeddings(ATOM),  # upstream ``Atom``
@@ -218,16 +224,28 @@ def edge_encoders() -> Mapping[str, Encoder]:
 
 
 class _WithTypes(dict[str, Encoder]):
-    """Encoders by name, and those of any number of types: ``types28``."""
+    """Encoders by name, those of any number of types (``types28``) and sums (``types4+edge-rwse20``)."""
 
     def __init__(self, features: str, encoders: Mapping[str, Encoder]) -> None:
         super().__init__(encoders)
         self.features = features
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or _TYPES.fullmatch(str(name)) is not None
+        if super().__contains__(name):
+            return True
+        try:
+            self.__missing__(str(name))
+        except KeyError:
+            return False
+        return True
 
     def __missing__(self, name: str) -> Encoder:
+        first, _, added = name.partition("+")
+        walks = EdgeRandomWalk.parse(added)
+        if walks is not None and self.features == "edge features" and first != "none":
+            encoder = self[first]
+            if encoder.encoding is None:
+                return _summed(first, encoder, walks)
         match = _TYPES.fullmatch(name)
         if match is None:
             raise KeyError(name)

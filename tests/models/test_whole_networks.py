@@ -130,6 +130,17 @@ class SlowNetwork:
             rows = torch.cat([rows, walks], 1)
         return self.linear(f"{name}linear", rows)
 
+    def raw_edges(self, kind: str, graph: Data) -> Tensor:
+        """Edge features (E, d): those of an encoder, and after a + a linear map of walks."""
+        walks = getattr(graph, "edge_rwse", None)
+        first, _, added = kind.partition("+")
+        at = "edge_encoder.features." if added else "edge_encoder."
+        if first == "dummy":
+            e = self.weights[f"{at}embedding.weight"].expand(graph.edge_index.shape[1], -1)
+        else:
+            e = self.raw(at, first, graph.edge_attr, None if added else walks)
+        return e + self.linear("edge_encoder.linear", walks) if added else e
+
     def encode(self, graphs: Sequence[Data]) -> list[State]:
         config = self.config
         beside = [term for term in config.positional.split("+") if term not in UNDER]
@@ -153,13 +164,9 @@ class SlowNetwork:
 
     def state(self, graph: Data, x: Tensor) -> State:
         config, index = self.config, graph.edge_index
-        if config.edge_encoder == "dummy":
-            e = self.weights["edge_encoder.embedding.weight"].expand(index.shape[1], -1)
-        elif config.edge_encoder == "none":
-            e = None
-        else:
-            walks = getattr(graph, "edge_rwse", None)
-            e = self.raw("edge_encoder.", config.edge_encoder, graph.edge_attr, walks)
+        e = None
+        if config.edge_encoder != "none":
+            e = self.raw_edges(config.edge_encoder, graph)
         distance, virtual, attended = None, x[:0], None
         if "equivstable" in config.positional:
             place = self.linear("position.linear", graph.lappe_vectors.nan_to_num())
@@ -547,8 +554,9 @@ def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[
         source = torch.randint(0, n, (len(target),), generator=generator)
         graph = Data(x=features(config.node_encoder, ATOM.sizes, columns_of(config), n))
         graph.edge_index = torch.stack([source, target])
-        if config.edge_encoder not in {"dummy", "none"}:
-            graph.edge_attr = features(config.edge_encoder, BOND.sizes, 2, len(target))
+        encoder = config.edge_encoder.partition("+")[0]
+        if encoder not in {"dummy", "none"}:
+            graph.edge_attr = features(encoder, BOND.sizes, 2, len(target))
         of = Graphs(
             np.array([0, n]), np.array([0, len(target)]), graph.edge_index.numpy(), [f"graph/{n}"]
         )
@@ -580,7 +588,8 @@ def batch_of(graphs: list[Data], *, table: int = 0) -> Batch:
 def built(config: ModelConfig) -> nn.Module:
     """The network in float64, its biases, norms and running statistics off their start."""
     torch.manual_seed(11)
-    edges = {"bond": 3, "dummy": None, "none": None}.get(config.edge_encoder, 2)
+    encoder = config.edge_encoder.partition("+")[0]
+    edges = {"bond": 3, "dummy": None, "none": None}.get(encoder, 2)
     sizes = {"in_channels": columns_of(config), "num_classes": 5, "edge_channels": edges}
     network = build_model(fit_hidden_dim(config, **sizes), **sizes).double()
     with torch.no_grad():

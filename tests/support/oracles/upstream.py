@@ -58,9 +58,9 @@ def shape(dataset: str) -> dict[str, int | None]:
     manifest = load_manifest(dataset)
     pipeline = load_pipeline(manifest)
     columns = pipeline.schema(pipeline.Params()).columns
-    widths = {column.attribute: column.shape[0] for column in columns if column.shape}
+    widths = {column.attribute: (*column.shape, 1)[0] for column in columns}
     return {
         "in_channels": widths.get("x", PROFILE),
-        "num_classes": manifest.expected.classes,
+        "num_classes": manifest.expected.classes or 1,
         "edge_channels": widths.get("edge_attr"),
     }

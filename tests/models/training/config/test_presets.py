@@ -103,7 +103,9 @@ def test_networks_have_the_published_sizes():
 
 def test_gnn_plus_is_not_the_papers():
     names = [name for name in preset_names() if name.endswith("-plus")]
-    assert {*names} <= {*SIZED}  # tables 8 to 13 of Luo et al. (arXiv 2502.09263) have all counts
+    # PATTERN's have another number of outputs, which a note says. The counts are those of the
+    # published code; tables 8 to 13 of Luo et al. (arXiv 2502.09263) have those of the paper.
+    assert {*names} - {*SIZED} == {name for name in names if name.startswith("pattern/")}
     for name in names:
         assert "not the paper's" in origin(load_preset(*name.split("/")))
 
