@@ -45,7 +45,8 @@ def command(
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city, or a build of which --record is shown. A RUN is shown on its own data: the
+    TARGET is a city, or a build of which --record is shown; of one graph of many nodes that is a
+    sample around the node of this number. A RUN is shown on its own data: the
     predictions of its best weights, its errors, and the keys that each k-MIP head chose with their
     weights. Learning curves and the influence of other nodes by distance are drawn for all RUNs.
     The page is one file that needs no network.
@@ -142,6 +143,7 @@ def _graph(
     """Return the graph to draw: a city, or a record with its picture, with the answer of a run."""
     from kmip_data.cli.preview import pictures_of
     from kmip_data.drawing.graphs import city_graph, record_graph
+    from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
 
@@ -161,7 +163,7 @@ def _graph(
     if is_city(build.card):
         return city_graph(build, classes, split, run)
 
-    dataset = ShardedDataset(build, part, split_name=split)
+    dataset = drawable(ShardedDataset(build, part, split_name=split), part)
     predicted = values if classes is None else classes
     position = record or 0
     pictures = pictures_of(build, home, dataset.keys[position : position + 1])

@@ -57,7 +57,7 @@ def command(
     Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit
     draws them, call graphs by springs), its edges (highlighted where they join two classes), the
     degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity and by
-    split.
+    split. Of another graph of many nodes, positions are nodes: a sample around each is drawn.
     """
     from kmip_data.drawing.style import check_kind, chosen
 
@@ -97,6 +97,7 @@ def view_of(
         read_city_map,
     )
     from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
+    from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.runtime.memory import require_memory
@@ -115,7 +116,7 @@ def view_of(
         about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
         return partial(draw_map, city, layers), about
 
-    dataset = ShardedDataset(build, part)
+    dataset = drawable(ShardedDataset(build, part), part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
         raise UsageError(f"There is nothing to draw: {where} has no records.")
@@ -134,13 +135,13 @@ def view_of(
             path,
             title=card.heading,
             footer=f"{as_values(card.parameters)}\n{card.license.get('notice', '')}",
-            class_names=card.class_names,
+            class_names=dataset.card.class_names,
             up=up_axis(card),
         )
 
-    numbers = dataset.records.tolist()
+    records_of_part = dataset.records
     keys = dataset.keys
-    shown = [{"position": numbers[i], "key": keys[i]} for i in chosen]
+    shown = [{"position": int(records_of_part[i]), "key": keys[i]} for i in chosen]
     return draw, {"records": shown}
 
 

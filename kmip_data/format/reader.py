@@ -377,6 +377,7 @@ def _library() -> Any:
 
 
 BLOCK_VALUES: Final = 2**20  #: values checked at once; bounds the memory
+RELEASED: Final = 32  #: blocks after which the pages of a large shard are given back
 
 
 Fault = tuple[str, str, str]  #: a promise of the schema that values break: what, expected, found
@@ -497,8 +498,11 @@ def _faults(
 def _blocks(shard: Shard, key: str, rows: int) -> Iterator[tuple[int, Array]]:
     view = shard.mapped(key)
     step = max(1, BLOCK_VALUES // max(1, math.prod(shard.layout[key].row)))
-    for start in range(0, rows, step):
+    for number, start in enumerate(range(0, rows, step)):
         stop = min(rows, start + step)
+        # Pages of a map count as memory of this process until they are given back.
+        if number % RELEASED == RELEASED - 1:
+            shard.release()
         if view is None:
             yield start, shard.read(key, start, stop)
         elif key == EDGE_INDEX:

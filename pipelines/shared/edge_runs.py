@@ -40,7 +40,8 @@ def write_runs(
 
     ``edges`` is their number in all blocks. ``both_ways`` adds the reverse of each edge.
     """
-    shift = _bucket_bits(nodes, 2 * edges if both_ways else edges)
+    total = 2 * edges if both_ways else edges
+    shift = _bits(nodes, min(max(1, total // BUCKET_EDGES), MOST_BUCKETS))
     buckets = ((nodes - 1) >> shift) + 1
     bounds = []
     start = 0
@@ -75,8 +76,7 @@ def sort_runs(
     source, target = (_mapped(runs / name) for name in _RUNS)
     room = len(source)
     buckets = bounds.shape[1] - 1
-    # Each bucket has 2 to some power nodes, but for the last: as they were partitioned.
-    shift = _bucket_bits(nodes, room)
+    shift = _bits(nodes, buckets)
     count = 0
     path = folder / _EDGES
     with path.open("wb") as sources, path.open("r+b") as targets:
@@ -101,9 +101,8 @@ def sorted_edges(folder: Path, count: int, room: int) -> U32:
     return _mapped(folder / _EDGES).reshape(2, room)[:, :count]
 
 
-def _bucket_bits(nodes: int, edges: int) -> int:
-    """Return the bits of a target that number it in its bucket."""
-    buckets = min(max(1, edges // BUCKET_EDGES), MOST_BUCKETS)
+def _bits(nodes: int, buckets: int) -> int:
+    """Return the bits of a target that number it in its bucket: as few as give at most ``buckets``."""
     shift = 0
     while (nodes - 1) >> shift >= buckets:
         shift += 1

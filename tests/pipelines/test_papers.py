@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import io
 import os
+import signal
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
 import pytest
 import torch
 from ogb.io.read_graph_raw import read_binary_graph_raw
+from support.attacks.crash_points import Fault, environment
 from support.builds.papers import ROOT, write_zip
 from support.builds.raw_graphs import records_of_folder, refused_folder
 from support.cases import check_each
 from torch_geometric.utils import to_undirected
 
 from kmip_data import OGBNPapers100M
+from kmip_data.builds.home import Home
+from kmip_data.builds.verify import verify_build
+from kmip_data.cli.preview import view_of
+from kmip_data.drawing.graphs import record_graph
+from kmip_data.drawing.surroundings import UNKNOWN, drawable
 from kmip_data.errors import DamagedInput
-from kmip_data.format.reader import Shard
+from kmip_data.format import reader
+from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_folder
 from kmip_data.pipelines.shared import edge_runs
 from kmip_data.pipelines.shared.sample_files import gzipped
@@ -32,6 +42,8 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(edge_runs, "BLOCK_EDGES", 1_000)
     monkeypatch.setattr(edge_runs, "BUCKET_EDGES", 500)
     monkeypatch.setattr("kmip_data.format.writer.PIECE_BYTES", 2**15)
+    monkeypatch.setattr("kmip_data.graphs.statistics.BLOCK", 1_000)
+    monkeypatch.setattr("kmip_data.drawing.surroundings.MOST_NODES", 100)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +111,7 @@ def test_layouts_of_the_archives(raw, tmp_path):
                     after.writestr(name, data)
         OGBNPapers100M(home=tmp_path / str(number), archives=[path], **QUIET)
         (file,) = (tmp_path / str(number)).glob("built/*/shards/*.h5")
-        shard = Shard(file)
+        shard = reader.Shard(file)
         digests = {key: shard.read(key, 0, 10**6).tobytes() for key in shard.layout}
         wanted.append(digests)
         assert digests == wanted[0]
@@ -223,3 +235,88 @@ def test_bad_files(raw, tmp_path):
     _, (record,) = records_of_folder(NAME, folder, folder / "work")
     with pytest.raises(DamagedInput, match=r"not a whole zip.*CRC"):
         np.asarray(record.columns["node/x"])
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from kmip_data.builds.home import Home
+from kmip_data.pipelines.build import build_dataset
+build_dataset("ogbn-papers100m", home=Home(Path(sys.argv[1])), archives=[sys.argv[2]], jobs=1, quiet=True)
+"""
+#: Pass -> a folder that it writes to, and one of its own steps that must not be repeated after it.
+PASSES = {
+    "partition": ("work/prepared/", None),
+    "sort": ("work/prepared-2/", "write_runs"),
+    "shard": ("shards/", "sort_runs"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [("sort", 2)]
+    + [
+        pytest.param(name, n, marks=pytest.mark.torture)
+        for name in PASSES
+        for n in (1, 2, 3)
+        if (name, n) not in {("sort", 2), ("shard", 2), ("shard", 3)}
+    ],
+)
+def test_killed_in_a_pass(name, n, raw, tmp_path, torture_count):
+    """The same command continues with this pass, gives the same bytes and leaves no runs."""
+    within, done = PASSES[name]
+    whole = build_dataset(NAME, home=Home(tmp_path / "whole"), archives=[raw], **QUIET)
+    home = tmp_path / "home"
+    fault = Fault(str(home / "built"), "builder", "fsync", n, within=within)
+    child = subprocess.run(
+        [sys.executable, "-c", BUILD, home, raw],
+        env=environment(tmp_path / "child", fault),
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL
+    torture_count("kills")
+    with pytest.MonkeyPatch.context() as patch:
+        if done is not None:
+            patch.delattr(edge_runs, done)
+        build = build_dataset(NAME, home=Home(home), archives=[raw], **QUIET)
+    assert build.card.shards == whole.card.shards
+    assert sorted(path.name for path in build.path.iterdir()) == sorted(
+        path.name for path in whole.path.iterdir()
+    )
+    assert verify_build(build.path).ok
+
+
+def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
+    """A large graph is drawn as samples that say so: edges of the graph into the nodes that are shown."""
+    build = build_dataset(NAME, home=Home(tmp_path), archives=[raw], **QUIET)
+    monkeypatch.setattr(reader, "LARGE", 0)
+    assert verify_build(build.path).ok, "pages are given back while a shard is read"
+    with pytest.warns(match="part of"):
+        dataset = OGBNPapers100M(home=tmp_path, **QUIET)
+    whole = dataset[0]
+    edges = set(zip(*whole.edge_index.tolist(), strict=True))
+    drawn = drawable(dataset, "train")
+    nodes = whole.train_mask.nonzero().flatten().tolist()
+    assert len(drawn) == len(nodes) < 700
+    assert drawn.keys[3] == f"sample around node {nodes[3]}"
+    around = drawn[3]
+    assert torch.equal(around.x[0], whole.x[nodes[3]])
+    rows = [whole.x.eq(row).all(dim=1).nonzero().flatten() for row in around.x]
+    assert all(len(row) == 1 for row in rows), "rows tell nodes"
+    met = torch.cat(rows)
+    assert set(zip(*met[around.edge_index].tolist(), strict=True)) <= edges
+    assert 1 < around.num_edges <= 12 + 12 * 4
+    known = whole.y[met] >= 0
+    assert torch.equal(around.y[known], whole.y[met][known])
+    assert (around.y[~known] == 172).all()
+
+    graph = record_graph(drawn, 3, None, "")
+    assert graph.header["key"] == drawn.keys[3]
+    assert graph.names[-1] == UNKNOWN
+    draw, facts = view_of(build, records="0,699")
+    assert [row["key"] for row in facts["records"]] == [
+        "sample around node 0",
+        "sample around node 699",
+    ]
+    draw(tmp_path / "preview.png")
+    assert (tmp_path / "preview.png").stat().st_size > 10_000

@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 import zipfile
+import zlib
 from pathlib import Path
 
 from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_papers
@@ -38,7 +39,15 @@ def write_zip(
     return papers
 
 
+def deflate_quickly() -> None:
+    """Deflate by run lengths and Huffman codes alone: random floats take a third of the time."""
+    vars(zipfile)["_get_compressor"] = lambda method, _: (
+        zlib.compressobj(1, zlib.DEFLATED, -15, 9, zlib.Z_RLE) if method else None
+    )
+
+
 if __name__ == "__main__":
+    deflate_quickly()
     parser = argparse.ArgumentParser()
     parser.add_argument("path", type=Path)
     parser.add_argument("nodes", type=int)

@@ -1,0 +1,98 @@
+"""Neighbourhoods of the nodes of one graph that is too large to be drawn, in the place of its record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast, overload
+
+import numpy as np
+
+from kmip_data.drawing.layouts import MOST_NODES
+from kmip_data.errors import UsageError
+from kmip_data.graphs.sampling import Neighborhoods
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from kmip_data.reading.dataset import ShardedDataset
+
+FANOUTS: Final = (12, 4)  #: edges into a node that are drawn, hop by hop
+UNKNOWN: Final = "not known"  #: class of a node without a label
+
+
+def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:
+    """Return the dataset, or where it is one large graph without positions its :class:`Surroundings`."""
+    schema = dataset.schema
+    attributes = {column.attribute for column in schema.columns}
+    attributes |= {view.attribute for view in schema.views}
+    is_small = len(dataset) != 1 or dataset.nodes[0] <= MOST_NODES
+    if is_small or "pos" in attributes:
+        return dataset
+    return cast("ShardedDataset", Surroundings(dataset, part))
+
+
+class Surroundings:
+    """A dataset whose items are samples around one node each, of a ``part`` or of all.
+
+    Rows come from the memory map: memory grows by 8 bytes a node of the graph, not by its edges or
+    features. Everything else is the dataset's.
+    """
+
+    def __init__(self, dataset: ShardedDataset, part: str | None) -> None:
+        self._dataset = dataset
+        edges = dataset.mapped_edges(0)
+        if edges is None:
+            raise UsageError(
+                f"{dataset.card.dataset} is too large to be drawn, and cannot be read node by node.",
+                next="a local build without --compression",
+            )
+        nodes = int(dataset.nodes[0])
+        self._neighborhoods = Neighborhoods(edges, nodes)
+        #: Number of each node that has an item.
+        self.records: Sequence[int] = range(nodes)
+        if part is not None:
+            self.records = np.flatnonzero(dataset.masks[f"{part}_mask"].numpy())  # type: ignore[assignment]
+        classes = int(dataset.num_classes)
+        names = dataset.class_names or [f"class {i}" for i in range(classes)]
+        self.card = dataset.card.model_copy(update={"class_names": [*names, UNKNOWN]})
+        self.num_classes = classes + 1
+        self.keys = _Keys(self.records)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, position: int) -> Data:
+        import torch
+
+        seeds = np.array([self.records[position]])
+        generator = np.random.Generator(np.random.PCG64(0))
+        sampled = self._neighborhoods.around(seeds, FANOUTS, generator)
+        data = self._dataset.cut(0, sampled.nodes, sampled.edges)
+        data.edge_index = torch.from_numpy(np.stack([sampled.source, sampled.target]))
+        if "y" in data:
+            data.y = torch.where(data.y < 0, self.num_classes - 1, data.y)
+        return data
+
+
+class _Keys(Sequence[str]):
+    """Names of the items, made when they are asked for."""
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self._nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, position: int | slice) -> str | Sequence[str]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        return f"sample around node {self._nodes[position]}"
