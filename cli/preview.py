@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Build, Home
 
-SHOWN: Final = 3  #: records drawn by default
-MOST: Final = 16  #: records in one picture
+SHOWN = 3  #: records drawn by default
+MOST = 16  #: records in one picture
 #: Memory of each intersection of a city that is read, and of each that is drawn, measured on 10⁶
 #: and 10⁷.
 NODE_BYTES = 500

@@ -16,7 +16,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from kmip_data.wording import without_controls, without_secrets
 
@@ -119,7 +119,7 @@ class PartialBuildWarning(UserWarning):
     """The build covers only part of the published dataset."""
 
 
-_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: Errors of the path itself; others are the disk's fault.
 _WRONG_PLACE = {
@@ -284,7 +284,7 @@ def check_version(path: Path, version: int | str | None, known: int) -> None:
 
 
 #: Extra of the package -> what must be importable with it.
-MODULES: Final = {
+MODULES = {
     "chem": ("rdkit.Chem",),
     "images": ("skimage", "PIL"),
     "distributed": ("dask", "distributed"),

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import ModuleType
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -186,7 +186,7 @@ class Plugin(Strict):
 
 
 #: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
-ADDED: Final[dict[str, dict[str, tuple[Any, Plugin]]]] = {
+ADDED: dict[str, dict[str, tuple[Any, Plugin]]] = {
     group: {}
     for group in (
         "datasets",

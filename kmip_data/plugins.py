@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -40,7 +40,7 @@ ENVIRONMENT = "KMIP_DATA_PLUGINS"
 _GROUP = "kmip_data."  #: begins the name of a group of entry points
 _PART = ("model_fields", "build")
 #: Attributes that the objects of a group must have.
-_NEEDED: Final = {
+_NEEDED = {
     "datasets": ("facts", "version", "schema", "units", "records"),
     "attention": _PART,
     "message_passing": _PART,
@@ -55,8 +55,8 @@ _NEEDED: Final = {
     "schedules": ("build", "options", "only_epochs"),
     "optimisers": ("build", "options", "fused", "capturable"),
 }
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_MOST: Final = 2**40  #: bytes of the raw files of a plugin's dataset
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_MOST = 2**40  #: bytes of the raw files of a plugin's dataset
 
 Added = tuple[str, str, Any]  #: group, name and object that a plugin adds
 _loaded: dict[str, Plugin] = {}  #: plugins by file or package

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
@@ -59,7 +59,7 @@ MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``mode
 #: By ``model.attention.kind``.
 ATTENTION = {kind: part for kind, part in _ALL.items() if not issubclass(part, MessagePassing)}
 #: Section of the model -> its group of entry points, and our own kinds.
-SECTIONS: Final = {
+SECTIONS = {
     "attention": ("attention", ATTENTION),
     "local": ("message_passing", MESSAGE_PASSING),
 }

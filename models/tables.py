@@ -9,7 +9,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
@@ -68,7 +68,7 @@ class Names:
 
 
 #: Called with the channels; the norm of nodes (N, d) is then called as ``norm(x, batch)``.
-NORMS: Final[dict[str, Build]] = {
+NORMS: dict[str, Build] = {
     "batch": late("kmip_data.models.layers.norms:BatchNorm"),  # point clouds
     "graph-layer": late("kmip_data.models.layers.norms:GraphLayerNorm"),  # LRGB and cities
     # One mean and variance per node: the paper's word.
@@ -97,7 +97,7 @@ class Head:
             raise ValueError(f"the level of a head is node, graph or link, not {self.level!r}")
 
 
-HEADS: Final[dict[str, Head]] = {
+HEADS: dict[str, Head] = {
     "node": Head(late("kmip_data.models.heads:NodeHead"), level="node"),
     "graph": Head(late("kmip_data.models.heads:GraphHead"), level="graph"),
     "san": Head(late("kmip_data.models.heads:SANHead"), level="graph"),  # upstream ``san_graph``
@@ -124,13 +124,13 @@ class Integers:
     xavier: bool = True  #: embeddings are drawn by Xavier's uniform rule, not from a normal one
 
 
-ATOM: Final = Integers(
+ATOM = Integers(
     features="node features",
     instead="--set model.node_encoder=linear",
     sizes=(119, 5, 12, 12, 10, 6, 6, 2, 2),
     from_smiles=(119, 9, 11, 12, 9, 5, 8, 2, 2),
 )
-BOND: Final = Integers(
+BOND = Integers(
     features="edge features",
     instead="--set model.edge_encoder=linear",
     sizes=(5, 6, 2),
@@ -194,14 +194,14 @@ def _summed(name: str, encoder: Encoder, encoding: Encoding) -> Encoder:
     return Encoder(build, encoding, encoder.integers)
 
 
-NODE_ENCODERS: Final[dict[str, Encoder]] = {
+NODE_ENCODERS: dict[str, Encoder] = {
     "linear": _linear("node features"),
     "atom": _embeddings(ATOM),  # upstream ``Atom``
     "voc": _linear("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
     "coco": _linear("node features", "coco-sp", "node/x"),  # upstream COCONode
     "block": Encoder(late("kmip_data.models.encoders:BlockEncoder")),
 }
-EDGE_ENCODERS: Final[dict[str, Encoder]] = {
+EDGE_ENCODERS: dict[str, Encoder] = {
     "dummy": Encoder(late("kmip_data.models.encoders:DummyEdge")),
     "none": Encoder(late("torch.nn:Identity")),  # message passing reads no edge features
     "linear": _linear("edge features"),
@@ -252,7 +252,7 @@ class _WithTypes(dict[str, Encoder]):
         return types(self.features, int(match[1]))
 
 
-_TYPES: Final = re.compile(r"types([1-9]\d{0,5})")
+_TYPES = re.compile(r"types([1-9]\d{0,5})")
 
 
 @dataclass(frozen=True)
@@ -284,8 +284,8 @@ def _of(keys: PositionKeys, name: str, **more: Any) -> Positional:
     return Positional(build=late(f"kmip_data.models.encoders:{name}"), **more).with_keys(keys)
 
 
-_ONE_COLUMN: Final = late("kmip_data.models.encoders:ColumnPosition")
-POSITIONAL: Final[dict[str, Positional]] = {
+_ONE_COLUMN = late("kmip_data.models.encoders:ColumnPosition")
+POSITIONAL: dict[str, Positional] = {
     "equivstable": _of(StableKeys(), "StablePosition", distances=True),
     "lappe": _of(LapPEKeys(), "LapPE"),
     "none": Positional(),
@@ -293,7 +293,7 @@ POSITIONAL: Final[dict[str, Positional]] = {
     "rwse32": Positional(RandomWalk(32), _ONE_COLUMN, width=28),
     "signnet": _of(SignNetKeys(), "SignNet"),
 }
-OTHER_WIDTH: Final = 16  #: channels of an encoding that is no entry of the table
+OTHER_WIDTH = 16  #: channels of an encoding that is no entry of the table
 
 
 def positional(name: str) -> Positional:

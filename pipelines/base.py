@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -324,7 +324,7 @@ class Pipeline(ABC, Generic[P, S]):
 AnyPipeline = Pipeline[Any, Any]  #: of any parameters
 
 
-_RENAMED: Final = {"cifar10": "benchmark_gnns"}  #: families whose cards keep an older name
+_RENAMED = {"cifar10": "benchmark_gnns"}  #: families whose cards keep an older name
 
 
 def _module(manifest: Manifest) -> str:

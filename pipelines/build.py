@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied, require_extra
@@ -294,7 +294,7 @@ def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
     return None
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 def build_own(

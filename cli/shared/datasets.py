@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
@@ -24,7 +24,7 @@ SOURCES = "kmip_data.sources"
 SHARDS = "kmip_data.shards"
 #: Parameters that are options: name -> type and help. Of which datasets they are, the dataset
 #: itself checks.
-TYPED: Final[dict[str, dict[str, tuple[click.ParamType[Any], str]]]] = {
+TYPED: dict[str, dict[str, tuple[click.ParamType[Any], str]]] = {
     RECORDS: {
         "k": (click.INT, "Neighbours in the k-NN graph (keys per query: model.attention.k)."),
         "limit": (

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, model_validator
 
@@ -22,8 +22,8 @@ from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import Strict, unknown_name
 
-_HDF5: Final = b"\x89HDF\r\n\x1a\n"  #: first bytes of a file
-_ROOT: Final = 2**17  #: bytes in which the attributes of the root lie, of at most 64 kB each
+_HDF5 = b"\x89HDF\r\n\x1a\n"  #: first bytes of a file
+_ROOT = 2**17  #: bytes in which the attributes of the root lie, of at most 64 kB each
 
 
 class ColumnsCard(Strict):

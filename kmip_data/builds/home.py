@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
 
 ENVIRONMENT = "KMIP_DATA_HOME"
-COLUMNS: Final = "columns"  #: folder of added columns, next to ``shards``
+COLUMNS = "columns"  #: folder of added columns, next to ``shards``
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class BuildArguments(TypedDict, total=False):
     quiet: bool
 
 
-LEAST_MEMORY: Final = 2**29  #: bytes of a worker: its libraries take 0.3 GB
+LEAST_MEMORY = 2**29  #: bytes of a worker: its libraries take 0.3 GB
 
 
 @dataclass(frozen=True)

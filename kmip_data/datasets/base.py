@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Final, Unpack
+from typing import Any, ClassVar, Unpack
 
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
@@ -52,7 +52,7 @@ class RuleArguments(PartArguments, total=False):
     split_seed: int | None
 
 
-_DEFAULTS: Final[dict[str, Any]] = {
+_DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("home", "split", "split_rule", "split_seed", "transform")),
     **dict.fromkeys(("pre_transform", "pre_filter", "force_reload", "columns", "build", "sample")),
     "split": "train",

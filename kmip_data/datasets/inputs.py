@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import torch
 from torch_geometric.data import Data
@@ -72,7 +71,7 @@ class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is u
         return data
 
 
-DEGREE_PROFILE: Final = "degree-profile"  #: features that are computed from the edges
+DEGREE_PROFILE = "degree-profile"  #: features that are computed from the edges
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,7 @@ class Inputs:
 
 
 #: Views of ``x`` besides ``all``, every column, by dataset and name.
-_FEATURES: Final = {
-    "s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}
-}
+_FEATURES = {"s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}}
 
 
 def feature_views(dataset: str, name: str) -> tuple[View, ...]:

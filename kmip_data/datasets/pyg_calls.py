@@ -8,15 +8,15 @@ our default.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 
 from kmip_data.errors import UsageError
 
 #: The last arguments of PyTorch Geometric's datasets of many graphs.
-STEPS: Final = ("transform", "pre_transform", "pre_filter", "force_reload")
+STEPS = ("transform", "pre_transform", "pre_filter", "force_reload")
 
 #: Name of our class -> positional arguments of PyTorch Geometric's, in order.
-ORDER: Final[Mapping[str, tuple[str, ...]]] = {
+ORDER: Mapping[str, tuple[str, ...]] = {
     "S3DIS": ("root", "test_area", "train", *STEPS),
     "ShapeNetPart": ("root", "categories", "include_normals", "split", *STEPS),
     "MalNetTiny": ("root", "split", *STEPS),
@@ -88,7 +88,7 @@ def _target_scaling(name: str, value: str | None) -> dict[str, Any]:
 
 #: Name of our class -> argument of PyTorch Geometric's that we lack -> our arguments, of its name
 #: and value.
-MEANINGS: Final[Mapping[str, Mapping[str, Callable[[str, Any], dict[str, Any]]]]] = {
+MEANINGS: Mapping[str, Mapping[str, Callable[[str, Any], dict[str, Any]]]] = {
     "S3DIS": {"train": lambda _, value: {"split": "trainval" if value else "test"}},
     "ShapeNetPart": {
         "include_normals": lambda _, value: (

@@ -10,7 +10,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -22,7 +22,7 @@ from kmip_data.manifest import Manifest, load_manifest, shipped_datasets
 from kmip_data.pipelines.base import PublishedSplitParams, load_pipeline
 from kmip_data.reading.dataset import ShardedDataset
 
-_READERS: Final[Mapping[str, type[BuiltDataset]]] = {
+_READERS: Mapping[str, type[BuiltDataset]] = {
     "S3DIS": readers.S3DIS,
     "ShapeNetPart": readers.ShapeNetPart,
     "PCQMContact": readers.PCQMContact,
@@ -35,9 +35,9 @@ _READERS: Final[Mapping[str, type[BuiltDataset]]] = {
     "CityNetwork": city.CityNetwork,
     "GraphLandDataset": city.GraphLandDataset,
 }
-_KEYWORD: Final = Parameter.KEYWORD_ONLY
-_POSITIONAL: Final = Parameter.POSITIONAL_OR_KEYWORD
-_WIDTH: Final = 92  #: columns of a docstring
+_KEYWORD = Parameter.KEYWORD_ONLY
+_POSITIONAL = Parameter.POSITIONAL_OR_KEYWORD
+_WIDTH = 92  #: columns of a docstring
 
 
 def class_names() -> list[str]:

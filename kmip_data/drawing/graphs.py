@@ -7,7 +7,7 @@ import gzip
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
 
 Facts = dict[str, Any]  #: what the page reads, as JSON
-KINDS: Final = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
-EXTENT: Final = 1_000.0  #: length of the longest axis of a record on its page
-COLORS: Final = ("red", "green", "blue")  #: beginnings of the fields of a colour
-TOPS: Final = (1, 255, 65_535)  #: possible values of the brightest shade
-STEPS: Final = 16  #: shades of a colour channel: all of them together fit any texture
+KINDS = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
+EXTENT = 1_000.0  #: length of the longest axis of a record on its page
+COLORS = ("red", "green", "blue")  #: beginnings of the fields of a colour
+TOPS = (1, 255, 65_535)  #: possible values of the brightest shade
+STEPS = 16  #: shades of a colour channel: all of them together fit any texture
 #: Symbols of the elements that molecules have most, by atomic number.
-SYMBOLS: Final = {
+SYMBOLS = {
     1: "H",
     5: "B",
     6: "C",
@@ -55,7 +55,7 @@ SYMBOLS: Final = {
     17: "Cl",
     35: "Br",
 }
-CROWDED: Final = 4  #: edges per node above which only those of the node pointed at are drawn
+CROWDED = 4  #: edges per node above which only those of the node pointed at are drawn
 
 
 class Packer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from kmip_data.drawing.style import CPK, element_colors, look
 from kmip_data.errors import UsageError
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-ATOM: Final = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
-GAP: Final = 0.8  #: distance of the parts of a graph
-MOST_NODES: Final = 20_000
-WORK: Final = 500_000_000  #: pairs of nodes compared in all steps, for a part of thousands of nodes
-SIZE: Final = (1900, 1000)  #: pixels of the picture of a molecule: two for one of its panel
-LETTERS: Final = 24  #: least height of an atom's letters, in these pixels
+ATOM = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
+GAP = 0.8  #: distance of the parts of a graph
+MOST_NODES = 20_000
+WORK = 500_000_000  #: pairs of nodes compared in all steps, for a part of thousands of nodes
+SIZE = (1900, 1000)  #: pixels of the picture of a molecule: two for one of its panel
+LETTERS = 24  #: least height of an atom's letters, in these pixels
 
 
 def is_molecule(fields: Sequence[str]) -> bool:

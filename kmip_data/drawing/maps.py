@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -36,14 +35,14 @@ from kmip_data.graphs.city_columns import is_city, vocabulary
 from kmip_data.reading.store import ShardStore, open_store
 from kmip_data.wording import as_values
 
-EARTH_RADIUS: Final = 6_371_009.0  #: metres
-ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
-PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
-BUFFER: Final = "dropped by the buffer"  #: name of "no part" where blocks of the map are the parts
-RIGHT_WRONG: Final = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
-LONGEST_SIDE: Final = 8.0  #: inches of a map
-MOST_POINTS: Final = 1_000_000  #: intersections drawn; of more every second, third …
-MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
+EARTH_RADIUS = 6_371_009.0  #: metres
+ATTRIBUTION = "© OpenStreetMap contributors, ODbL 1.0"
+PART_NAMES = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
+BUFFER = "dropped by the buffer"  #: name of "no part" where blocks of the map are the parts
+RIGHT_WRONG = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
+LONGEST_SIDE = 8.0  #: inches of a map
+MOST_POINTS = 1_000_000  #: intersections drawn; of more every second, third …
+MOST_ROWS = 24  #: of a legend; of more classes every second, third … is named
 
 
 @dataclass(frozen=True, kw_only=True)

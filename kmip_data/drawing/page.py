@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from kmip_data.drawing.graphs import Facts, Graph, Packer
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import sealed, write_output
 
-PAGE: Final = "explore.html"  #: in the folder of a build or run
-DECADES: Final = 4  #: distinguished below the strongest influence, also in ``influence.js``
+PAGE = "explore.html"  #: in the folder of a build or run
+DECADES = 4  #: distinguished below the strongest influence, also in ``influence.js``
 #: Scripts, in the order in which they are read.
-SCRIPTS: Final = (
+SCRIPTS = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
     "page.js", "explore.js",
 )  # fmt: skip

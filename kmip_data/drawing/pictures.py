@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,21 +24,21 @@ Values = Mapping[str, Array]  #: the attributes of an item as arrays
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
-ELEVATION: Final = 22.0  #: direction from which a record in space is seen, in degrees
-AZIMUTH: Final = -58.0
+ELEVATION = 22.0  #: direction from which a record in space is seen, in degrees
+AZIMUTH = -58.0
 NO_CLASS = "nodes have no class"
-BY_RDKIT: Final = "drawn by RDKit from the features"
+BY_RDKIT = "drawn by RDKit from the features"
 _LINE = {"alpha": 0.65, "clip_on": False}
-WIDTH: Final = 16.0  #: inches of four panels
-HIGH: Final = 4.1  #: inches of a row
+WIDTH = 16.0  #: inches of four panels
+HIGH = 4.1  #: inches of a row
 #: Inches of the picture of a molecule, as wide as two panels; its row is as high as the picture and
 #: its title.
 WIDTH_OF_MOLECULE = 8.0
 MOST_HIGH = 4.8
 LEAST_HIGH = 2.4
 TITLE_HIGH = 0.6
-RIM: Final = 16  #: pixels around the picture of a molecule
-BONDS: Final = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
+RIM = 16  #: pixels around the picture of a molecule
+BONDS = ("single", "double", "triple", "aromatic")  #: as Open Graph Benchmark numbers them
 
 
 @dataclass(frozen=True)

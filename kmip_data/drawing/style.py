@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, ParamSpec, TypeAlias
+from typing import Any, Literal, ParamSpec, TypeAlias
 
 import numpy as np
 
@@ -20,13 +20,13 @@ from kmip_data.files.changes import sealed, write_output
 
 #: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened
 #: where they were paler, and differ for colour-blind eyes too.
-PALETTE: Final = (
+PALETTE = (
     "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#2b8cc4", "#6b4226", "#b00020",
     "#004868", "#f830f8", "#007000", "#3000a0", "#f80080", "#786810", "#8018f8", "#0020f8",
     "#c078b0", "#680040", "#004818", "#c000c0", "#f85868", "#8870f8", "#007068", "#5840b0",
 )  # fmt: skip
 #: As many on dark ground.
-DARK_PALETTE: Final = (
+DARK_PALETTE = (
     "#3d9ae0", "#e8722a", "#00b386", "#d98bb8", "#e69f00", "#7cc4f0", "#a88a62", "#a800e0",
     "#50f800", "#d00060", "#e0f0b0", "#3850f8", "#088000", "#f840f8", "#805890", "#00f0b8",
     "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
@@ -34,20 +34,20 @@ DARK_PALETTE: Final = (
 #: Colours of ordered values on light ground, from low to high: eight steps through seven hues, each
 #: lighter than the one before it (L* 14 to 61), so that colour-blind eyes and grey prints keep the
 #: order.
-RAMP: Final = (
+RAMP = (
     "#330564", "#02248f", "#004282", "#005977", "#036e50", "#507c03", "#a27c00", "#e96f04",
 )  # fmt: skip
 #: The same on dark ground, L* 43 to 94.
-DARK_RAMP: Final = (
+DARK_RAMP = (
     "#7145df", "#4172eb", "#0493db", "#0aadc6", "#36c880", "#aed136", "#f6db16", "#fbefab",
 )  # fmt: skip
-CYCLE: Final = 7  #: hues of curves
-BODY: Final = 10  #: size of letters, in points
-BODY_IN_PRINT: Final = 8
-NOTE: Final = "small"  #: size of notes, relative to the body
-TITLE: Final = "x-large"
+CYCLE = 7  #: hues of curves
+BODY = 10  #: size of letters, in points
+BODY_IN_PRINT = 8
+NOTE = "small"  #: size of notes, relative to the body
+TITLE = "x-large"
 #: Picture formats by file suffix, and their metadata: nothing that changes between runs.
-KINDS: Final[dict[str, dict[str, None]]] = {
+KINDS: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
@@ -78,7 +78,7 @@ class Style:
     ramp: tuple[str, ...] = RAMP
 
 
-STYLES: Final = {
+STYLES = {
     "light": Style(),
     "dark": Style(
         ground="#16181d",
@@ -250,25 +250,25 @@ def _settings(style: Style) -> dict[Any, Any]:
     }
 
 
-LEAST: Final = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
-STEPS: Final = 32  #: steps of a mixture towards the letters or the ground
+LEAST = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
+STEPS = 32  #: steps of a mixture towards the letters or the ground
 #: hue of the palette next to whose first one parts of a shape would run together
-SECOND_BLUE: Final = 5
-GROUPED: Final = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
+SECOND_BLUE = 5
+GROUPED = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
 #: Shares of the letters' colour in each hue: 96 colours before any repeats.
-SHADES: Final = (0.0, 0.3, 0.55, 0.75)
+SHADES = (0.0, 0.3, 0.55, 0.75)
 #: Usual colours of the classes of S3DIS: ``sem_seg/indoor3d_util.py`` of PointNet.
-S3DIS: Final = {
+S3DIS = {
     "ceiling": "#00ff00", "floor": "#0000ff", "wall": "#00ffff", "beam": "#ffff00", "column": "#ff00ff",
     "window": "#6464ff", "door": "#c8c864", "table": "#aa78c8", "chair": "#ff0000", "sofa": "#c86464",
     "bookcase": "#0ac864", "board": "#c8c8c8", "clutter": "#323232",
 }  # fmt: skip
 #: Colours of elements by Corey, Pauling and Koltun, as Jmol has them; carbon is a darker grey.
-CPK: Final = {
+CPK = {
     1: "#ffffff", 5: "#ffb5b5", 6: "#808080", 7: "#3050f8", 8: "#ff0d0d", 9: "#90e050", 15: "#ff8000",
     16: "#ffff30", 17: "#1ff01f", 35: "#a62929",
 }  # fmt: skip
-OTHER_ELEMENT: Final = "#ff1493"
+OTHER_ELEMENT = "#ff1493"
 Paint = Callable[[], Sequence[str]]  #: colours as the style of the caller has them
 
 

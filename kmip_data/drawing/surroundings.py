@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from kmip_data.reading.dataset import ShardedDataset
 
-FANOUTS: Final = (12, 4)  #: edges into a node that are drawn, hop by hop
-UNKNOWN: Final = "not known"  #: class of a node without a label
+FANOUTS = (12, 4)  #: edges into a node that are drawn, hop by hop
+UNKNOWN = "not known"  #: class of a node without a label
 
 
 def drawable(dataset: ShardedDataset, part: str | None) -> ShardedDataset:

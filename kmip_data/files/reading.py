@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,8 +22,8 @@ from kmip_data.errors import DamagedInput, unreadable
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_BYTES: Final = 2**24  #: 16 MiB, the largest card, configuration or result that is read
-_LISTED: Final = 1_000  #: most faults of a model that are formatted one by one
+MAX_BYTES = 2**24  #: 16 MiB, the largest card, configuration or result that is read
+_LISTED = 1_000  #: most faults of a model that are formatted one by one
 
 
 @contextlib.contextmanager

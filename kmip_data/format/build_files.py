@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -26,19 +26,19 @@ from kmip_data.manifest import Responsible, dataset_names, load_manifest, read_s
 from kmip_data.runtime.progress import say
 from kmip_data.wording import without_controls
 
-PAGE_NAME: Final = "README.md"
+PAGE_NAME = "README.md"
 #: Key in the statistics of a card and its caption.
-SPREADS: Final = {
+SPREADS = {
     "nodes_per_graph": "nodes per graph",
     "edges_per_graph": "edges per graph",
     "in_degree": "in-degree",
     "out_degree": "out-degree",
 }
-_BAR: Final = 24  #: characters of the longest bar of a histogram
-_ROWS: Final = 16  #: most rows of a histogram on the page
-_WEB: Final = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a link
+_BAR = 24  #: characters of the longest bar of a histogram
+_ROWS = 16  #: most rows of a histogram on the page
+_WEB = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a link
 #: Markup characters of Markdown; an underline between letters is none.
-_MARKS: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_MARKS = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def render_card(card: Card) -> str:
@@ -266,7 +266,7 @@ def _license(card: Card) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-CROISSANT_NAME: Final = "croissant.json"
+CROISSANT_NAME = "croissant.json"
 
 
 def build_croissant(card: Card) -> dict[str, Any]:

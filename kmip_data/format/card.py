@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -25,8 +25,8 @@ from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation, Strict
 from kmip_data.wording import as_values
 
-_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
-NAME_WORDS: Final = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
+NAME_WORDS = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
 ShardFile = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
@@ -134,8 +134,8 @@ def _checked(statistics: dict[str, Any]) -> dict[str, Any]:
 
 
 CARD_NAME = "card.json"
-CARD_VERSION: Final = 2  #: 1 unless a shard is cut, which readers of version 1 do not know
-PART: Final = "part of the published set"
+CARD_VERSION = 2  #: 1 unless a shard is cut, which readers of version 1 do not know
+PART = "part of the published set"
 
 
 def remark(sample: bool, complete: bool | None) -> str:

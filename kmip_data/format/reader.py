@@ -14,7 +14,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, str)
 #: Contiguous data cannot exceed the file; this bounds what a compressed shard that is smaller may
 #: declare.
-MAX_DECLARED_BYTES: Final = 2**36
-_MAP_FIXED: Final = 0x10  #: of Linux and macOS; the mmap module lacks it
-LARGE: Final = 2**30  #: bytes of a map whose pages are worth giving back
+MAX_DECLARED_BYTES = 2**36
+_MAP_FIXED = 0x10  #: of Linux and macOS; the mmap module lacks it
+LARGE = 2**30  #: bytes of a map whose pages are worth giving back
 
 
 class Shard:
@@ -376,8 +376,8 @@ def _library() -> Any:
     return library
 
 
-BLOCK_VALUES: Final = 2**20  #: values checked at once; bounds the memory
-RELEASED: Final = 32  #: blocks after which the pages of a large shard are given back
+BLOCK_VALUES = 2**20  #: values checked at once; bounds the memory
+RELEASED = 32  #: blocks after which the pages of a large shard are given back
 
 
 Fault = tuple[str, str, str]  #: a promise of the schema that values break: what, expected, found

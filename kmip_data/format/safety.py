@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import h5py
 import numpy as np
@@ -31,21 +31,21 @@ from kmip_data.arrays import Array
 from kmip_data.errors import KmipDataError, refuse
 from kmip_data.files.reading import open_regular
 
-MAX_OBJECTS: Final = 1_000
-MAX_DEPTH: Final = 16
-MAX_ATTRIBUTES: Final = 64  #: of one object
-MAX_ATTRIBUTE_BYTES: Final = 2**16
-MAX_CHUNK_BYTES: Final = 2**26
-MAX_RATIO: Final = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
-FREE_BYTES: Final = 2**26  #: bytes of a file that may be declared beyond that
+MAX_OBJECTS = 1_000
+MAX_DEPTH = 16
+MAX_ATTRIBUTES = 64  #: of one object
+MAX_ATTRIBUTE_BYTES = 2**16
+MAX_CHUNK_BYTES = 2**26
+MAX_RATIO = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
+FREE_BYTES = 2**26  #: bytes of a file that may be declared beyond that
 
-FILTER_CODES: Final = {
+FILTER_CODES = {
     "gzip": h5z.FILTER_DEFLATE,
     "shuffle": h5z.FILTER_SHUFFLE,
     "fletcher32": h5z.FILTER_FLETCHER32,
     "zstd": 32015,
 }
-_LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
+_LINK_NAMES = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
 
 
 class _Refused(Exception):
@@ -228,15 +228,13 @@ class _Inspection:
         _require(stored_bytes <= self.size and self.excess <= FREE_BYTES, what, sizes)
 
 
-SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
-RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
+SHARD_FILTERS = frozenset({"gzip", "shuffle", "zstd"})
+RAW_FILTERS = frozenset({"gzip", "shuffle", "fletcher32"})
 
-_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
-_NEXT: Final = (
-    "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
-)
+_MAGIC = b"\x89HDF\r\n\x1a\n"
+_NEXT = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
 # Exceptions of h5py while it reads data of a damaged file.
-_HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
+_HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -19,17 +19,17 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import canonical_json, first_fault
 
-FORMAT: Final = "kmip-data"  #: value of the root attribute ``format``
-FORMAT_VERSION: Final = 1  #: value of the root attribute ``format_version``
+FORMAT = "kmip-data"  #: value of the root attribute ``format``
+FORMAT_VERSION = 1  #: value of the root attribute ``format_version``
 
-NODE_PTR: Final = "graph/node_ptr"  #: int64 [G+1], first node of each graph
-EDGE_PTR: Final = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; absent with NEIGHBOR
-KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
-NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
-EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
-COORDINATES: Final = "node/coordinate_encoding"  #: a column of cities only
-LOG10: Final = "log10"  #: unit of a column of decimal logarithms; metrics are of 10 to their power
-LINKS: Final = "contact"  #: attribute of links to predict: a row of bits per node
+NODE_PTR = "graph/node_ptr"  #: int64 [G+1], first node of each graph
+EDGE_PTR = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; absent with NEIGHBOR
+KEY = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
+NEIGHBOR = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
+EDGE_INDEX = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
+COORDINATES = "node/coordinate_encoding"  #: a column of cities only
+LOG10 = "log10"  #: unit of a column of decimal logarithms; metrics are of 10 to their power
+LINKS = "contact"  #: attribute of links to predict: a row of bits per node
 
 EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
@@ -153,11 +153,11 @@ class Schema:
 
 #: dtypes a column may be stored with: numbers of fixed size, so that a mapped view is always valid.
 #: A boolean is stored as ``uint8`` and presented as ``bool``.
-STORED_DTYPES: Final = frozenset(
+STORED_DTYPES = frozenset(
     {"float16", "float32", "float64"}
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
-RESERVED: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
+RESERVED = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from kmip_data.format.safety import StoredDataset
 
-PARTS: Final[tuple[str, ...]] = ("train", "val", "test")
-TRAIN_AND_VAL: Final = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
-_OTHER_NAMES: Final = {"valid": "val", "validation": "val"}
+PARTS: tuple[str, ...] = ("train", "val", "test")
+TRAIN_AND_VAL = "trainval"  #: name of the union of two parts, as in PyTorch Geometric
+_OTHER_NAMES = {"valid": "val", "validation": "val"}
 
 
 def part_name(name: str | None) -> str | None:
@@ -44,15 +44,15 @@ def in_order(parts: Iterable[str]) -> list[str]:
     return sorted(parts, key=lambda part: (rank.get(part, len(PARTS)), part))
 
 
-SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
-SPLIT_VERSION: Final = 1
-NODE_CODE: Final = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
-NODE_PARTS: Final = {part: code for code, part in enumerate(PARTS)}
-NO_PART: Final = 255
-_MAX_BYTES: Final = 2**26  #: 64 MiB, the largest split file besides :data:`_BYTES_EACH` a record
-_BYTES_EACH: Final = 16
+SPLIT_FORMAT = "kmip-data-split"  #: value of the root attribute ``format``
+SPLIT_VERSION = 1
+NODE_CODE = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
+NODE_PARTS = {part: code for code, part in enumerate(PARTS)}
+NO_PART = 255
+_MAX_BYTES = 2**26  #: 64 MiB, the largest split file besides :data:`_BYTES_EACH` a record
+_BYTES_EACH = 16
 
-_PART: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_PART = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 
 @dataclass(frozen=True)

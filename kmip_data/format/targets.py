@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card
@@ -11,7 +10,7 @@ from kmip_data.format.schema import LINKS, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
 
 #: Kind of the targets -> the metric where neither its dataset nor the user names one.
-USUAL_METRICS: Final = {
+USUAL_METRICS = {
     "single-label": "accuracy",
     "multilabel": "ap",
     "regression": "mae",

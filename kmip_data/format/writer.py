@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     import h5py
 
 
-ALIGNMENT: Final = 64  #: contiguous data start at multiples of this
-_OPTIONS: Final[Any] = {
+ALIGNMENT = 64  #: contiguous data start at multiples of this
+_OPTIONS: Any = {
     "libver": "earliest",
     "alignment_threshold": 1,
     "alignment_interval": ALIGNMENT,
 }
-_MAX_TEXT: Final = 64_000  #: an attribute lies in its object's header, which HDF5 limits to 64 KiB
+_MAX_TEXT = 64_000  #: an attribute lies in its object's header, which HDF5 limits to 64 KiB
 
 
 @contextlib.contextmanager
@@ -117,19 +117,19 @@ class ComputedRows:
         return self[:]
 
 
-MAX_SHARD_BYTES: Final = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
-CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
+MAX_SHARD_BYTES = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
+CHUNK_BYTES = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
 #: Offset of the four bytes of the superblock that say that a file is open; an image has zeros
 #: there.
-_OPEN: Final = 20
+_OPEN = 20
 #: Size above which an uncompressed shard is written in pieces, not made in memory.
-STREAMED_BYTES: Final = 2**28
-PIECE_BYTES: Final = 2**22  #: of a shard that is written in pieces
+STREAMED_BYTES = 2**28
+PIECE_BYTES = 2**22  #: of a shard that is written in pieces
 #: A shard whose data exceed this is cut into files of this size, to be sent and verified one by
 #: one. Servers and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that
 #: members map in a row.
-MEMBER_BYTES: Final = 2**32
-COUNTED: Final = ("graphs", "nodes", "edges")  #: facts of a shard
+MEMBER_BYTES = 2**32
+COUNTED = ("graphs", "nodes", "edges")  #: facts of a shard
 
 #: Compression of node and edge data; None: contiguous, to be mapped.
 Compression = Literal["gzip", "zstd"] | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from kmip_data.format.schema import COORDINATES
 from kmip_data.graphs.elementary import sine_cosine
 from kmip_data.manifest import dataset_names, load_manifest
 
-SPAN: Final = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has its negative
-AXES: Final = ("longitude", "latitude")
+SPAN = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has its negative
+AXES = ("longitude", "latitude")
 
 
 def coordinate_range(lon_lat: F32) -> F32:

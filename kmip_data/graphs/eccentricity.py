@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,10 +14,10 @@ from kmip_data.runtime.progress import Progress
 from kmip_data.runtime.threads import for_ranges
 
 #: Nodes per search: 16 take 1.4 times as long, 64 0.85 times but leave the L2 cache.
-LANES: Final = 32
-REACH: Final = 4 * LANES  #: nodes visited to form a group
-SLICE: Final = 2_048  #: groups between updates of the progress bar and checks for Ctrl-C
-GRAIN: Final = 16  #: fewest groups worth a thread
+LANES = 32
+REACH = 4 * LANES  #: nodes visited to form a group
+SLICE = 2_048  #: groups between updates of the progress bar and checks for Ctrl-C
+GRAIN = 16  #: fewest groups worth a thread
 
 
 def local_eccentricity(

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.manifest import modules_in, unknown_name, with_added
 
-MOST: Final = 1024  #: eigenvectors or steps
-MOST_SEED: Final = 999_999_999
+MOST = 1024  #: eigenvectors or steps
+MOST_SEED = 999_999_999
 
 
 @dataclass(frozen=True)

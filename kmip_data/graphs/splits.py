@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -91,7 +90,7 @@ def grouped_split(
     }
 
 
-_DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps the second
+_DRAWS = 2  #: LRGB draws twice from one generator and keeps the second
 
 
 def meta_labels(classes: I64, background: int | None = None) -> I64:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ Level = Literal["graph", "node", "edge"]
 DType = np.dtype[Any]
 
 #: Order of PyTorch Geometric's own ``Data``; other attributes follow in the order of the schema.
-_ORDER: Final = ("x", "edge_index", "edge_attr", "y", "pos")
+_ORDER = ("x", "edge_index", "edge_attr", "y", "pos")
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def _of_view(source: Field, view: View) -> Field:
     )
 
 
-_WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread costs more
+_WORTH_SHARING = 100_000  #: graphs, nodes and edges; below, waking a thread costs more
 #: Rows read between two releases of the map. Each maps up to 16 pages: of a city of 10⁷ nodes 2.0
 #: GB then count as memory of the process, without a release 3.1 GB; one costs 60 ms.
-_TOUCHED: Final = 2**16
+_TOUCHED = 2**16
 _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
-_NO_EDGES: Final = np.empty((2, 0), _INT64)
+_NO_EDGES = np.empty((2, 0), _INT64)
 
 #: Attribute, level, shape of a row, presented dtype, stored dtype where it is another.
 _Output = tuple[str, int, tuple[int, ...], DType, DType | None]

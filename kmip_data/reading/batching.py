@@ -6,7 +6,7 @@ import copy
 import functools
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ else:
     DataBatch = Batch
 
 #: PyTorch Geometric collates attributes with these strings in their names by special rules.
-_SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
+_SPECIAL = ("index", "batch", "ptr", "adj", "face")
 
 _INT64 = np.dtype(np.int64)
 

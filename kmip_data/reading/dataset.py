@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import open_store
 from kmip_data.wording import counted, without_controls
 
-_OGB_NAMES: Final = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
+_OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: parts by OGB's names
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped

@@ -9,7 +9,7 @@ reader checks datasets and row pointers against the file when it opens a shard.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from llvmlite import ir
@@ -21,11 +21,11 @@ from kmip_data.arrays import F32, I64, Array, Integers
 from kmip_data.runtime.threads import njit_nogil
 
 GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
-LEVELS: Final = {"graph": GRAPH, "node": NODE, "edge": EDGE}
+LEVELS = {"graph": GRAPH, "node": NODE, "edge": EDGE}
 
 Numba: TypeAlias = Any  #: an object of numba or llvmlite, which are not typed
 
-_BYTE: Final = ir.IntType(8)
+_BYTE = ir.IntType(8)
 
 
 def _pointer_code(typing_context: Numba, address: Numba) -> Numba:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from kmip_data.runtime.threads import HelperThreads, ahead, closed_at_exit
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
-_NOT_SHOWN: Final = {"dataset", "sampler", "batch_sampler", "num_workers", "generator"}
-_WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a network
+_NOT_SHOWN = {"dataset", "sampler", "batch_sampler", "num_workers", "generator"}
+_WHILE_WAITING = 4  #: batches made at a time where each waits for a network
 
 
 class GraphLoader(DataLoader[Any]):

@@ -6,7 +6,7 @@ import hashlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
 from kmip_data.format.splits import SplitFile, max_split_bytes, read_split
 
-NODE: Final = 1  #: row of the node level in ``start`` and ``count``
+NODE = 1  #: row of the node level in ``start`` and ``count``
 
 #: Kind of rows: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
 Rows = tuple[str, int, int, int]

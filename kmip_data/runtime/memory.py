@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from kmip_data.errors import OutOfResources, human_bytes
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
 _NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-MAPPED: Final = 2**26  #: bytes from which :func:`mapped` takes a file
+MAPPED = 2**26  #: bytes from which :func:`mapped` takes a file
 _WORDS = re.compile(
     r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE
 )
@@ -123,11 +123,11 @@ def _limits() -> Iterator[tuple[int, int]]:
                 yield limit, used - int(stat.get("inactive_file", 0))
 
 
-SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
-M_MMAP_THRESHOLD: Final = -3  #: of malloc.h
-HEAP_KEPT: Final = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
+SMALLEST = 1 << 20  #: bytes; below, ordinary allocation is as fast
+M_MMAP_THRESHOLD = -3  #: of malloc.h
+HEAP_KEPT = 1 << 32  #: bytes; most free heap that a training holds, see :class:`HeapBound`
 #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
-KEEP: Final = 1 << 28
+KEEP = 1 << 28
 
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment

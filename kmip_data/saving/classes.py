@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from torch.utils.data import Dataset
 from torch_geometric.data import Data
@@ -22,7 +22,7 @@ from kmip_data.format.splits import PARTS, part_name
 from kmip_data.graphs.splits import share_of, shuffled_split
 from kmip_data.saving.save import MASKS, check_target, save
 
-_SPLITS: Final = (*PARTS, "trainval")  #: default of an argument ``split`` that chooses a part
+_SPLITS = (*PARTS, "trainval")  #: default of an argument ``split`` that chooses a part
 
 
 def save_class(

@@ -9,7 +9,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch_geometric.data import Data, InMemoryDataset
@@ -28,7 +28,7 @@ from kmip_data.reading.store import open_store
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.sharing.push import PARQUET, dataset_page
 
-_GROUP_BYTES: Final = 2**26  #: arrays in memory at a time: a row group, or one larger graph
+_GROUP_BYTES = 2**26  #: arrays in memory at a time: a row group, or one larger graph
 _KEY = "key"
 _SPLIT = "split"
 
@@ -291,9 +291,9 @@ def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
 
 
 Format = Literal["parquet", "pt", "litdata"]
-_CHUNK_BYTES: Final = 2**26  #: litData's chunks, of which one is in memory
+_CHUNK_BYTES = 2**26  #: litData's chunks, of which one is in memory
 #: dtypes that litData 0.2.76 cannot store
-_NOT_IN_LITDATA: Final = {"uint32", "uint64"}
+_NOT_IN_LITDATA = {"uint32", "uint64"}
 
 
 def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
@@ -373,7 +373,7 @@ def _write_litdata(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path
     return {part: folder / part for part in parts}
 
 
-_WRITERS: Final[dict[Format, Callable[..., dict[str, Path]]]] = {
+_WRITERS: dict[Format, Callable[..., dict[str, Path]]] = {
     "parquet": write_parquet,
     "pt": _write_pt,
     "litdata": _write_litdata,

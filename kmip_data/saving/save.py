@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,9 @@ from kmip_data.saving.survey import PlainGraph, Survey, plain_graph, to_record
 
 Positions = Sequence[int] | Array | Any  #: indices or a boolean mask; a torch tensor too
 
-RULE: Final = "given"  #: name of the split and its rule
-MASKS: Final = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a single graph to part
-_LIBRARIES: Final = ("numpy", "h5py", "torch-geometric")  #: whose versions the card has
+RULE = "given"  #: name of the split and its rule
+MASKS = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a single graph to part
+_LIBRARIES = ("numpy", "h5py", "torch-geometric")  #: whose versions the card has
 
 
 def save(  # noqa: PLR0913 -- options, by keyword

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from kmip_data.format.reader import Shard
 from kmip_data.sharing.remote import Remote, exactly, pull_command, read_share
 from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged
 
-CONNECTIONS: Final = 16
-_TOGETHER: Final = 4  #: most blocks of one request, so that several requests share the connections
-_HEADS: Final = 32  #: shards whose first blocks are fetched together
-_MOST_SMALL: Final = 2**28  #: most bytes of card and splits, which are copied completely
-_SMALL: Final = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")  #: files copied completely
+CONNECTIONS = 16
+_TOGETHER = 4  #: most blocks of one request, so that several requests share the connections
+_HEADS = 32  #: shards whose first blocks are fetched together
+_MOST_SMALL = 2**28  #: most bytes of card and splits, which are copied completely
+_SMALL = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")  #: files copied completely
 
 Key = tuple[str, int]  #: file, and number of the block in it
 

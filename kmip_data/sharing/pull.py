@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from kmip_data.builds.columns import read_columns, shards_digest
 from kmip_data.builds.home import COLUMNS, Build, Home
@@ -44,8 +43,8 @@ from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
 from kmip_data.sharing.share import BLOCK, RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
 
-UNFINISHED: Final = "a new folder, or the same pull unfinished"
-_TRIES: Final = 5  #: tries for one file, each of which must bring something
+UNFINISHED = "a new folder, or the same pull unfinished"
+_TRIES = 5  #: tries for one file, each of which must bring something
 
 
 @dataclass(frozen=True)

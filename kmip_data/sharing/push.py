@@ -12,7 +12,7 @@ import json
 import tempfile
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
@@ -41,8 +41,8 @@ _LICENSES = {
     "MIT": "mit",
     "ODbL 1.0": "odbl",
 }
-_REPAIR: Final = "kmip-data verify TARGET --repair"
-PARQUET: Final = "parquet"  #: folder of the Parquet view, in a push only
+_REPAIR = "kmip-data verify TARGET --repair"
+PARQUET = "parquet"  #: folder of the Parquet view, in a push only
 
 #: Files besides those of a build, some written into a scratch folder; they replace those of the
 #: same name.

@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import requests
 
@@ -35,10 +35,10 @@ from kmip_data.sharing.share import (
 )
 from kmip_data.wording import shown_address, without_secrets
 
-PIECE: Final = 8 * BLOCK  #: bytes requested at a time
+PIECE = 8 * BLOCK  #: bytes requested at a time
 #: Tries of one of the thousands of requests of a dataset, each of which may meet a bad moment.
-_ATTEMPTS: Final = 5
-_MISSING: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_ATTEMPTS = 5
+_MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 _of_thread = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import FailFast, Field, model_validator
 
@@ -13,18 +13,18 @@ from kmip_data.files.reading import first_fault, sealed_json
 from kmip_data.format.card import Count, Name, RelativePath
 from kmip_data.manifest import Digest, Strict
 
-PUSH_NAME: Final = "push.json"  #: written first: the names that a push may write and replace
-SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
-BLOCKS_NAME: Final = "blocks.sha256"
-MAX_FILES: Final = 100_000  #: most files of one push
+PUSH_NAME = "push.json"  #: written first: the names that a push may write and replace
+SHARE_NAME = "share.json"  #: written last: a folder without it is no push
+BLOCKS_NAME = "blocks.sha256"
+MAX_FILES = 100_000  #: most files of one push
 #: Files of a shared run, in the order in which they are written: with its configuration it is a
 #: run. Its page is a text that people edit, so that no share lists it any more.
-RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
-RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: files that differ between any two runs
-DATA: Final = (".h5", ".safetensors", ".parquet")  #: endings of files that nobody edits
-BLOCK: Final = 2**20  #: bytes of a file that are hashed together
-_DIGEST: Final = hashlib.sha256().digest_size
-_MOST: Final = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
+RUN_FILES = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
+RUN_PROOF = {"model.safetensors", "result.json"}  #: files that differ between any two runs
+DATA = (".h5", ".safetensors", ".parquet")  #: endings of files that nobody edits
+BLOCK = 2**20  #: bytes of a file that are hashed together
+_DIGEST = hashlib.sha256().digest_size
+_MOST = 2**43  #: most bytes of a push, so that the digests of a hostile one fit into memory
 
 
 class SharedFile(Strict):

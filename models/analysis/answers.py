@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,9 +37,9 @@ from kmip_data.reading.dataset import ShardedDataset
 HOPS = 16  #: hops of an influence
 NODES = 24  #: nodes drawn for an influence
 MOST_NODES = 20_000  #: largest graph for an influence
-ENOUGH: Final = 30  #: nodes of a band whose mean is drawn as a curve
-APART: Final = 0.09  #: between curves, in steps from band to band
-PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
+ENOUGH = 30  #: nodes of a band whose mean is drawn as a curve
+APART = 0.09  #: between curves, in steps from band to band
+PAIRS = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
 def ask(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen, Partition
 
 #: Parts of a neighbour table, for as many threads.
-PARTS: Final = 16
+PARTS = 16
 #: Parts of a table whose nodes have sources anywhere: each has a sum for every node.
-PARTS_OF_ONE_GRAPH: Final = 4
+PARTS_OF_ONE_GRAPH = 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -36,7 +36,7 @@ from kmip_data.pipelines.find import find, record_parameters
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
-MOST_RUNS: Final = 10_000  #: in one sweep; checked before anything is expanded
+MOST_RUNS = 10_000  #: in one sweep; checked before anything is expanded
 
 
 def _range(value: Any) -> Any:
@@ -54,8 +54,8 @@ Seeds = Annotated[
     Field(min_length=1),
     BeforeValidator(_range),
 ]
-_MOST_BYTES: Final = 2**20  #: size of a plan file; 10,000 runs need a few kB
-UNNAMED: Final = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
+_MOST_BYTES = 2**20  #: size of a plan file; 10,000 runs need a few kB
+UNNAMED = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
 class Change(Strict):

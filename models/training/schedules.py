@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kmip_data.manifest import with_added
 
@@ -28,7 +28,7 @@ class Span:
 
 
 Build = Callable[["Optimizer", Span], "LRScheduler"]
-LAST_RATE: Final = 1e-7  #: learning rate that polynomial_with_warmup ends at, as in transformers
+LAST_RATE = 1e-7  #: learning rate that polynomial_with_warmup ends at, as in transformers
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, install_command
 from kmip_data.files.changes import write_file
@@ -23,8 +23,8 @@ from kmip_data.pipelines.engine.pool import Executor, R, T, worker_died
 from kmip_data.runtime import signals
 from kmip_data.runtime.progress import say
 
-CONNECT_SECONDS: Final = 30
-GRACE_SECONDS: Final = 5.0  #: wait for units to stop by themselves after an interrupt
+CONNECT_SECONDS = 30
+GRACE_SECONDS = 5.0  #: wait for units to stop by themselves after an interrupt
 
 
 class SharedView(NamedTuple):

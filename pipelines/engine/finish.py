@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class BuildPlan:
         )
 
 
-ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
+ROUNDED = 1e-3  #: published averages are rounded; all else of another build differs by more
 
 
 def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, disk_error, occupied, writing
@@ -33,14 +33,14 @@ MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
 JOURNAL = "journal.jsonl"
 PREPARED = "prepared"  #: folder inside ``work/`` that ``prepare`` writes
-_EXECUTOR_PATHS: Final = ("work/stop", "work/token")  #: files of executors
-PREPARATION: Final = "the preparation of the raw files"  #: the one call that is not a unit
-RESUMES: Final = "finished shards; the next run resumes from them"
+_EXECUTOR_PATHS = ("work/stop", "work/token")  #: files of executors
+PREPARATION = "the preparation of the raw files"  #: the one call that is not a unit
+RESUMES = "finished shards; the next run resumes from them"
 
 #: A stop file is empty; a token is the digits that DaskWorkers gives its workers.
 _OF_EXECUTORS = re.compile(rb"(?:[0-9a-f]{32})?")
 _MOST_UNITS = 10**9  #: a count above it is not ours, and its shards are not either
-_SHARD: Final = re.compile(r"shards/(\d{5,})(-\d{5,})?\.h5")  #: a shard, or a member of one
+_SHARD = re.compile(r"shards/(\d{5,})(-\d{5,})?\.h5")  #: a shard, or a member of one
 
 
 @dataclass(frozen=True)

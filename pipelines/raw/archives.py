@@ -26,25 +26,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final, NoReturn, cast
+from typing import Any, BinaryIO, ClassVar, NoReturn, cast
 
 from kmip_data.errors import DamagedInput, UsageError, unreadable
 
-HEAD: Final = 512  #: bytes from which the kind of a file is recognised
-PIECE: Final = 2**18  #: bytes handled at a time
-_MAX_COMPONENT: Final = 255  #: bytes of one part of a name, the limit of common file systems
-_MAX_NAMES: Final = 32 * 2**20  #: characters of all names of a tar
+HEAD = 512  #: bytes from which the kind of a file is recognised
+PIECE = 2**18  #: bytes handled at a time
+_MAX_COMPONENT = 255  #: bytes of one part of a name, the limit of common file systems
+_MAX_NAMES = 32 * 2**20  #: characters of all names of a tar
 #: Bytes of a zip's directory per allowed member; zipfile reads it in one piece.
-_DIRECTORY_BYTES: Final = 128
-_EXTENDED_BYTES: Final = 2**17  #: bytes of headers before one member of a tar; a name needs 4,096
+_DIRECTORY_BYTES = 128
+_EXTENDED_BYTES = 2**17  #: bytes of headers before one member of a tar; a name needs 4,096
 #: Bytes after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB).
-_TRAILER_BYTES: Final = 16 * 2**20
-_OPENERS: Final[dict[str, Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
-_MAGIC: Final = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
-_EARLY: Final = "it ends early, as after a download that was cut"
+_TRAILER_BYTES = 16 * 2**20
+_OPENERS: dict[str, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+_EARLY = "it ends early, as after a download that was cut"
 #: Errors of zipfile, tarfile and the decompressors on damaged or hostile bytes; RuntimeError where
 #: a password is needed, a method is not known, or headers follow each other for ever.
-_BROKEN: Final = (
+_BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, RuntimeError, ValueError, OverflowError, MemoryError),
 )

@@ -16,7 +16,6 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from requests import Response
 
@@ -47,8 +46,8 @@ from kmip_data.runtime.http_client import MirrorFailed, Patience
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import timestamp
 
-_MAX_TRIES: Final = 200  #: requests to one mirror, even when each brings something
-_VALIDATOR: Final = re.compile(r"[\x20-\x7e]{1,512}")
+_MAX_TRIES = 200  #: requests to one mirror, even when each brings something
+_VALIDATOR = re.compile(r"[\x20-\x7e]{1,512}")
 
 
 def fetch_source(

@@ -6,7 +6,7 @@ Every fault is a ``DamagedInput`` that begins with ``where``: the file and the n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from kmip_data.arrays import Array, fits, shape_text
 from kmip_data.errors import DamagedInput
 
 #: Kinds of numpy's dtypes, and the word for them.
-_KINDS: Final = {"f": "floats", "iu": "whole numbers", "fiu": "numbers"}
+_KINDS = {"f": "floats", "iu": "whole numbers", "fiu": "numbers"}
 
 
 def array_of(

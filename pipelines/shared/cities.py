@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -28,15 +28,15 @@ from kmip_data.pipelines.shared.records import OneGraphPipeline, class_column, f
 
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.
-FEATURES: Final = (
+FEATURES = (
     "longitude [°]", "latitude [°]", "street count", *map("landuse_{}".format, range(9)),
     "length [m]", "speed [km/h]", "oneway False", "oneway True",
     "lanes nan", *map("lanes_{}".format, range(1, 9)),
     "reversed False", "reversed True", "reversed [False, True]", *map("highway_{}".format, range(9)),
 )  # fmt: skip
-_ROWS: Final = 2**20  #: streets that are averaged at a time
+_ROWS = 2**20  #: streets that are averaged at a time
 #: The first columns are the node's own; the others are means over its streets.
-NODE_FEATURES: Final = 12
+NODE_FEATURES = 12
 
 
 class CityParams(Params):
@@ -246,7 +246,7 @@ def street_weights(tensors: CityTensors, weight: str) -> F32:
 
 P = TypeVar("P", bound=CityParams)
 
-_ARRAYS: Final = (
+_ARRAYS = (
     "features",
     "edge_index",
     "edge_length",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -20,7 +20,7 @@ from kmip_data.wording import counted
 
 TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
 #: metres: what is chosen from, and proposed
-BLOCK_SIZES: Final = (
+BLOCK_SIZES = (
     1_000,
     500,
     250,
@@ -30,7 +30,7 @@ BLOCK_SIZES: Final = (
     25,
     10,
 )
-METRES_A_DEGREE: Final = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
+METRES_A_DEGREE = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
 
 
 class CitySplitParams(SplitParams):

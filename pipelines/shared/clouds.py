@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -120,10 +120,10 @@ def nodes_per_shard(schema: Schema, params: PointParams) -> int:
     return MAX_SHARD_BYTES // (per_node + per_edge * most_edges)
 
 
-WINDOW: Final = 1.0  #: width of S3DIS's blocks in metres
-FEWEST: Final = 100  #: points of a window that becomes a block
-BLOCK_POINTS: Final = 4_096
-_MOST_WINDOWS: Final = 10_000_000
+WINDOW = 1.0  #: width of S3DIS's blocks in metres
+FEWEST = 100  #: points of a window that becomes a block
+BLOCK_POINTS = 4_096
+_MOST_WINDOWS = 10_000_000
 
 
 def block_rows(

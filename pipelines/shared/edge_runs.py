@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,12 @@ from kmip_data.runtime.threads import njit_nogil
 
 U32 = NDArray[np.uint32]
 
-BLOCK_EDGES: Final = 2**21  #: partitioned at a time: 128 KiB a bucket at 128 buckets
-BUCKET_EDGES: Final = 2**22  #: sorted at a time, in the mean
-MOST_BUCKETS: Final = 512
-_RUNS: Final = ("run_source", "run_target")
-_BOUNDS: Final = "bounds.npy"
-_EDGES: Final = "edge"
+BLOCK_EDGES = 2**21  #: partitioned at a time: 128 KiB a bucket at 128 buckets
+BUCKET_EDGES = 2**22  #: sorted at a time, in the mean
+MOST_BUCKETS = 512
+_RUNS = ("run_source", "run_target")
+_BOUNDS = "bounds.npy"
+_EDGES = "edge"
 
 
 def write_runs(

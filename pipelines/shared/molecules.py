@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +30,14 @@ from kmip_data.pipelines.shared.records import index_column, split_by_lists, uni
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
 
-ATOM_FIELDS: Final = (
+ATOM_FIELDS = (
     "atomic number - 1", "chirality", "degree with hydrogens", "formal charge + 5", "hydrogens",
     "radical electrons", "hybridisation", "aromatic", "in a ring",
 )  # fmt: skip
 #: Number of values of each; the last is "another" of seven.
-ATOM_SIZES: Final = (119, 5, 12, 12, 10, 6, 6, 2, 2)
-BOND_FIELDS: Final = ("type", "stereo", "conjugated")
-BOND_SIZES: Final = (5, 6, 2)
+ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
+BOND_FIELDS = ("type", "stereo", "conjugated")
+BOND_SIZES = (5, 6, 2)
 
 # By RDKit's numbers: unspecified, S, SP, SP2, SP3, SP2D, SP3D, SP3D2, other.
 _HYBRIDISATIONS = np.array([5, 5, 0, 1, 2, 5, 3, 4, 5], np.uint8)

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -145,8 +145,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         raise error
 
 
-_CHUNK: Final = 2**20  #: bytes copied at a time
-_THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk
+_CHUNK = 2**20  #: bytes copied at a time
+_THREADS = 8  #: files copied at a time; most are small and wait for the disk
 
 
 def _located(path: Path) -> tuple[Path, str]:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -25,8 +25,8 @@ from kmip_data.pipelines.shared.records import units_of_parts
 
 P = TypeVar("P", bound=Params)
 
-_LAYOUT: Final = "layout.json"
-_ENDS: Final = "ends.npy"
+_LAYOUT = "layout.json"
+_ENDS = "ends.npy"
 
 
 def write_pieces(folder: Path, graphs: Iterable[Mapping[str, Array]]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from kmip_data.pipelines.base import (
 P = TypeVar("P", bound=Params)
 S = TypeVar("S", bound=SplitParams)
 
-_ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
+_ATTRIBUTES = {"node/x": "x", "edge/attr": "edge_attr"}
 
 
 def _features(

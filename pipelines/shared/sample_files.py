@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 #: dtype -> the two lines that name its storage in a pickle.
-STORAGE_NAMES: Final = {
+STORAGE_NAMES = {
     np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 
 DegreeProfile = Literal["2.0", "2.8"]
-FIELDS: Final = (
+FIELDS = (
     "out-degree",
     "least out-degree of its targets",
     "most out-degree of its targets",

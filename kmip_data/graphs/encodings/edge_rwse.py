@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
-_GRAIN: Final = 64  #: fewest source nodes worth a thread
-_MOST: Final = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
+_GRAIN = 64  #: fewest source nodes worth a thread
+_MOST = 5_000  #: source nodes of one range; an interrupt takes effect between ranges
 
 
 class EdgeRandomWalk(Encoding):

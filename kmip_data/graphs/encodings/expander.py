@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs
 
-COMPLETE: Final = 10  #: graphs of at most this many nodes are complete instead
-DRAWS: Final = 100  #: most draws; the best counts if none reaches the bound
-_TOLERANCE: Final = 1e-3  #: relative, of the eigenvalue: the bound has a slack of 0.1
+COMPLETE = 10  #: graphs of at most this many nodes are complete instead
+DRAWS = 100  #: most draws; the best counts if none reaches the bound
+_TOLERANCE = 1e-3  #: relative, of the eigenvalue: the bound has a slack of 0.1
 
 
 def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> I32:

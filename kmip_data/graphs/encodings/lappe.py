@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-DENSE_NODES: Final = 300  #: largest component for the dense solver (ADR 0212)
-_SHIFT: Final = 1e-9  #: shift of the sparse solver below 0, in units of the largest degree
-_SAME: Final = 1e-6  #: relative distance below which two eigenvalues may be equal
-_SEARCHES: Final = 20  #: most searches for missing eigenpairs
+DENSE_NODES = 300  #: largest component for the dense solver (ADR 0212)
+_SHIFT = 1e-9  #: shift of the sparse solver below 0, in units of the largest degree
+_SAME = 1e-6  #: relative distance below which two eigenvalues may be equal
+_SEARCHES = 20  #: most searches for missing eigenpairs
 
 
 class Laplacian(Encoding):

@@ -10,7 +10,6 @@ and ``{train,valid,test}_mask.pt`` bool [N]. Facts and deviations:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +30,12 @@ from kmip_data.pipelines.shared.cities import (
     symmetrise,
 )
 
-LABELS: Final = "10-chunk_16-hop_node_labels.pt"
+LABELS = "10-chunk_16-hop_node_labels.pt"
 #: The name of the labels while the graphs were directed.
-DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"
-ECCENTRICITIES: Final = "16-hop_eccentricities.pt"
-CLASSES: Final = 10
-DIRECTED_WARNING: Final = (
+DIRECTED_LABELS = "10-chunk_node_labels.pt"
+ECCENTRICITIES = "16-hop_eccentricities.pt"
+CLASSES = 10
+DIRECTED_WARNING = (
     "The archive is of the time when the graphs were directed: made undirected by the authors' rule and "
     "split by theirs. Its eccentricities and labels are of the directed graph."
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -15,14 +14,14 @@ from kmip_data.pipelines.shared.cities import chunk_labels, mean_over_streets, s
 from kmip_data.pipelines.shared.city_splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.shared.sample_files import write_torch_file
 
-DEFAULT_NODES: Final = 2_000
-WEST: Final = 10.0  #: corner of the city, degrees
-SOUTH: Final = 50.0
-STEP: Final = 0.001  #: between crossings, degrees
-KEPT: Final = 0.67  #: share of the sides of the grid that are streets
+DEFAULT_NODES = 2_000
+WEST = 10.0  #: corner of the city, degrees
+SOUTH = 50.0
+STEP = 0.001  #: between crossings, degrees
+KEPT = 0.67  #: share of the sides of the grid that are streets
 #: Metres of a degree of longitude and latitude there.
-DEGREE: Final = np.array([71_500.0, 111_200.0])
-CATEGORIES: Final = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
+DEGREE = np.array([71_500.0, 111_200.0])
+CATEGORIES = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 
 
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:

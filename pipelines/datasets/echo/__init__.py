@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from kmip_data.pipelines.shared.checks import array_of, check_edges
 from kmip_data.pipelines.shared.pieces import PiecesPipeline
 from kmip_data.pipelines.shared.records import feature_column
 
-WIDTH: Final = 2  #: columns of x, and of edge_attr
+WIDTH = 2  #: columns of x, and of edge_attr
 
 
 class Task(NamedTuple):
@@ -42,7 +42,7 @@ class Task(NamedTuple):
     molecules: bool = False
 
 
-TASKS: Final = {
+TASKS = {
     "ecc": Task(0, 3, "edges", "largest distance from the node"),
     "diam": Task(
         1,
@@ -68,9 +68,9 @@ TASKS: Final = {
         molecules=True,
     ),
 }
-GRAPH_FIELDS: Final = ("source", "random number [0-1]")
-ATOM_FIELDS: Final = ("atomic number", "distance to the centroid")
-BOND_FIELDS: Final = ("bond type", "bond length")
+GRAPH_FIELDS = ("source", "random number [0-1]")
+ATOM_FIELDS = ("atomic number", "distance to the centroid")
+BOND_FIELDS = ("bond type", "bond length")
 
 
 class EchoPipeline(PiecesPipeline[Params]):
@@ -178,4 +178,4 @@ class EchoPipeline(PiecesPipeline[Params]):
 
 PIPELINE = EchoPipeline
 #: Array -> type in which it is stored, node after node or edge after edge.
-_DTYPES: Final = {"x": "<f4", "y": "<f4", "edges": "<u2", "attr": "<f4"}
+_DTYPES = {"x": "<f4", "y": "<f4", "edges": "<u2", "attr": "<f4"}

@@ -7,7 +7,6 @@ trees of atoms, whose charges and energies are made up.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -17,9 +16,9 @@ from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hops_between, tr
 from kmip_data.pipelines.shared.edges import both_ways
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_graphs
 
-DEFAULT_GRAPHS: Final = 120
-_SHARES: Final = {"train": 8, "val": 1, "test": 1}
-_ATOMS: Final = (1, 6, 7, 8)
+DEFAULT_GRAPHS = 120
+_SHARES = {"train": 8, "val": 1, "test": 1}
+_ATOMS = (1, 6, 7, 8)
 
 
 def write_sample(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: Of features, in the order of the columns of x.
-KINDS: Final = ("numerical", "fraction", "categorical")
-QUANTILES: Final = 1_000
-MOST_CATEGORIES: Final = 4_096  #: of one column, each a column of x
-MOST_NUMBERS: Final = 2**30  #: in x, 4 GB; the published tables give 2**25
-NEAR: Final = 1e-7  #: values this near to the least and largest one are these
-_FILE: Final = "streets.npz"
-_NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+KINDS = ("numerical", "fraction", "categorical")
+QUANTILES = 1_000
+MOST_CATEGORIES = 4_096  #: of one column, each a column of x
+MOST_NUMBERS = 2**30  #: in x, 4 GB; the published tables give 2**25
+NEAR = 1e-7  #: values this near to the least and largest one are these
+_FILE = "streets.npz"
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
 
 
 class GraphLandParams(Params):

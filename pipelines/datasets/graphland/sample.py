@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -14,11 +14,11 @@ from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.datasets.city_networks.sample import bent_grid
 from kmip_data.pipelines.shared.sample_files import write_lines
 
-DEFAULT_STREETS: Final = 2_000
-NUMERICAL: Final = ("sample_length", "sample_limit", "sample_paved")
-CATEGORICAL: Final = ("sample_bus", "sample_surface")
-SPLITS: Final = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
-MISSING: Final = 0.03  #: share of values that are not known
+DEFAULT_STREETS = 2_000
+NUMERICAL = ("sample_length", "sample_limit", "sample_paved")
+CATEGORICAL = ("sample_bus", "sample_surface")
+SPLITS = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
+MISSING = 0.03  #: share of values that are not known
 
 
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,10 @@ from kmip_data.pipelines.shared.records import (
 )
 
 Rng = np.random.Generator
-VALUES: Final = 8  #: values that a node can hold; a guess is right once in eight
-KEY_BITS: Final = 16  #: of the key that two nodes of a graph share
-RECORDS_PER_UNIT: Final = 2_000
-SHARES: Final = (8, 1, 1)  #: of train, val and test, in tenths
+VALUES = 8  #: values that a node can hold; a guess is right once in eight
+KEY_BITS = 16  #: of the key that two nodes of a graph share
+RECORDS_PER_UNIT = 2_000
+SHARES = (8, 1, 1)  #: of train, val and test, in tenths
 
 
 class LongRangeParams(Params):
@@ -116,7 +116,7 @@ def _hang(
     return np.concatenate([edges, np.stack([parent, child])], axis=1)
 
 
-TOPOLOGIES: Final[dict[str, Callable[[int, Rng], NDArray[np.int64]]]] = {
+TOPOLOGIES: dict[str, Callable[[int, Rng], NDArray[np.int64]]] = {
     "line": line,
     "ladder": partial(grid, rows=2),
     "grid": grid,
@@ -190,7 +190,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
 
 PIPELINE = LongRangePipeline
-FIELDS: Final = {
+FIELDS = {
     "retrieval": (
         *(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)),
         *(f"value {i}" for i in range(VALUES)),

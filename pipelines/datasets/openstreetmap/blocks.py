@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from kmip_data.arrays import I32, I64, U8
 from kmip_data.runtime.threads import njit_nogil
 
-FORMAT: Final = "pbf,pbf_compression=none,add_metadata=false"  #: as libosmium calls it
+FORMAT = "pbf,pbf_compression=none,add_metadata=false"  #: as libosmium calls it
 
 # Numbers of the format's fields.
-_DATA_SIZE: Final = 3  # of a blob's header
-_RAW: Final = 1  # of a blob
+_DATA_SIZE = 3  # of a blob's header
+_RAW = 1  # of a blob
 # of a block
 _STRINGS = 1
 _GROUP = 2
-_WAYS: Final = 3  # of a group
+_WAYS = 3  # of a group
 
 
 class WayBlock(NamedTuple):

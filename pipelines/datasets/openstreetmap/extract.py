@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,18 +34,18 @@ from kmip_data.runtime.memory import mapped
 
 #: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see
 #: below.
-_BEGINNINGS: Final = {
+_BEGINNINGS = {
     "osm.gz": (b"\x1f\x8b",), "osm.bz2": (b"BZh",),
     "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
 }  # fmt: skip
-UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
-_UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
+UNITS_A_DEGREE = 10_000_000  #: coordinates are integers of 1e-7 degrees
+_UNDEFINED = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
 Values = tuple[str, ...]
 Value = TypeVar("Value", str, Values)
 
 #: Tags whose values become features, in the order of ``Ways.tags``.
-VALUES: Final = ("highway", "lanes", "maxspeed")
+VALUES = ("highway", "lanes", "maxspeed")
 
 
 @dataclass(frozen=True, kw_only=True)

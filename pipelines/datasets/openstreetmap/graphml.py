@@ -11,7 +11,7 @@ import ast
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from xml.etree.ElementTree import ParseError
 
 import numpy as np
@@ -26,10 +26,10 @@ from kmip_data.pipelines.datasets.openstreetmap.network import (
     simplify,
 )
 
-_FLAGS: Final = {"False": 0, "True": 1, "0": 0, "1": 1}
-_LONGEST_LIST: Final = 10_000  #: characters of a list that is read as a literal
-_NEXT: Final = "write it with osmnx.save_graphml, unprojected"
-_HEAD: Final = 1 << 16  #: bytes in which a document type is looked for
+_FLAGS = {"False": 0, "True": 1, "0": 0, "1": 1}
+_LONGEST_LIST = 10_000  #: characters of a list that is read as a literal
+_NEXT = "write it with osmnx.save_graphml, unprojected"
+_HEAD = 1 << 16  #: bytes in which a document type is looked for
 
 
 def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:

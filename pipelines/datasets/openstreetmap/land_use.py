@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_POINTS: Final = 2**16  #: of shapely that are made at a time: one takes 200 bytes
-_MAX_BYTES: Final = 2**29  #: of the GeoJSON file; a city has tens of MB
+_POINTS = 2**16  #: of shapely that are made at a time: one takes 200 bytes
+_MAX_BYTES = 2**29  #: of the GeoJSON file; a city has tens of MB
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,11 @@ from kmip_data.runtime.threads import njit_nogil
 if TYPE_CHECKING:
     from shapely import Geometry
 
-EARTH_RADIUS: Final = 6_371_009.0  #: metres, as OSMnx has it
-BOTH: Final = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some are not
-_EDGE_ARRAYS: Final = ("source", "target", "length", "oneway", "reversed")
-_AT_ONCE: Final = 1 << 20  #: references of ways that are worked on together
-_STREETS_AT_ONCE: Final = 1 << 17
+EARTH_RADIUS = 6_371_009.0  #: metres, as OSMnx has it
+BOTH = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some are not
+_EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
+_AT_ONCE = 1 << 20  #: references of ways that are worked on together
+_STREETS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)

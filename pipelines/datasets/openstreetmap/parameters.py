@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -14,10 +14,10 @@ from kmip_data.manifest import Strict
 from kmip_data.pipelines.shared.cities import CityParams
 
 #: Raw members other than the map itself.
-POLYGON: Final = "area.geojson"
-VOCABULARY: Final = "vocabulary.json"
-LAND_USE: Final = "land_use.geojson"
-GRAPHML: Final = "network.graphml"
+POLYGON = "area.geojson"
+VOCABULARY = "vocabulary.json"
+LAND_USE = "land_use.geojson"
+GRAPHML = "network.graphml"
 
 
 def parse_bbox(text: str) -> tuple[float, float, float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from shapely import Geometry
 
 #: Metres around an area within which streets are counted and joined, as OSMnx does.
-MARGIN: Final = 500.0
-_MAX_BYTES: Final = 50_000_000
+MARGIN = 500.0
+_MAX_BYTES = 50_000_000
 
 
 def read_polygon(path: Path) -> Geometry:

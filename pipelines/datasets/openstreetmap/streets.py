@@ -16,16 +16,15 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 
 from kmip_data.arrays import F64, I32
 from kmip_data.manifest import read_shipped
 
-_RULES: Final = read_shipped("tables", "streets")
+_RULES = read_shipped("tables", "streets")
 #: Network type -> key -> values, any of which leaves a way out.
-LEFT_OUT: Final[Mapping[str, Mapping[str, str]]] = _RULES["left_out"]
+LEFT_OUT: Mapping[str, Mapping[str, str]] = _RULES["left_out"]
 _PATTERNS = {
     kind: [(key, re.compile(values)) for key, values in rules.items()]
     for kind, rules in LEFT_OUT.items()
@@ -58,11 +57,11 @@ def direction(tags: Mapping[str, str], network_type: str) -> int:
     return 1 if tags.get("junction") == "roundabout" else 0
 
 
-KM_A_MILE: Final = 1.60934  #: as OSMnx has it
-_NUMBER: Final = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
+KM_A_MILE = 1.60934  #: as OSMnx has it
+_NUMBER = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
 #: km/h that are meant where only a rule is given (``maxspeed=FI:urban``).
-IMPLICIT: Final = {
+IMPLICIT = {
     f"{country}:{zone}": float(speed)
     for zone, groups in _RULES["zones"].items()
     for *countries, speed in map(str.split, groups.split(", "))

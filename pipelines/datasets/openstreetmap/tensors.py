@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,13 @@ from kmip_data.pipelines.shared.cities import (
 )
 from kmip_data.runtime.memory import require_memory
 
-OTHERS: Final = "others"
-MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
-EDGE_BYTES: Final = 60  #: memory for each directed edge besides the street graph; 50 of 25 million
-WIDTH: Final = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in the published cities
+OTHERS = "others"
+MISSING = "nan"  #: a street without the tag, as upstream's text of a missing value
+EDGE_BYTES = 60  #: memory for each directed edge besides the street graph; 50 of 25 million
+WIDTH = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in the published cities
 
 #: Of ``oneway`` (the first two) and ``reversed``: in all published cities the same, and here fixed.
-FLAGS: Final = ("False", "True", "[False, True]")
+FLAGS = ("False", "True", "[False, True]")
 
 
 class Vocabulary(Strict):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,13 @@ from kmip_data.pipelines.shared.molecules import (
     featurise,
 )
 
-TABLE: Final = "pcqm4m-contact.tsv.gz"
-LISTS: Final = {
+TABLE = "pcqm4m-contact.tsv.gz"
+LISTS = {
     "shuffle": "530k_shuffle_split_dict.pt",
     "num-atoms": "530k_num-atoms_split_dict.pt",
 }
-EVERY: Final = 6  #: of the rows of the table, as the set of 530 thousand molecules has them
-MAX_TABLE_BYTES: Final = 40_000_000_000
+EVERY = 6  #: of the rows of the table, as the set of 530 thousand molecules has them
+MAX_TABLE_BYTES = 40_000_000_000
 
 
 class PCQMContactSplitParams(SplitParams):

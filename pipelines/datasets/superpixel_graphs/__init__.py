@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,17 +39,17 @@ from kmip_data.pipelines.datasets.superpixel_graphs.pieces import (
 )
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
 
-RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB per shard
-_OF_A_COLOUR: Final = ("mean", "deviation of", "largest", "least")
-FIELDS: Final = (
+RECORDS_PER_UNIT = 1_000  #: about 46 MB per shard
+_OF_A_COLOUR = ("mean", "deviation of", "largest", "least")
+FIELDS = (
     *(f"{what} {colour} [0-1]" for what in _OF_A_COLOUR for colour in ("red", "green", "blue")),
     "row of the centroid [px]",
     "column of the centroid [px]",
 )
-EDGE_FIELDS: Final = ("mean edge strength along the boundary", "length of the boundary [px]")
+EDGE_FIELDS = ("mean edge strength along the boundary", "length of the boundary [px]")
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
-COCO_IDS: Final = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
-_NO_CLASS: Final = 255
+COCO_IDS = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
+_NO_CLASS = 255
 
 
 class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):

@@ -13,7 +13,7 @@ import itertools
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -29,10 +29,10 @@ from kmip_data.pipelines.formats.tensors import (
 )
 from kmip_data.pipelines.shared.checks import array_of
 
-FEATURES: Final = 14  #: columns of x
-EDGE_FEATURES: Final = 2
+FEATURES = 14  #: columns of x
+EDGE_FEATURES = 2
 #: Offsets below 0: ``-1 - offset`` in the file next to the index.
-_ENTRY: Final = np.dtype(
+_ENTRY = np.dtype(
     [
         ("nodes", "<i8"),
         ("edges", "<i8"),
@@ -40,7 +40,7 @@ _ENTRY: Final = np.dtype(
         ("dtype", "S3", (5,)),
     ]
 )
-_AT_ONCE: Final = 4_096  #: entries written at a time
+_AT_ONCE = 4_096  #: entries written at a time
 
 
 def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,11 @@ from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
 
-IMAGES: Final = "images"
-MASKS: Final = "masks"
-LARGEST_UNIT: Final = 256  #: pictures in a shard
+IMAGES = "images"
+MASKS = "masks"
+LARGEST_UNIT = 256  #: pictures in a shard
 #: At least as many where there are as many pictures, so that processes can share them.
-UNITS: Final = 32
+UNITS = 32
 
 
 class SuperpixelSource(Strict):

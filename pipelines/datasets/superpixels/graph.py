@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: Formats that are decoded, by content. Pillow knows forty more, and hands EPS to Ghostscript,
 #: which runs it as a program.
-FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-VOID: Final = 255  #: a pixel that has no class
-MAX_CLASSES: Final = 255
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+VOID = 255  #: a pixel that has no class
+MAX_CLASSES = 255
 #: Declared size of a picture; larger ones are refused before they are decoded.
-MAX_PIXELS: Final = 64_000_000
-_DEEP: Final = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
+MAX_PIXELS = 64_000_000
+_DEEP = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
 
 
 def read_picture(path: Path, name: str) -> U8:
@@ -146,9 +146,9 @@ FIELDS = (
     *(f"{what} {hue} [0-1]" for what in ("mean", "std", "max", "min") for hue in ("red", "green", "blue")),
     "row [pixels]", "column [pixels]",
 )  # fmt: skip
-EXTRA: Final = 50  #: segments requested at first beyond those wanted; LRGB's 550 for 500
-COMPACTNESS: Final = 30.0  #: LRGB's weight of nearness against colour in SLIC
-BORDER: Final = (255, 230, 60)  #: red, green, blue
+EXTRA = 50  #: segments requested at first beyond those wanted; LRGB's 550 for 500
+COMPACTNESS = 30.0  #: LRGB's weight of nearness against colour in SLIC
+BORDER = (255, 230, 60)  #: red, green, blue
 
 
 def superpixels(picture: U8, most: int) -> I64:
