@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Bools = NDArray[np.bool_]
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
+I8 = NDArray[np.int8]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]

@@ -10,11 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
@@ -130,10 +128,10 @@ class Records:
     """Facts about all G records of a build, in source order, for split rules."""
 
     keys: list[str]
-    nodes: NDArray[np.int64]  #: (G,)
-    edges: NDArray[np.int64]  #: (G,)
+    nodes: I64  #: (G,)
+    edges: I64  #: (G,)
     #: (G, C) how often each class occurs in each graph; C is 0 without labels.
-    classes: NDArray[np.int64]
+    classes: I64
     #: Labels of all nodes and their column, only for a single graph: its split may be one of nodes.
     node_labels: tuple[Array, Column] | None
     #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or
@@ -154,7 +152,7 @@ class Split:
     note: str = ""
     #: For a dataset of one graph, instead of ``parts``: 0 train, 1 val, 2 test, 255 none for each
     #: node.
-    node_code: NDArray[np.uint8] | None = None
+    node_code: U8 | None = None
 
 
 class RawNeededError(UsageError):
@@ -270,7 +268,7 @@ class Pipeline(ABC, Generic[P, S]):
     def pool_order(
         self,
         parts: Sequence[Sequence[int]],
-        labels: NDArray[np.int64],
+        labels: I64,
     ) -> Sequence[int]:
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""
         return sorted(position for part in parts for position in part)
@@ -284,7 +282,7 @@ class Pipeline(ABC, Generic[P, S]):
         card: Card,
         raw: Path,
         keys: Sequence[str],
-    ) -> Mapping[str, NDArray[np.uint8] | None]:
+    ) -> Mapping[str, U8 | None]:
         """Return the picture that each record was made from, (H, W, 3), or ``None`` where it is gone.
 
         ``raw`` holds the dataset's raw copies. Nothing by default.

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import UsageError, check_version, refuse
 from kmip_data.files.reading import RandomAccess, open_regular
 from kmip_data.format import schema as names
@@ -415,7 +414,7 @@ def _edge_faults(shard: Shard) -> Iterator[Fault]:
         row_ptr = shard.edge_ptr
     sizes = np.diff(shard.node_ptr)
 
-    def outside(block: Array, start: int) -> NDArray[np.bool_]:
+    def outside(block: Array, start: int) -> Bools:
         count = block.shape[-1] if key == EDGE_INDEX else len(block)
         rows = np.arange(start, start + count)
         limits = sizes[np.searchsorted(row_ptr, rows, side="right") - 1]
@@ -472,7 +471,7 @@ def _faults(
     shard: Shard,
     key: str,
     row_ptr: I64,
-    wrong: Callable[[Array, int], NDArray[np.bool_]],
+    wrong: Callable[[Array, int], Bools],
     expected: str,
 ) -> Iterator[Fault]:
     """Yield a fault if ``wrong(rows, first row)`` is true of any value of a dataset."""

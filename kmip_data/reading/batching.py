@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch_geometric.data import Batch, Data
 
+from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field
@@ -58,7 +58,7 @@ def make_data(assembler: Assembler, graph: int) -> Data:
 
 def make_batch(
     assembler: Assembler,
-    graphs: NDArray[np.int64],
+    graphs: I64,
     *,
     compact: bool = False,
     pin: bool = False,
@@ -257,7 +257,7 @@ def _template(kind: type[Any]) -> Any:
     return kind()
 
 
-def _count_nodes(store: Any, pointers: NDArray[np.int64]) -> None:
+def _count_nodes(store: Any, pointers: I64) -> None:
     store._num_nodes = np.diff(pointers[gather.NODE]).tolist()  # noqa: SLF001
     store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
 

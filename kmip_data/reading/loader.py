@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader, RandomSampler
 from torch_geometric.data import Batch, Data
 
+from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
 from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import DataBatch, batch_neighbors, expand_edges, make_batch
@@ -356,7 +356,7 @@ class GraphLoader(DataLoader[Any]):
         if self._order.running is progress:
             self._order.running = None
 
-    def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+    def _batches(self, epoch: int) -> Iterator[I64]:
         """Yield the positions of the graphs of each batch of this rank."""
         if not self._sampled:
             return iter(self._order.batches(epoch))
@@ -367,7 +367,7 @@ class GraphLoader(DataLoader[Any]):
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)  # type: ignore[union-attr]
         return self._drawn(epoch)
 
-    def _drawn(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+    def _drawn(self, epoch: int) -> Iterator[I64]:
         """Yield the positions of each batch that the sampler draws."""
         set_epoch = getattr(self.sampler, "set_epoch", None)
         if callable(set_epoch):
@@ -383,7 +383,7 @@ class GraphLoader(DataLoader[Any]):
             if len(batch) == size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> DataBatch:
+    def _make(self, helpers: HelperThreads, positions: I64) -> DataBatch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,

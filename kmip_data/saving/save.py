@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data
 
 from kmip_data import __version__
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64, Array, Bools
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError, located, writing
 from kmip_data.files import changes as files
@@ -156,7 +155,7 @@ def _survey(dataset: Any, spool: IO[bytes]) -> tuple[Survey, Iterator[PlainGraph
     return survey, (pickle.load(spool) for _ in survey.keys)  # noqa: S301 -- written above
 
 
-def _masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
+def _masks_of(graph: PlainGraph) -> dict[str, Bools] | None:
     """Return the parts that the masks of a graph give, ``None`` unless all three exist and are disjoint."""
     masks = {}
     for name, part in MASKS.items():

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
+from kmip_data.arrays import F64
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import read_city_map
 from kmip_data.drawing.page import Answer, ChosenKeys, Influence
@@ -132,7 +132,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
     return Influence(draw, values, numbered[1:])
 
 
-def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]:
+def node_influence(outputs: Tensor, x: Tensor, node: int) -> F64:
     """Return Σ |∂ outputs[node, c] / ∂ x[u, f]| over c and f for every node u: (N,) float64.
 
     ``outputs`` (N, C) must have been computed from ``x`` (N, F), which requires a gradient; one
@@ -147,11 +147,11 @@ def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]
 
 
 def by_hop(
-    values: NDArray[np.float64],
+    values: F64,
     edge_index: Tensor,
     nodes: list[int],
     hops: int,
-) -> NDArray[np.float64]:
+) -> F64:
     """Sum influence ``values`` (S, N) on S ``nodes`` by distance against the edges: (hops + 1,).
 
     The sums are means over the nodes, relative to the influence of the node itself.

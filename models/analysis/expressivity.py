@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.data import Data
 
-from kmip_data.arrays import F64, I64
+from kmip_data.arrays import F64, I64, Array
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ATTENTION, ModelConfig
@@ -146,7 +145,7 @@ def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinem
     columns = {} if encoding is None else encoded(graphs, encoding)
     columns.pop("node/lappe_vectors", None)
     sizes = np.diff(graphs.node_ptr)
-    features: list[NDArray[Any]] = [np.zeros((graphs.node_ptr[-1], 1))]
+    features: list[Array] = [np.zeros((graphs.node_ptr[-1], 1))]
     for key, values in columns.items():
         if key.startswith("graph/"):
             values = np.repeat(values, sizes, 0)  # noqa: PLW2901 -- a graph's value at each node
@@ -170,7 +169,7 @@ def as_graphs(matrices: Sequence[I64]) -> Graphs:
     return Graphs(node_ptr, edge_ptr, np.concatenate(edges, axis=1))
 
 
-def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, NDArray[Any]]:
+def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, Array]:
     """Return the columns of an encoding without the rounding differences of equal values."""
     columns = encoding.compute(graphs, lambda: None)
     for key, values in columns.items():
@@ -183,7 +182,7 @@ def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _numbered(rows: NDArray[Any]) -> I64:
+def _numbered(rows: Array) -> I64:
     """Number rows from 0, equal ones alike."""
     _, numbers = np.unique(rows, axis=0, return_inverse=True)
     return numbers.reshape(-1)

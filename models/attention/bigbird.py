@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from kmip_data.arrays import I64
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
 from kmip_data.models.layers.linear import Linear
@@ -334,7 +334,7 @@ def draw_random_blocks(
     heads: int,
     count: int,
     seed: int,
-) -> NDArray[np.int64]:
+) -> I64:
     """Draw as the published code does after ``numpy.random.seed(seed)``, which is not called.
 
     Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come

@@ -10,11 +10,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import Array
 from kmip_data.runtime.threads import for_ranges, njit_nogil, num_threads
-
-Array = NDArray[Any]
 
 PAIRS_A_RANGE = 20_000  #: fewer are not worth handing to a thread
 

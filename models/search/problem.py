@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.runtime import memory
 
@@ -72,12 +72,12 @@ class SearchProblem:
         return self.queries.dtype
 
     @cached_property
-    def query_rows(self) -> NDArray[np.int64]:
+    def query_rows(self) -> I64:
         """(G, 2), first row and the one after the last of each graph's queries."""
         return np.stack([self.query_ptr[:-1], self.query_ptr[1:]], axis=1).astype(np.int64)
 
     @cached_property
-    def key_rows(self) -> NDArray[np.int64]:
+    def key_rows(self) -> I64:
         """(G, 2), first row and the one after the last of each graph's keys."""
         return np.stack([self.key_ptr[:-1], self.key_ptr[1:]], axis=1).astype(np.int64)
 
@@ -230,7 +230,7 @@ def strided(
     raise UsageError(f"{name} is not a dense tensor, {expected}, but {kind}")
 
 
-def _as_array(name: str, ptr: Tensor | Sequence[int]) -> NDArray[Any]:
+def _as_array(name: str, ptr: Tensor | Sequence[int]) -> Array:
     expected = "a one-dimensional integer tensor, or a list, of G + 1 row numbers"
     if isinstance(ptr, Tensor):
         ptr = strided(name, ptr, expected).detach().cpu()

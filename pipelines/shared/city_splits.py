@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 from pydantic import Field
 
-from kmip_data.arrays import F32, I64, U8, Integers
+from kmip_data.arrays import F32, I64, U8, Bools, Integers
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.splits import PARTS
@@ -117,7 +116,7 @@ def drop_buffer(codes: U8, edge_index: Integers, hops: int) -> U8:
     return remaining
 
 
-def _within(nodes: NDArray[np.bool_], edge_index: Integers, hops: int) -> NDArray[np.bool_]:
+def _within(nodes: Bools, edge_index: Integers, hops: int) -> Bools:
     """Return which nodes are within ``hops`` edges of one of ``nodes``, these included."""
     source, target = edge_index
     reached = nodes.copy()

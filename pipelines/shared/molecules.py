@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I32, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
@@ -54,10 +53,10 @@ class RefusedSmilesError(ValueError):
 class Molecule(NamedTuple):
     """One molecule as a graph of N atoms and B bonds."""
 
-    x: NDArray[np.uint8]  #: (N, 9), :data:`ATOM_FIELDS` of each atom
+    x: U8  #: (N, 9), :data:`ATOM_FIELDS` of each atom
     #: (2, 2·B): each bond from its first to its second atom, then back.
-    edge_index: NDArray[np.int32]
-    edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
+    edge_index: I32
+    edge_attr: U8  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
 
     def record(self, key: str, **more: Array) -> GraphRecord:
         """Return the record of the molecule; ``more`` are its columns besides atoms and bonds."""
@@ -144,7 +143,7 @@ def featurise(mol: Mol) -> Molecule:
     return Molecule(x, edge_index, attr.repeat(2, axis=0))
 
 
-def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.int64]:
+def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> I64:
     """(items, values): a method mapped over all atoms takes three quarters of the time of a loop."""
     rows = list(items)
     return np.array([list(map(value, rows)) for value in values], np.int64).T
@@ -235,9 +234,7 @@ class MoleculePipeline(Pipeline[P, S]):
         rows = [int(key) for key in records.keys]
         return split_by_lists(lists, rows, "row numbers", params.split)
 
-    def read_lists(
-        self, folder: Path, rule: str, rows: int | None = None
-    ) -> dict[str, NDArray[np.int64]]:
+    def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, I64]:
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
         path = folder / self.lists[rule]
         if path.suffix == ".pt":
@@ -257,7 +254,7 @@ def check_partition(
     *,
     name: str,
     parts: Sequence[str] = PARTS,
-) -> dict[str, NDArray[np.int64]]:
+) -> dict[str, I64]:
     """Return the lists of a split file, checked: each of ``rows`` (default: the number listed) is in one."""
     if not isinstance(lists, dict) or set(lists) != set(parts):
         raise DamagedInput(f"{name} is not a split into {', '.join(parts)}.")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import U8, Array
+from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.splits import NO_PART, PARTS
@@ -296,7 +295,7 @@ def _stratified_split(
     return Split(name, "stratified", default.parameters, parts, note)
 
 
-def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.int64], str]:
+def graph_labels(records: Records, background: int | None) -> tuple[I64, str]:
     """Return the label that each graph is stratified by, (G,), and its description."""
     column = records.label
     classes = records.classes
@@ -311,7 +310,7 @@ def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.i
     return label.reshape(-1).astype(np.int64), "the set of their labels"
 
 
-def _deal_nodes(codes: NDArray[np.uint8], records: Records, seed: int) -> NDArray[np.uint8]:
+def _deal_nodes(codes: U8, records: Records, seed: int) -> U8:
     """Deal the nodes of one graph, but those that are in no part."""
     nodes = np.flatnonzero(codes != NO_PART)
     labels = np.zeros(len(codes), np.int64)

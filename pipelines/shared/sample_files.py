@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I64, Array
 from kmip_data.pipelines.formats.tensors import STORAGES
 
 
@@ -31,7 +30,7 @@ def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:
     return {"train": total - val - test, "val": val, "test": test}
 
 
-def deal(rows: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+def deal(rows: I64, sizes: Mapping[str, int]) -> dict[str, I64]:
     """Return ``rows``, in their order, cut into parts of these sizes."""
     ends = np.cumsum(list(sizes.values()))
     parts = np.split(rows, ends[:-1])

@@ -22,9 +22,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, F64, I32, I64
+from kmip_data.arrays import F32, F64, I32, I64, Bools
 from kmip_data.runtime.threads import njit_nogil
 
 
@@ -114,7 +113,7 @@ class Part(NamedTuple):
     step: F32  #: (edges,), hops that an edge adds: 1, or infinity against its direction
     degree: I32  #: (nodes,), 0 for removed nodes
     dead_end: I32  #: (nodes,), removed nodes, in order of removal
-    waits: NDArray[np.bool_]  #: (nodes,), True with a changed neighbour
+    waits: Bools  #: (nodes,), True with a changed neighbour
     hop: F32  #: (nodes · lanes,)
     distance: F64  #: (nodes · lanes,)
 

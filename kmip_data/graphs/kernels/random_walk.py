@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, I64, Bools
 from kmip_data.runtime.threads import njit_nogil
 
 
 @njit_nogil()
-def walk(
-    first: I64, targets: I64, reversible: NDArray[np.bool_], out: F32, start: int, stop: int
-) -> None:
+def walk(first: I64, targets: I64, reversible: Bools, out: F32, start: int, stop: int) -> None:
     """Fill the rows ``start:stop`` of ``out`` (N, T) with return probabilities.
 
     Node i has the edges ``first[i]:first[i + 1]``; where ``reversible`` (N,), its graph has every

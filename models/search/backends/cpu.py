@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, I64, Bools
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.models.search.rule import largest, score_block
 from kmip_data.runtime.threads import for_ranges
@@ -93,7 +92,7 @@ def _search_distinct(
     indices: I64,
     query_ptr: I64,
     key_ptr: I64,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Search graphs that have many equal keys, each distinct row once; return which, (G,) bool."""
     rows = query_ptr[:, 1] - query_ptr[:, 0]
     sizes = key_ptr[:, 1] - key_ptr[:, 0]
@@ -242,7 +241,7 @@ def _search_large(
         _search_beside(giants, queries, keys, scores, indices, low)
         return
     # A query of zeros has equal scores, so its result is the first keys.
-    zero: NDArray[np.bool_] = (queries == 0).all(1)
+    zero: Bools = (queries == 0).all(1)
     scores[zero] = 0
     indices[zero] = np.arange(low, low + k)
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, I64, Bools
 from kmip_data.models.search.cpu import lanes
 from kmip_data.models.search.cpu.lanes import (
     Pointer,
@@ -344,7 +343,7 @@ def finish(
     low: int,
     scores: Pointer,
     indices: Pointer,
-    failed: NDArray[np.bool_],
+    failed: Bools,
 ) -> None:
     """Rank the candidates of each query by the rule and write the k best, or note that it was given up."""
     k = block.k

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, I64, Bools
 from kmip_data.models.search.cpu import candidates, lanes
 from kmip_data.models.search.cpu.candidates import OUT, Block, append, cut, offer, set_floor
 from kmip_data.models.search.cpu.lanes import (
@@ -81,7 +80,7 @@ def search_flat(
     stop: int,
     scores: F32,
     indices: I64,
-    failed: NDArray[np.bool_],
+    failed: Bools,
 ) -> None:
     """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
     dim = tree.dim
@@ -372,7 +371,7 @@ def search_tree(
     stop: int,
     scores: F32,
     indices: I64,
-    failed: NDArray[np.bool_],
+    failed: Bools,
 ) -> int:
     """Search for rows ``start`` to ``stop`` of a graph's queries; count the leaves multiplied.
 

@@ -17,9 +17,9 @@ from typing import IO, Any
 import numpy as np
 import platformdirs
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from kmip_data.arrays import I64
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, plan_of
@@ -96,7 +96,7 @@ class Device:
         self,
         program: Program,
         launches: Sequence[Launch],
-        members: NDArray[np.int64],
+        members: I64,
     ) -> None:
         """Run kernels on torch's current stream; ``members`` are those of ``struct Search``."""
         from cuda.bindings import driver

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from kmip_data.arrays import I64
 from kmip_data.models.search.problem import SearchProblem
 
 MOST_DIM = 256  #: longest row that the kernels take
@@ -76,7 +76,7 @@ class Plan:
     #: says it
     starts: Tensor | None
     #: members of ``struct Search``; of scratch arrays their first byte in that memory
-    members: NDArray[np.int64]
+    members: I64
     scratch_bytes: int
     laid_out: bool = False  #: True once the tables hold for all searches to come
 
@@ -132,7 +132,7 @@ def plan_for(
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
     unit = _CHUNK if ordered else _BATCH  # keys that a graph is padded to
 
-    def parts(counts: NDArray[np.int64], size: int) -> int:
+    def parts(counts: I64, size: int) -> int:
         """Number of tiles or units: each graph may end in one that is not full."""
         if unread:
             return _up(int(counts.sum()), size) + graphs
@@ -199,7 +199,7 @@ def plan_of(problem: SearchProblem, processors: int) -> Plan:
     )
 
 
-def _on(device: torch.device, numbers: NDArray[np.int64]) -> Tensor:
+def _on(device: torch.device, numbers: I64) -> Tensor:
     if device.type != "cuda":
         return torch.from_numpy(numbers)
     # The plan would be cached, although a recorded copy has not been made yet.

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
@@ -35,7 +35,6 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 
 ARRAYS = ("logits", "pred", "key", "ptr")
-Array = NDArray[Any]
 
 
 class About(Strict, extra="ignore"):
@@ -85,7 +84,7 @@ class Predictions:
         return arrays
 
 
-def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
+def rows_of(data: RunData, part: str) -> tuple[Array, I64 | None]:
     """Return ``key`` and ``ptr`` of the predictions of a part.
 
     Raise UsageError where it is empty.

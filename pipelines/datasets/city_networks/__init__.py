@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
@@ -121,9 +121,7 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
         )
 
 
-def _published_labels(
-    folder: Path, n: int
-) -> tuple[NDArray[np.float32] | None, NDArray[np.int64] | None]:
+def _published_labels(folder: Path, n: int) -> tuple[F32 | None, I64 | None]:
     """Return eccentricities and labels where the archive has both."""
     names = [name for name in (LABELS, DIRECTED_LABELS) if (folder / name).is_file()]
     if not names or not (folder / ECCENTRICITIES).is_file():

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import F64, I64, Array
 from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.pipelines.shared.cities import chunk_labels, mean_over_streets, symmetrise
 from kmip_data.pipelines.shared.city_splits import TEST, TRAIN, VAL, split_codes
@@ -70,7 +69,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         write_torch_file(folder / f"{name}.pt", array)
 
 
-def bent_grid(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def bent_grid(n: int, rng: Generator) -> tuple[F64, I64]:
     """Return places (n, 2) and streets (2, S) of a connected part of the grid, numbered at random."""
     # More crossings than are wanted: a third of the sides is missing, and parts fall off.
     side = int(np.ceil(np.sqrt(1.7 * n))) + 3
@@ -95,7 +94,7 @@ def bent_grid(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.i
     return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
 
 
-def _connected_part(sides: NDArray[np.int64], side: int, n: int) -> list[int]:
+def _connected_part(sides: I64, side: int, n: int) -> list[int]:
     """Return ``n`` crossings that are connected: breadth first, until a start has a part that is large enough."""
     near: list[list[int]] = [[] for _ in range(side * side)]
     for a, b in sides.T.tolist():
@@ -117,7 +116,7 @@ def _connected_part(sides: NDArray[np.int64], side: int, n: int) -> list[int]:
     return queue
 
 
-def _one_hot(rng: Generator, rows: int, categories: int) -> NDArray[np.float64]:
+def _one_hot(rng: Generator, rows: int, categories: int) -> F64:
     weights = 0.5 ** np.arange(categories)
     chosen = rng.choice(categories, rows, p=weights / weights.sum())
     return np.eye(categories)[chosen]

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
 
-from kmip_data.arrays import F32, I64, Array
+from kmip_data.arrays import F32, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, PARTS
@@ -354,7 +353,7 @@ def read_edges(path: Path, nodes: int) -> I64:
     return values.T.astype(np.int64)
 
 
-def read_masks(folder: Path, rule: str, nodes: int) -> NDArray[np.uint8]:
+def read_masks(folder: Path, rule: str, nodes: int) -> U8:
     """Return the part of each node by a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
     name = f"split_masks_{rule}.csv"
     table = read_table(folder / name)

@@ -18,7 +18,7 @@ from pydantic import Field
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import F64, I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
@@ -64,12 +64,12 @@ class LongRangeParams(Params):
     )
 
 
-def line(nodes: int, _rng: Rng) -> NDArray[np.int64]:
+def line(nodes: int, _rng: Rng) -> I64:
     """Return the edges of a path, (2, nodes - 1)."""
     return np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
 
 
-def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
+def grid(nodes: int, _rng: Rng, rows: int | None = None) -> I64:
     """Return the edges of a grid of ``rows`` rows, by default as many as columns.
 
     The last row may be cut.
@@ -83,19 +83,19 @@ def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
     return np.concatenate([horizontal, vertical], axis=1)
 
 
-def tree(nodes: int, rng: Rng) -> NDArray[np.int64]:
+def tree(nodes: int, rng: Rng) -> I64:
     """Return the edges of a deep random tree: each node hangs on one of the four before it."""
     child = np.arange(1, nodes)
     parent = rng.integers(np.maximum(child - 4, 0), child)
     return np.stack([parent, child])
 
 
-def caterpillar(nodes: int, rng: Rng) -> NDArray[np.int64]:
+def caterpillar(nodes: int, rng: Rng) -> I64:
     """Return the edges of a path through half of the nodes, with the others hanging on it."""
     return _hang(line(nodes // 2, rng), nodes // 2, 0, nodes, rng)
 
 
-def lobster(nodes: int, rng: Rng) -> NDArray[np.int64]:
+def lobster(nodes: int, rng: Rng) -> I64:
     """Return the edges of a caterpillar of two thirds of the nodes, whose legs the others hang on."""
     spine = nodes // 3
     legs = 2 * nodes // 3
@@ -104,19 +104,19 @@ def lobster(nodes: int, rng: Rng) -> NDArray[np.int64]:
 
 
 def _hang(
-    edges: NDArray[np.int64],
+    edges: I64,
     first: int,
     low: int,
     last: int,
     rng: Rng,
-) -> NDArray[np.int64]:
+) -> I64:
     """Add nodes ``first`` to ``last - 1``, each on a random one of ``low`` to ``first - 1``."""
     child = np.arange(first, last)
     parent = rng.integers(low, first, len(child))
     return np.concatenate([edges, np.stack([parent, child])], axis=1)
 
 
-TOPOLOGIES: dict[str, Callable[[int, Rng], NDArray[np.int64]]] = {
+TOPOLOGIES: dict[str, Callable[[int, Rng], I64]] = {
     "line": line,
     "ladder": partial(grid, rows=2),
     "grid": grid,
@@ -230,11 +230,11 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     )
 
 
-def hops_between(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
+def hops_between(edge_index: I64, nodes: int) -> F64:
     """Return the edges of a shortest path between any two of the nodes, (N, N)."""
     ones = np.ones(edge_index.shape[1], np.int8)
     adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))
-    distance: NDArray[np.float64] = shortest_path(adjacency.tocsr(), unweighted=True)
+    distance: F64 = shortest_path(adjacency.tocsr(), unweighted=True)
     return distance
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import I32
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
@@ -151,7 +151,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 PIPELINE = MalNetTinyPipeline
 
 
-def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
+def read_graph(data: bytes, name: str) -> I32:
     """Return the edges of one file, int32 (2, E), as many in all as its comment lines declare."""
     header, edges = parse_edges(data, name=name)
     if not edges.size:
@@ -172,7 +172,7 @@ def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
 _COUNTS = re.compile(r"# Nodes: \d{1,9}, Edges: \d{1,9}\s*")
 
 
-def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
+def drop_isolated(edges: I32) -> tuple[int, I32]:
     """Keep nodes with an edge to another node, and number them anew in their order.
 
     Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.pipelines.shared.sample_files import write_lines
 
 DEFAULT_GRAPHS = 50
@@ -46,7 +46,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         write_lines(folder / f"type/{part}.txt", listed)
 
 
-def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
+def _edges(kind: str, rng: Generator) -> I64:
     """Make the calls of one app, (2, E), each once, in the order of the callers."""
     _, low, high, calls, unevenness, leaves = KINDS[kind]
     functions = int(rng.integers(low, high + 1))
@@ -77,7 +77,7 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     return pairs
 
 
-def _lines(edges: NDArray[np.int64], digest: str) -> list[str]:
+def _lines(edges: I64, digest: str) -> list[str]:
     lines = [
         "# Directed graph (each unordered pair of nodes is saved once)",
         "# Function call graph of malicious Android APK",

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I32, I64, Array
+from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
 from kmip_data.errors import DamagedInput, UsageError, require_room
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.datasets.openstreetmap.blocks import (
@@ -58,7 +57,7 @@ class Ways:
     x: I32  #: (n,) longitude in 1e-7 degrees
     y: I32  #: (n,) latitude
     #: (W,) of :func:`~kmip_data.pipelines.datasets.openstreetmap.streets.direction`
-    direction: NDArray[np.int8]
+    direction: I8
     tags: Mapping[str, I32]  #: (W,) position of the way's value in ``values``, -1 without one
     values: Mapping[str, list[Values]]  #: of each tag of :data:`VALUES`, sorted
 
@@ -87,7 +86,7 @@ class Ways:
         ways = np.searchsorted(self.start, missing, "right")
         return len(np.unique(ways))
 
-    def nodes(self, inside: NDArray[np.bool_]) -> Ways:
+    def nodes(self, inside: Bools) -> Ways:
         """Return the ways cut at all other nodes."""
         number = np.full(len(inside) + 1, -1, np.int32)  # the last one for references to no node
         number[:-1][inside] = np.flatnonzero(inside)
@@ -431,7 +430,7 @@ class _Map:
         return line
 
 
-def coded(values: Sequence[Value], missing: Value) -> tuple[NDArray[np.int32], list[Value]]:
+def coded(values: Sequence[Value], missing: Value) -> tuple[I32, list[Value]]:
     """Return the position of each value among the sorted distinct ones, -1 for ``missing``, and these."""
     distinct = sorted(set(values) - {missing})
     position = {value: i for i, value in enumerate(distinct)}

@@ -15,8 +15,8 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import I32
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.openstreetmap.extract import VALUES, Values, coded
 from kmip_data.pipelines.datasets.openstreetmap.network import (
@@ -85,7 +85,7 @@ def _street_graph(graph: Any) -> StreetGraph:
     lengths = np.array([_real(data, "length", f"edge {i}") for i, data in enumerate(rows)])
     if (lengths < 0).any():
         raise ValueError(f"a street has a negative length: {lengths.min()}")
-    tags: dict[str, NDArray[np.int32]] = {}
+    tags: dict[str, I32] = {}
     values: dict[str, list[Values]] = {}
     for key in VALUES:
         tags[key], values[key] = coded([_values(data.get(key)) for data in rows], ())

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import F64, I32, I64, U8, Array
+from kmip_data.arrays import F64, I8, I32, I64, U8, Array, Bools
 from kmip_data.graphs.elementary import arcsine, sine_cosine
 from kmip_data.pipelines.datasets.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
 from kmip_data.runtime.memory import mapped
@@ -46,8 +45,8 @@ class StreetGraph:
     source: I32  #: (E,) positions of nodes
     target: I32
     length: F64  #: (E,) metres
-    oneway: NDArray[np.int8]  #: (E,) 0 no, 1 yes, :data:`BOTH`
-    reversed: NDArray[np.int8]
+    oneway: I8  #: (E,) 0 no, 1 yes, :data:`BOTH`
+    reversed: I8
     tags: Mapping[str, I32]  #: (E,) for each of ``VALUES``: position in ``values``, -1 without
     #: Distinct values of a tag; several on one street are a sorted tuple.
     values: Mapping[str, list[Values]]
@@ -69,7 +68,7 @@ class StreetGraph:
         tags = {key: codes[chosen] for key, codes in self.tags.items()}
         return replace(self, tags=tags, **arrays)
 
-    def nodes(self, inside: NDArray[np.bool_]) -> StreetGraph:
+    def nodes(self, inside: Bools) -> StreetGraph:
         """Return the graph induced by the marked nodes."""
         number = np.cumsum(inside, dtype=np.int32) - 1
         graph = self.edges(np.flatnonzero(inside[self.source] & inside[self.target]))
@@ -117,7 +116,7 @@ def parts(graph: Ways | StreetGraph) -> Iterator[Part]:
 def _expand(
     start: I64,
     node: I32,
-    direction: NDArray[np.int8],
+    direction: I8,
     first: int,
     stop: int,
     edges: I32,
@@ -309,7 +308,7 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
     return simple.nodes(crossing)
 
 
-def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, NDArray[np.bool_], NDArray[np.bool_]]:
+def neighbours(graph: Ways | StreetGraph) -> tuple[I32, I32, Bools, Bools]:
     """Return of each node what following streets takes: ``near, onward, endpoint, linked``.
 
     ``endpoint`` marks intersections and dead ends, (N,) bool. A node is one unless it has exactly
@@ -413,7 +412,7 @@ def _join(
     return joined
 
 
-def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
+def _either(flags: I8, starts: I64) -> I8:
     low = np.minimum.reduceat(flags, starts)
     high = np.maximum.reduceat(flags, starts)
     return np.where(low == high, low, np.int8(BOTH))
@@ -465,8 +464,8 @@ def follow_streets(
     edge: I32,
     near: I32,
     onward: I32,
-    endpoint: NDArray[np.bool_],
-    passed: NDArray[np.bool_],
+    endpoint: Bools,
+    passed: Bools,
 ) -> tuple[I64, I32]:
     """Follow each street from its first part over other nodes to the next endpoint.
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.datasets.openstreetmap.extract import Ways, read_extract
@@ -95,7 +95,7 @@ def with_margin(area: Geometry) -> Geometry:
     projected = shapely.transform(area, project, interleaved=False)
     margin = shapely.transform(projected.buffer(MARGIN), unproject, interleaved=False)
 
-    def unwrapped(lon_lat: NDArray[np.float64]) -> NDArray[np.float64]:
+    def unwrapped(lon_lat: F64) -> F64:
         # A margin over the antimeridian continues beyond 180 degrees instead of around the world.
         lon_lat[:, 0] = west + np.mod(lon_lat[:, 0] - west + 180, 360) - 180
         return lon_lat

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from kmip_data.arrays import F32, Array, Integers
+from kmip_data.arrays import F32, I8, Array, Integers
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import Strict
@@ -86,7 +85,7 @@ class Coded(NamedTuple):
         counts = np.bincount(self.code).tolist()
         return {self.names[i]: count for i, count in enumerate(counts) if count}
 
-    def column_of(self, vocabulary: tuple[str, ...]) -> NDArray[np.int8]:
+    def column_of(self, vocabulary: tuple[str, ...]) -> I8:
         """Return the number of each one's category in the vocabulary, -1 without it (nor ``others``)."""
         position = {name: number for number, name in enumerate(vocabulary)}
         rest = position.get(OTHERS, -1)
@@ -178,7 +177,7 @@ def _columns(
     graph: StreetGraph,
     streets: Streets,
     means: tuple[F32, F32],
-    column: Mapping[str, NDArray[np.int8]],
+    column: Mapping[str, I8],
 ) -> Iterator[Array]:
     """Yield the columns of the features, (N,) each: all of the streets of a country would take 5 GB at once.
 

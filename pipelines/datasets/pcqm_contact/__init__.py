@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
@@ -126,7 +126,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     )
 
 
-def _contacts(mol: Any) -> NDArray[np.int64]:
+def _contacts(mol: Any) -> I64:
     """Return the two atoms of each contact, int64 (C, 2)."""
     ends: dict[int, list[int]] = {}
     for i, atom in enumerate(mol.GetAtoms()):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F64, I64
 from kmip_data.files.reading import csv_bytes
 from kmip_data.pipelines.shared.sample_files import deal, gzipped, part_sizes
 
@@ -100,19 +100,19 @@ def _chain(rng: Generator) -> str:
     return "".join(chain)
 
 
-def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:
+def _labels(composition: F64, count: int, rng: Generator) -> I64:
     """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
     total = composition.sum(axis=1, keepdims=True)
     share = composition / total
     opposite = share[:, ::-1]
     noise = rng.normal(0, 0.02, (len(share), count))
     score = share[:, :count] + opposite[:, :count] + noise
-    labels: NDArray[np.int64] = (score > 0.16).astype(np.int64)
+    labels: I64 = (score > 0.16).astype(np.int64)
     labels[np.arange(len(labels)), score.argmax(axis=1)] = 1
     return labels
 
 
-def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.float64]:
+def _targets(composition: F64, count: int, rng: Generator) -> F64:
     """Sums over the residues, standardised over all rows as upstream's are.
 
     Residue by residue, in one order: a matrix product adds in the order of the CPU's own kernel.
@@ -124,5 +124,5 @@ def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> ND
     raw += rng.normal(0, 0.1, raw.shape)
     if len(raw) < 2:
         return raw * 0
-    scaled: NDArray[np.float64] = (raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1)
+    scaled: F64 = (raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1)
     return scaled

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, F64, U8
 from kmip_data.pipelines.shared.clouds import BLOCK_POINTS, FEWEST, draw, normalised, windows
 from kmip_data.pipelines.shared.clouds import WINDOW as WIDTH
 from kmip_data.pipelines.shared.sample_files import write_lines
@@ -89,7 +89,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     write_lines(folder / "room_filelist.txt", rooms)
 
 
-def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
+def _blocks(total: int, seed: int) -> Iterator[tuple[str, F32, U8]]:
     """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
     for area, size in enumerate(area_sizes(total), 1):
         # At least four rooms an area (if it has as many blocks), so that whole rooms can be held
@@ -133,11 +133,11 @@ def area_sizes(total: int) -> list[int]:
 
 
 def _cut(
-    cloud: NDArray[np.float64],
-    label: NDArray[np.uint8],
+    cloud: F64,
+    label: U8,
     corners: list[tuple[float, float]],
     rng: Generator,
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.uint8]]]:
+) -> Iterator[tuple[F32, U8]]:
     """Cut windows out of a room cloud (P, 6) and normalise them: (4096, 9), (4096,)."""
     top = cloud[:, :3].max(axis=0)
     # Sorted along x, the points of a strip of windows follow each other.
@@ -186,7 +186,7 @@ class _Scene:
                 self.label.append(label)
 
 
-def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.float64]]:
+def make_room(rng: Generator) -> tuple[F64, U8, F64]:
     """Make one room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), its extent."""
     width = rng.uniform(3.5, 7.0)
     depth = rng.uniform(3.5, 7.0)
@@ -220,7 +220,7 @@ def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], N
     return np.concatenate([xyz, rgb], axis=1), label[face], extent
 
 
-def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
+def _furnish(extent: F64, rng: Generator) -> _Scene:
     """Place the shell and the furniture of a room; every class is likely, none is sure."""
     x, y, z = (float(size) for size in extent)
     scene = _Scene()

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
@@ -253,7 +253,7 @@ def read_shape(
     category: Category,
     name: str,
     max_points: int,
-) -> NDArray[np.float32]:
+) -> F32:
     """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label."""
     points = parse_points(path.read_bytes(), 7, name=name)
     if len(points) > max_points:

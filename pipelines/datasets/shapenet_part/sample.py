@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F64
 from kmip_data.manifest import read_shipped
 from kmip_data.pipelines.datasets.shapenet_part import CATEGORIES, list_name
 from kmip_data.pipelines.shared.sample_files import deal, part_sizes, write_lines
@@ -23,7 +23,7 @@ from kmip_data.pipelines.shared.sample_files import deal, part_sizes, write_line
 DEFAULT_SHAPES = 48
 PUBLISHED = {"train": 12_137, "val": 1_870, "test": 2_874}
 
-Piece = tuple[str, int, NDArray[np.float64], NDArray[np.float64]]  #: kind, part, centre, size
+Piece = tuple[str, int, F64, F64]  #: kind, part, centre, size
 
 
 def shapes() -> dict[str, list[Piece]]:
@@ -69,7 +69,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
 
 
-def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.float64]:
+def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
     """Draw one shape: (N, 7) of x, y, z, normal x, y, z, label."""
     scale = rng.uniform(0.8, 1.2, 3)
     jittered: list[Piece] = []
@@ -98,10 +98,10 @@ def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.
 
 def _surface(
     kind: str,
-    size: NDArray[np.float64],
+    size: F64,
     count: int,
     rng: Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[F64, F64]:
     """Return points (count, 3) on the surface of a piece around the origin, and unit normals."""
     half = size / 2
     # Drawn on a ball, cube or cylinder of radius 1; stretching divides the normal by the sides.
@@ -116,9 +116,7 @@ def _surface(
     return unit * half, normal / np.linalg.norm(normal, axis=1, keepdims=True)
 
 
-def _box_surface(
-    half: NDArray[np.float64], count: int, rng: Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _box_surface(half: F64, count: int, rng: Generator) -> tuple[F64, F64]:
     """Return points on a cube of side 2, as many a face as its area in the box asks, and normals."""
     x, y, z = half
     faces = np.repeat([y * z, x * z, x * y], 2)
@@ -134,11 +132,11 @@ def _box_surface(
 
 
 def _tube_surface(
-    half: NDArray[np.float64],
+    half: F64,
     axis: int,
     count: int,
     rng: Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[F64, F64]:
     """Return points on a cylinder of radius 1 and height 2 along ``axis``, and normals."""
     round_axes = [i for i in range(3) if i != axis]
     angle = rng.uniform(0, 2 * np.pi, count)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
@@ -127,9 +127,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
             yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
 
-    def pool_order(
-        self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]
-    ) -> Sequence[int]:
+    def pool_order(self, parts: Sequence[Sequence[int]], labels: I64) -> Sequence[int]:
         """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
 
         The published files have them in the order of the draw, so it can be undone, and the rule
@@ -156,7 +154,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 PIPELINE = SuperpixelPipeline
 
 
-def label_table(classes: int, *, coco_ids: bool) -> NDArray[np.uint8]:
+def label_table(classes: int, *, coco_ids: bool) -> U8:
     """Return the class of each label of the raw file, (256,); 255 where a label is none."""
     table = np.full(256, _NO_CLASS, np.uint8)
     labels = COCO_IDS if coco_ids else range(classes)
@@ -168,7 +166,7 @@ def make_record(
     piece: Piece,
     key: str,
     where: str,
-    table: NDArray[np.uint8],
+    table: U8,
 ) -> GraphRecord:
     """Check the values of one graph, one by one, and give them their stored types."""
     nodes = len(piece.y)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.graphs.splits import meta_labels, stratified_draw
 from kmip_data.pipelines.datasets.superpixel_graphs import COCO_IDS
 from kmip_data.pipelines.shared.edges import both_ways
@@ -22,7 +23,7 @@ DEFAULT_PICTURES = 90
 SIZES = (500, 375)  #: columns and rows of a picture in pixels
 _VOC_CLASSES = 21
 
-Picture = tuple[NDArray[np.float16], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
+Picture = tuple[NDArray[np.float16], F32, I64, I64]
 
 
 def write_sample(
@@ -117,7 +118,7 @@ def make_picture(
     return x.astype(np.float16), attr.astype(np.float32), edges, y
 
 
-def _grid_edges(rows: int, columns: int) -> NDArray[np.int64]:
+def _grid_edges(rows: int, columns: int) -> I64:
     """Cells that touch, also at a corner from the upper left.
 
     Both directions are listed, by source and target.

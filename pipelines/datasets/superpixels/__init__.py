@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import U8
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
@@ -195,11 +195,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
 
-    def pictures(
-        self, card: Card, raw: Path, keys: Sequence[str]
-    ) -> Mapping[str, NDArray[np.uint8] | None]:
+    def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, U8 | None]:
         """Return each picture with the borders of its superpixels."""
-        pictures: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
+        pictures: dict[str, U8 | None] = dict.fromkeys(keys)
         # The copy that the build was made from may be gone; another would show other pictures.
         copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
         for copy in copies[:1]:
