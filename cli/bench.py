@@ -167,7 +167,7 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     from kmip_data.models.profiling.measuring import growth_exponent
 
     sizes = sorted({cell.n for cell in cells})
-    rows = list[list[object]]()
+    rows = []
     for method in dict.fromkeys(cell.method for cell in cells):
         by_size = {cell.n: cell for cell in cells if cell.method == method}
         timed = []
@@ -218,7 +218,7 @@ def _stage_table(cells: list[Measurement], paper: Any) -> str:
             seconds["sum"] = sum(seconds.values())
             seconds[FORWARD] = seconds["sum"] - seconds.get("backward", 0.0)
     labels = {**LABELS, FORWARD: "forward pass"}
-    rows = list[list[object]]()
+    rows = []
     for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
         shown = [_with_share(times.get(stage), times.get("sum")) for times in columns.values()]
         if any(shown):

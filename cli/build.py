@@ -189,7 +189,7 @@ def _summary(build: Build, split: str) -> str:
     from kmip_data.pipelines.raw.obtain import SHOWN
 
     card = build.card
-    rows: list[list[object]] = []
+    rows = []
     unassigned = card.counts["nodes"]
     for part, counts in card.splits[split].in_order():
         unassigned -= counts.nodes

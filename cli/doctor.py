@@ -53,9 +53,9 @@ def command(home: Home, as_json: bool) -> None:
         "Home": _home(home),
     }
     keys = ("section", "name", "status", "detail")
-    findings = list[dict[str, str]]()
-    text = list[str]()
-    wrong = list[str]()
+    findings = []
+    text = []
+    wrong = []
     for section, lines in sections.items():
         text.append(section)
         for name, status, detail in lines:
@@ -73,9 +73,9 @@ def _program() -> Iterator[tuple[str, str, str]]:
     yield "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
     yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
-    wrong = list[str]()
+    wrong = []
     extras = dict[str, bool]()
-    requirements = list[str]()
+    requirements = []
     # A checkout that is not installed has no metadata.
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         requirements = importlib.metadata.requires("kmip-data") or []

@@ -61,7 +61,7 @@ def command(
     # The first target says whose data are shown: those of a build, or those of a run, whose
     # predictions are shown with them. Curves of further runs are drawn next to its own.
     answer = None
-    curves = list[Facts]()
+    curves = []
     first = build_or_run(targets[0], home, sample=sample)
     if isinstance(first, Path):
         from kmip_data.models.analysis.answers import ask

@@ -286,7 +286,7 @@ def _classes_by_part(card: Card) -> str:
     for name, parts in counts.get("splits", {}).items():
         columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
 
-    rows: list[list[object]] = []
+    rows = []
     for number, count in enumerate(counts["total"]):
         name = card.class_names[number] if number < len(card.class_names) else number
         shares = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]

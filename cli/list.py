@@ -82,8 +82,8 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.plugins import offered
 
-    entries: list[dict[str, object]] = []
-    rows: list[list[object]] = []
+    entries = []
+    rows = []
     for name in dataset_names():
         manifest = load_manifest(name)
         entry = manifest.model_dump(include={"name", "title", "task"})
@@ -122,7 +122,7 @@ def _sizes(home: Home) -> Iterator[tuple[str, str, int]]:
 
     # 1. Builds, raw files and runs, these by model: a sweep has hundreds.
     sizes = Counter[str]()
-    kinds = dict[str, str]()
+    kinds = {}
     runs = Counter[str]()
     for item in belongings(home):
         name = item.name

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -130,7 +130,7 @@ def run(args: list[str]) -> int:
 
 def _run(args: list[str]) -> int:
     """Run one command line; every way in which it can end has one exit code."""
-    meta: dict[str, Any] = {}
+    meta = {}
     try:
         if os.environ.get("KMIP_DATA_PLUGINS"):
             from kmip_data.plugins import load_named

@@ -48,7 +48,7 @@ def command(
 
     path = resolve(target, home, sample=sample).path
     report = verify_build(path)
-    rebuilt: list[str] = []
+    rebuilt = []
     tried = repair and not report.ok
     if tried:
         from kmip_data.pipelines.engine.encode import repair_build

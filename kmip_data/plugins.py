@@ -78,7 +78,7 @@ def load(source: str | os.PathLike[str]) -> Plugin:
 
     # 1. Check every object before the first is added.
     plugin, objects = _from_file(Path(key)) if is_file else _from_package(key)
-    checked: list[Added] = []
+    checked = []
     try:
         for group, name, value in objects:
             checked.append((group, name, _checked(plugin, group, name, value)))
@@ -241,7 +241,7 @@ def _from_file(path: Path) -> tuple[Plugin, list[Added]]:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     plugin = Plugin(source=str(path), sha256=hashlib.sha256(code).hexdigest())
-    objects: list[Added] = []
+    objects = []
     for group, values in table.items():
         objects += [(group, key, value) for key, value in values.items()]
     return plugin, objects

@@ -186,7 +186,7 @@ def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
     >>> as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
     '--k 32 --set category=Bag --set category=Cap'
     """
-    words: list[str] = []
+    words = []
     for name, value in parameters.items():
         if value is None:
             continue

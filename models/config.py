@@ -44,7 +44,7 @@ from kmip_data.models.tables import (
 
 def _kinds(base: type[Part]) -> dict[str, type[Part]]:
     """Return our classes below ``base`` that name their ``kind``, by it, in the order of their definition."""
-    kinds: dict[str, type[Part]] = {}
+    kinds = {}
     for part in base.__subclasses__():
         kind = part.model_fields["kind"].default
         if isinstance(kind, str) and part.__module__.startswith("kmip_data."):

@@ -281,7 +281,7 @@ class _Columns(nn.Module):
 
 def _perceptron(*widths: int) -> nn.Sequential:
     """Linear layers of these widths, each followed by ReLU."""
-    layers: list[nn.Module] = []
+    layers = []
     for wide, narrow in itertools.pairwise(widths):
         layers += [Linear(wide, narrow), nn.ReLU()]
     return nn.Sequential(*layers)

@@ -108,7 +108,7 @@ def find(target: str, home: Home) -> Belonging:
 
 def _outside(folder: Path, home: Home) -> UsageError:
     """Return the error for a folder outside of the home's: it names the files that kmip-data wrote there."""
-    names: list[str] = []
+    names = []
     for kind in OUTSIDE:
         with contextlib.suppress(KmipDataError, OSError):
             written = _files_of(Belonging(kind, folder, "", folder))

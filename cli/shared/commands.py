@@ -177,7 +177,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         from kmip_data.files.reading import read_json
         from kmip_data.manifest import dataset_names, shipped_names
 
-        names = set[str]()
+        names = set()
         if "dataset" in self.kinds or "build" in self.kinds:
             names.update(dataset_names())
         if "build" in self.kinds:

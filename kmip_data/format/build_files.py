@@ -98,7 +98,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _columns(schema: Schema) -> str:
-    rows: list[tuple[str, str, str, str]] = []
+    rows = []
     for column in schema.columns:
         kind = column.stored
         if column.shape:
@@ -397,7 +397,7 @@ def write_card(folder: Path, card: Card) -> None:
     stays, and that is logged; in a new build it is in the way.
     """
     # The card that is there proves the texts made from it, if it is what a build wrote.
-    earlier: dict[str, bytes] = {}
+    earlier = {}
     with contextlib.suppress(DamagedInput, UsageError):
         old = read_card(folder)
         if is_ours(folder / CARD_NAME, old.to_json().encode()):

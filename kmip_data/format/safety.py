@@ -92,7 +92,7 @@ class _Inspection:
             f"nests groups more than {MAX_DEPTH} deep",
             repr(name[:80]),
         )
-        names: list[bytes] = []
+        names = []
 
         def collect(link: bytes) -> bool | None:
             names.append(link)

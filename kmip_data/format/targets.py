@@ -32,8 +32,8 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
     schema = card.schema_
     labels = target_column(schema)
     look = f"kmip-data info {folder}"
-    missing: list[str] = []
-    steps: list[str] = []
+    missing = []
+    steps = []
     if features and not any(column.attribute == "x" for column in schema.columns):
         missing.append(
             "node features x (--set data.features=degree-profile computes some from the edges)"

@@ -79,7 +79,7 @@ def grouped_split(
     # The nearest sum, the smaller of two; then back through the groups that made it.
     possible = [total for total in made if total < len(pool)]
     total = min(possible, key=lambda total: (abs(total - val), total), default=0)
-    chosen: set[str] = set()
+    chosen = set()
     while total:
         group, total = made[total]
         chosen.add(group)

@@ -14,7 +14,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
-from kmip_data.reading.store import Rows, ShardStore
+from kmip_data.reading.store import ShardStore
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import HelperThreads
 
@@ -163,7 +163,7 @@ class Assembler:
         self._touched = 0
 
         # 1. The fields: where their rows lie, what the kernel copies of each, and what it writes.
-        rows: list[Rows] = []
+        rows = []
         layout = []
         self._outputs: list[_Output] = []
         for field in copied:
@@ -177,7 +177,7 @@ class Assembler:
         index = np.dtype(store.schema.index_dtype)
         self._like = np.empty(0, index)
         self._k = store.schema.k if store.schema.edges == "neighbor" else None
-        edge_rows: list[Rows] = []
+        edge_rows = []
         if (edges or lengths) and self._k is not None:
             edge_rows = [(NEIGHBOR, self._k * index.itemsize, gather.NODE, 0)]
         elif edges or lengths:
@@ -445,7 +445,7 @@ def _allocate(
     pin: bool = False,
 ) -> tuple[dict[str, torch.Tensor], I64, list[_Conversion]]:
     """Return a tensor for each output, the addresses to copy to, and pairs to convert afterwards."""
-    values: dict[str, torch.Tensor] = {}
+    values = {}
     addresses = []
     converted = []
     for attribute, level, shape, presented, stored in outputs:

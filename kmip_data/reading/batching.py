@@ -86,8 +86,8 @@ def make_batch(
     batch: DataBatch = copy.copy(_template(Batch))
     store = batch._store  # noqa: SLF001
     mapping: dict[str, Any] = store._mapping  # noqa: SLF001
-    slice_dict: dict[str, torch.Tensor] = {}
-    inc_dict: dict[str, torch.Tensor | None] = {}
+    slice_dict = {}
+    inc_dict = {}
     for attribute in assembler.names:
         name = attribute
         field = fields.get(attribute)

@@ -255,7 +255,7 @@ class ShardStore:
         self.build.bring(blocks)
 
         # 2. Read each into memory of its own, and give the address of that.
-        unmapped: list[Array] = []
+        unmapped = []
         for (field, position), (shard, key, start, stop) in zip(
             positions,
             blocks,

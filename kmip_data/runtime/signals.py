@@ -79,7 +79,7 @@ def terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not mine:
         yield
         return
-    came: list[int] = []
+    came = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         came.append(number)
@@ -113,7 +113,7 @@ def held() -> Iterator[None]:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     # The mask is this thread's; the system may hand the signal to another one, whose C handler then
     # makes the main thread run the Python handler all the same: that one has to wait too.
-    caught: list[int] = []
+    caught = []
     before = []
     if threading.current_thread() is threading.main_thread():
         before = [(n, handler) for n in _SIGNALS if callable(handler := signal.getsignal(n))]

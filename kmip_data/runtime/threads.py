@@ -97,7 +97,7 @@ def for_ranges(
                 function(a, b)
         return
     pool = _get_pool()
-    futures: list[Future[object]] = []
+    futures = []
     try:
         for a, b in pairwise(edges):  # many: an interrupt may come before all are handed over
             if a < b:

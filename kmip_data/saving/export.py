@@ -275,7 +275,7 @@ def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
         data_type = "sc:Boolean" if name.rstrip("_") == "Bool" else f"cr:{name}"
     description: dict[str, Any] = {"dataType": data_type}
 
-    shape: list[int] = []
+    shape = []
     if column.name == "edge_index":
         shape = [2, -1]
     else:

@@ -60,8 +60,8 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
             f"{unfit}: it is several graphs.", next="save those it was made of, as a list"
         )
 
-    values: dict[str, Array] = {}
-    kinds: dict[str, Kind] = {}
+    values = {}
+    kinds = {}
     for attribute, value in data.to_dict().items():
         values[attribute], kinds[attribute] = _plain(value, attribute, name)
     edges = values.get("edge_index")

@@ -232,7 +232,7 @@ class BuildAfar(Build):
                 size += stop - start
         # What does not fit into memory is a MemoryError before it is fetched.
         np.empty(size, np.uint8)
-        blocks: list[Key] = []
+        blocks = []
         for file_range in ranges:
             blocks += blocks_between(*file_range)
         self.copies.bring(blocks)

@@ -111,7 +111,7 @@ def _pull_build(
 
     # 1. The added columns of the push, and those that are wanted.
     names = [PurePosixPath(file).parts[1] for file in entries if _is_column_card(file)]
-    added: dict[str, list[SharedFile]] = {}
+    added = {}
     for name in sorted(names):
         prefix = f"{COLUMNS}/{name}/"
         added[name] = [entry for entry in entries.values() if entry.file.startswith(prefix)]
@@ -142,7 +142,7 @@ def _pull_build(
     for name in wanted:
         card_last = sorted(added[name], key=lambda entry: _is_column_card(entry.file))
         groups.append(card_last)
-    ours: set[str] = set()
+    ours = set()
     if present is not None:
         for group in groups:
             ours |= _of_copy(folder, group)
@@ -243,7 +243,7 @@ def _refuse_others(folder: Path, files: Collection[SharedFile]) -> None:
         known.add(entry.file)
         known.add(str(PurePosixPath(entry.file).with_name(partial_name(entry))))
 
-    others: list[str] = []
+    others = []
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if path.is_dir() or name in known or name.startswith(".lock"):
@@ -266,7 +266,7 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
         )
     files = [entries[name] for name in RUN_FILES if name in entries]
     proofs = [entry for entry in files if entry.file in RUN_PROOF]
-    ours: set[str] = set()
+    ours = set()
     # No other run has these weights or this result: the folder is a copy of the push.
     if any(is_whole(folder / entry.file, entry) for entry in proofs):
         ours = {entry.file for entry in files}

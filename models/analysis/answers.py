@@ -189,7 +189,7 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
 
     # The search runs again on what was recorded: the layers return outputs alone. One forward pass
     # left one record a layer.
-    layers = list[ChosenKeys]()
+    layers = []
     for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
         queries, keys, values = recorded
         chosen = attend_to_best(

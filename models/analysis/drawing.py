@@ -94,7 +94,7 @@ def draw_over_k(
         for row in (*ours, *paper):
             names[row["curve"]] = None
 
-    legend = dict[str, Any]()
+    legend = {}
     epoch = "seconds of a training epoch"
     grid = figure.subplots(len(curves), 3, squeeze=False)
     for across, (ours, paper) in zip(grid, curves, strict=True):

@@ -138,7 +138,7 @@ class Recorder:
         # A batch may have brought more graphs than were wanted: the rest is cut off.
         sizes = self.sizes[:graphs]
         nodes = sum(sizes)
-        layers = list[Layer]()
+        layers = []
         for calls in self.calls:
             queries, keys, values = zip(*calls, strict=True)
             joined = (

@@ -204,7 +204,7 @@ def tiles_of(
     # From the largest graph on: a group begins with its largest, to whose size the others are
     # padded, and ends where padding would be too much or the tile is full.
     sizes = np.diff(ptr)
-    groups = list[Group]()
+    groups = []
     members = list[int]()
     for graph in np.argsort(-sizes, kind="stable").tolist():
         if members:

@@ -153,7 +153,7 @@ def draw_breakdown(
     # A panel each: all methods, the fastest at a scale of its own, and the paper's.
     here = {cell.method: median_stages(cell) for cell in cells if cell.stages}
     published = paper_passes(paper)
-    panels = list[tuple[str, Bars]]()
+    panels = []
     if here:
         panels.append(("this machine", here))
     if len(here) > 1:
@@ -199,7 +199,7 @@ def _stack(axes: Any, bars: Bars) -> dict[str, Any]:
     colors[FORWARD] = look().quiet
     highest = max(sum(parts.values()) for parts in bars.values())
     alone = len(bars) == 1
-    handles = dict[str, Any]()
+    handles = {}
     for position, parts in enumerate(bars.values()):
         bottom = 0.0
         text_height = 0.5 * ROOM * highest  # lowest of the next line of text to the right

@@ -402,7 +402,7 @@ def measure(
     """
     # Unknown names end it before anything is measured.
     unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
-    cells: list[Measurement] = []
+    cells = []
     for name, why_not in unusable.items():
         ended: dict[Setting, Measurement] = {}
         with contextlib.closing(_Worker(shape, protocol)) as worker:

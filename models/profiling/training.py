@@ -94,7 +94,7 @@ class Contestant:
         steps = -(-(batches + 1) // of_one)
 
         # 2. Epoch after epoch, as far as the steps go.
-        times = list[tuple[float, int]]()
+        times = []
         with float32_products(self.config.training.precision):
             while loop.step < steps:
                 times += timed_epoch(loop, of_one * (steps - loop.step))
@@ -144,8 +144,8 @@ def compare_training(
     reason. An uncounted round before the counted ``rounds`` compiles and warms up; a round has at
     most ``most`` batches, fewer if ``seconds`` for all rounds of one network do not suffice.
     """
-    paces = list[Pace]()
-    ready = dict[Contestant, int]()
+    paces = []
+    ready = {}
     before = random_state()
     for name, make in makers.items():
         log(f"{name} …")

@@ -133,7 +133,7 @@ def draw_over_hours(figure: Any, table: Table) -> None:
     first = table.rows[0]
     metric = first["metric"]
     scale = _scale(metric)
-    paper = dict[str, PaperResult]()
+    paper = {}
     if first["share"] == "all":
         paper = published_hours(first["dataset"], metric)
     rows = names_of(table)
@@ -148,7 +148,7 @@ def draw_over_hours(figure: Any, table: Table) -> None:
         "markersize": 6,
         "zorder": 3,
     }
-    results = list[tuple[float, float]]()
+    results = []
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
         color = colors[name]
         hours, values = hours_curve(runs, f"val_{metric}")
@@ -233,7 +233,7 @@ def published_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
     """Return the paper's result of each model on a dataset, where it states the hours of a training."""
     if dataset not in dataset_names():
         return {}
-    results = dict[str, PaperResult]()
+    results = {}
     for model in presets_of(dataset):
         paper = read_preset(dataset, model).paper
         if paper is not None and paper.metric == metric and paper.hours is not None:
@@ -263,10 +263,10 @@ def draw_frontier(figure: Any, table: Table) -> None:
     for row in ours:
         curves.setdefault(row["curve"].partition(", ")[2], []).append(row)
     colors = dict(zip(curves, class_colors(len(curves)), strict=True))
-    marks = dict[str, str]()
+    marks = {}
 
     axes = figure.subplots()
-    labels = list[Label]()
+    labels = []
     for name, rows in curves.items():
         labels += _draw_over_seconds(axes, rows, metric, {"marker": "o", "color": colors[name]})
     if paper:

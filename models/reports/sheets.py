@@ -228,7 +228,7 @@ def page_of(
     notices: Sequence[str],
 ) -> str:
     """Return the page: each sheet, and below it the pictures of its table."""
-    parts = list[str]()
+    parts = []
     for sheet, table in zip(sheets, tables, strict=True):
         parts += [sheet.written("html"), *pictures_of(table)]
     parts += [f"<p>{escape(notice)}</p>" for notice in notices]

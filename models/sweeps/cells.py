@@ -338,7 +338,7 @@ def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
     that a sweep that was killed makes the same choice. If at most one axis gains, the combination
     exists already: no cells.
     """
-    combined = list[Cell]()
+    combined = []
     means = _means_on_val(cells)
     for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
         changes = {change.name: change for change in plan.changes if change.applies(dataset, model)}

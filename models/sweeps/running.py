@@ -124,7 +124,7 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
     """
     if not names:
         return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
-    folders = list[Path]()
+    folders = []
     for name in names:
         if name == UNNAMED:
             folders += runs_of(read_plan(None), home)
@@ -285,7 +285,7 @@ def with_data(
     cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments
 ) -> list[Cell]:
     """Build missing data, once each; return the cells with data, and log the reason for others."""
-    faults: dict[str, str] = {}
+    faults = {}
     ready = []
     for cell in cells:
         data = cell.config.data

@@ -195,7 +195,7 @@ def cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
             numbers |= {column.attribute for column in encoding.columns()}
 
     # 3. One row per edge, per node, or (eigenvalues) per graph: the cut is one graph.
-    values = dict[str, Any]()
+    values = {}
     for name, value in batch.to_dict().items():
         if not isinstance(value, Tensor) or not value.ndim or name in {"ptr", "batch", "y"}:
             continue

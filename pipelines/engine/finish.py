@@ -126,7 +126,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     Raises ``DamagedInput`` where two records have the same key, or a label is out of range.
     """
     label = schema.labels
-    keys: list[str] = []
+    keys = []
     nodes = []
     edges = []
     classes = []
@@ -209,7 +209,7 @@ def write_split(
         note=split.note,
     )
 
-    classes: dict[str, list[int]] = {}
+    classes = {}
     if codes is None:
         for name, rows in parts.items():
             classes[name] = records.classes[rows].sum(axis=0).tolist()
@@ -244,8 +244,8 @@ def finish_build(
     if skipped := [entry for unit in units for entry in unit.skipped]:
         statistics["skipped"] = skipped
     # The first split is the default; each is written once, and counted by class.
-    splits: dict[str, SplitEntry] = {}
-    split_classes: dict[str, dict[str, list[int]]] = {}
+    splits = {}
+    split_classes = {}
     for chosen in split_params:
         split = apply_split(pipeline, records, chosen, raw.path)
         if split.name in splits:  # two requests may mean one split

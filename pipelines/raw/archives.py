@@ -112,7 +112,7 @@ class FolderArchive(Archive):
 
     def files(self, most: int, unpacked: int) -> list[Entry]:
         """List the regular files below the folder."""
-        entries: list[Entry] = []
+        entries = []
         for parent, folders, names in os.walk(self.path, onerror=_refuse_folder):
             folders.sort()
             for name in sorted(names):
@@ -236,7 +236,7 @@ class TarArchive(Archive):
 
     def files(self, most: int, unpacked: int) -> list[Entry]:
         """List the files after reading all of the archive once."""
-        entries: list[Entry] = []
+        entries = []
         count = total = names = 0
         with self._opened() as file:
             limited = _Limited(file, _EXTENDED_BYTES)

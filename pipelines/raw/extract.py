@@ -134,8 +134,8 @@ def _select(
     content: Content,
 ) -> dict[str, Entry]:
     """Return the members below ``root``, whose names any file system can hold next to each other."""
-    chosen: dict[str, Entry] = {}
-    seen: set[str] = set()
+    chosen = {}
+    seen = set()
     patterns = [member.pattern for member in content.members]
     for entry in entries:
         name = entry.name[len(root) :]
@@ -253,7 +253,7 @@ def write_members(
     with writing(target):
         require_room(target.parent, selection.bytes, f"Unpacking {archive.path.name}")
         target.mkdir(mode=0o755, exist_ok=True)
-    digests: dict[str, str] = {}
+    digests = {}
     title = f"unpack {archive.path.name}"
     try:
         with Progress(title, selection.bytes, unit="B", quiet=quiet) as progress:

@@ -12,7 +12,6 @@ from kmip_data.builds.home import BuildArguments, BuildOptions, Home
 from kmip_data.errors import (
     MODULES,
     DamagedInput,
-    KmipDataError,
     LicenseNotAccepted,
     SourceUnavailable,
     UsageError,
@@ -345,8 +344,8 @@ class _Import:
     def _look_into(self, path: Path) -> dict[str, Members]:
         """Return the sources that a given archive holds; its first fault where it holds none."""
         archive = open_archive(path)
-        sources: dict[str, Members] = {}
-        errors: list[KmipDataError] = []
+        sources = {}
+        errors = []
         for source in self.sources:
             try:
                 sources[source.name] = _local(source, self._select(archive, source))

@@ -190,7 +190,7 @@ def files_below(
     if kind != "a folder":
         raise UsageError(f"There is no folder {folder}: {kind}.", next=hint)
 
-    existing_files: dict[str, Path] = {}
+    existing_files = {}
     for parent, inner, files in os.walk(folder):
         # In place: os.walk goes on with what is left in the list.
         inner[:] = [name for name in inner if not name.startswith(".")]

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def write_pieces(folder: Path, graphs: Iterable[Mapping[str, Array]]) -> int:
     One graph is in memory at a time.
     """
     folder.mkdir(parents=True)
-    layout: dict[str, Any] = {}
+    layout = {}
     ends: list[list[int]] = []
     with ExitStack() as stack:
         files = {}

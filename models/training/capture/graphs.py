@@ -79,7 +79,7 @@ class CudaGraphs:
         pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()
         generator = torch.cuda.default_generators[self._device.index]
         before = generator.clone_state()
-        failed = list[BaseException]()
+        failed = []
         # Threads of the loader may allocate meanwhile, which only a recording of all threads
         # forbids.
         recording = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")

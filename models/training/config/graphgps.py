@@ -162,7 +162,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
 
 def _datasets() -> dict[str, dict[str, str]]:
     """Return ``dataset.format`` -> ``dataset.name`` -> our dataset: those of manifests, and of the table."""
-    formats: dict[str, dict[str, str]] = {}
+    formats = {}
     for key, names in _NAMES["datasets"].items():
         formats[key] = {**names}
     for dataset in shipped_datasets():
@@ -189,7 +189,7 @@ def _as_its_code(
     the input to message passing and read ``gnn.act``.
     """
     model = base.model
-    changes = dict[str, Any]()
+    changes = {}
     if kind == "GPSModel" and budgeted:
         code = load_preset(base.data.dataset, "gps-kmip", "code").model
         changes = {
@@ -357,7 +357,7 @@ def _positions(file: _File) -> tuple[dict[str, Any], list[str]]:
     enabled = [name for name in encodings if file.get(f"posenc_{name}.enable", False)]
     if sorted(terms) != sorted(enabled):
         file.refuse("dataset.node_encoder_name")
-    sections = dict[str, Any]()
+    sections = {}
     for name in terms:
         section = f"posenc_{name}"
         for key, value in encodings[name]["fixed"].items():

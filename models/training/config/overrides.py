@@ -50,7 +50,7 @@ def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> lis
 
 @functools.cache  # the plans of the paper set 2,500 keys
 def _documented(model: type[BaseModel], prefix: str, *_added: str) -> list[Key]:
-    keys: list[Key] = []
+    keys = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{name}"
         doc = field.description or name

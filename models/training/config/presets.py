@@ -326,7 +326,7 @@ def config_for(
 
     # 2. A build folder, or the name of a dataset.
     card = None
-    changes = dict[str, Any]()
+    changes = {}
     dataset = target
     folder = folder_of(target)
     if folder is not None:

@@ -101,7 +101,7 @@ def _connected_part(sides: I64, side: int, n: int) -> list[int]:
         near[a].append(b)
         near[b].append(a)
 
-    queue: list[int] = []
+    queue = []
     # From the middle on, until a start lies in a part that is large enough.
     for start in range(side * side // 2, side * side):
         met = {start}

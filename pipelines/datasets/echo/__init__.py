@@ -123,7 +123,7 @@ class EchoPipeline(PiecesPipeline[Params]):
         names = ["x", "y", "edge_index"]
         if task.molecules:
             names.append("edge_attr")
-        raw: dict[str, Array] = {}
+        raw = {}
         for name in names:
             kinds = "iu" if name == "edge_index" else "fiu"
             raw[name] = array_of(graph, name, kinds, (None, None), where)

@@ -221,7 +221,7 @@ def read_features(folder: Path) -> Features:
     # Fractions are listed among the numerical ones, too.
     listed["numerical"] = [name for name in listed["numerical"] if name not in listed["fraction"]]
     table = read_table(folder / "features.csv")
-    columns: list[F32] = []
+    columns = []
     names: list[str] = []
     kinds: list[str] = []
     for kind, wanted in listed.items():

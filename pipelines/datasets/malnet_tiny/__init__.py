@@ -194,8 +194,8 @@ def drop_isolated(edges: I32) -> tuple[int, I32]:
 
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
     """Return ``{train, val, test: [<type>/<family>/<SHA-256>, …]}`` in the order of the lists."""
-    lists: dict[str, list[str]] = {}
-    seen: set[str] = set()
+    lists = {}
+    seen = set()
     for part in PARTS:
         file = f"type/{part}.txt"
         path = folder / file

@@ -324,7 +324,7 @@ class _Map:
         """Return the combination of tags of each way."""
         # Rows of text numbers as bytes: equal rows are read once.
         rows = block.tags.view(f"V{block.tags.itemsize * len(self.keys)}").ravel().tolist()
-        known: dict[bytes, int] = {}
+        known = {}
         for row in set(rows):
             texts = np.frombuffer(row, np.int32).tolist()
             tags = {}
@@ -361,7 +361,7 @@ class _Map:
     def _add_areas(self, block: WayBlock, kind: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""
         combinations = [*self.kinds]
-        use: dict[int, dict[str, str]] = {}
+        use = {}
         for number in np.unique(kind).tolist():
             tags = dict(combinations[number])
             if "landuse" in tags:
@@ -407,7 +407,7 @@ class _Map:
         """
         import osmium
 
-        wanted: set[int] = set()
+        wanted = set()
         for _, members in self.relations.values():
             wanted.update(members)
         if not wanted:

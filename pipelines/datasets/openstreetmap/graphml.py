@@ -16,7 +16,6 @@ from xml.etree.ElementTree import ParseError
 
 import numpy as np
 
-from kmip_data.arrays import I32
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.openstreetmap.extract import VALUES, Values, coded
 from kmip_data.pipelines.datasets.openstreetmap.network import (
@@ -85,8 +84,8 @@ def _street_graph(graph: Any) -> StreetGraph:
     lengths = np.array([_real(data, "length", f"edge {i}") for i, data in enumerate(rows)])
     if (lengths < 0).any():
         raise ValueError(f"a street has a negative length: {lengths.min()}")
-    tags: dict[str, I32] = {}
-    values: dict[str, list[Values]] = {}
+    tags = {}
+    values = {}
     for key in VALUES:
         tags[key], values[key] = coded([_values(data.get(key)) for data in rows], ())
     source, target = np.searchsorted(ids, np.array(ends, np.int64)).astype(np.int32)

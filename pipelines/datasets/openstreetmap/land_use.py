@@ -60,8 +60,8 @@ def assemble(
     """
     import shapely
 
-    value: list[str] = []
-    polygons: list[Geometry] = []
+    value = []
+    polygons = []
     for _, (use, ring) in sorted(closed.items()):
         if not np.isnan(ring).any():
             value.append(use)

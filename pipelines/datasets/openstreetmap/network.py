@@ -256,7 +256,7 @@ def simplify(graph: Ways | StreetGraph) -> StreetGraph:
 
     # 2. Follow them, a batch at a time, and mark the nodes that they pass.
     passed = np.zeros(graph.num_nodes, np.bool_)
-    known: dict[str, dict[Values, int]] = {}
+    known = {}
     for key, values in graph.values.items():
         known[key] = {value: code for code, value in enumerate(values)}
     streets = []
@@ -438,7 +438,7 @@ def _collected(
     bounds = [*np.flatnonzero(np.diff(owner, prepend=-1)).tolist(), len(pair)]
 
     # Few combinations serve many streets: each is sorted once.
-    code_of: dict[tuple[int, ...], int] = {}
+    code_of = {}
     codes_in_turn = code.tolist()
     mixed_streets = owner[bounds[:-1]].tolist()
     for number, first, stop in zip(
@@ -449,7 +449,7 @@ def _collected(
     ):
         combination = tuple(codes_in_turn[first:stop])
         if combination not in code_of:
-            texts: set[str] = set()
+            texts = set()
             for position in combination:
                 texts.update(values[position])
             code_of[combination] = known.setdefault(tuple(sorted(texts)), len(known))

@@ -162,7 +162,7 @@ def _area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
     """Return the part of the map that is meant, ``None`` for all of it."""
     import shapely
 
-    parts: list[Geometry] = []
+    parts = []
     if params.bbox is not None:
         parts.append(shapely.box(*parse_bbox(params.bbox)))
     if POLYGON in raw.members:

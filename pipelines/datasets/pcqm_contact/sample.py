@@ -50,8 +50,8 @@ def _molecule(rng: Generator) -> tuple[str, int, int]:
     """Make one molecule: its extended SMILES, number of atoms, number of contacts."""
     elements = [*rng.choice(["C", "C", "C", "N", "O"], size=int(rng.integers(5, 13)))]
     elements[0] = elements[-1] = "C"
-    depth: list[int] = []  # position in the chain of each atom, in the order of the text
-    hydrogen: list[bool] = []
+    depth = []  # position in the chain of each atom, in the order of the text
+    hydrogen = []
     words = []
     for position, element in enumerate(elements):
         neighbours = 1 if position in {0, len(elements) - 1} else 2

@@ -50,7 +50,7 @@ def write_sample(
         composition[row] = [chain.upper().count(code) for code in SIDE_CHAINS]
 
     header = ["", "smiles", "peptide_seq", *columns]
-    more: list[list[str | int]] = []
+    more = []
     if len(columns) == 1:
         header.append("identifier")
         for i, labels in enumerate(_labels(composition, NUM_LABELS, rng).tolist()):

@@ -107,7 +107,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files; the plan has the size of each."""
         rooms = read_room_list(raw.path / "room_filelist.txt")
-        files: list[tuple[str, int, int, int]] = []
+        files = []
         for name in read_file_list(raw.path / "all_files.txt"):
             with _open(raw.path / name) as (data, _):
                 blocks, points, _ = map(int, data.shape)
@@ -197,7 +197,7 @@ def read_file_list(path: Path) -> list[str]:
 
     Only the last part of each path counts.
     """
-    names: list[str] = []
+    names = []
     for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
         is_name = re.fullmatch(r"[\w.-]+\.h5", name) is not None

@@ -153,7 +153,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
         """Deal the listed shapes (train, val, test) by the size of their files."""
         synsets = {category.synset for category in params.categories}
-        keys: list[str] = []
+        keys = []
         for listed in read_split_lists(prepared.path).values():
             keys += [key for key in listed if key[:8] in synsets]
         most_points = {}
@@ -209,7 +209,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     their second listing is a record of its own with the list's name in its key,
     ``<synset>/<shape>@test``.
     """
-    lists: dict[str, list[str]] = {}
+    lists = {}
     seen: set[str] = set()
     for part in PARTS:
         name = list_name(part)
@@ -220,7 +220,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
         if not isinstance(entries, list):
             raise DamagedInput(f"{name} is not a list, but a {type(entries).__name__}.")
 
-        shapes: dict[str, str] = {}
+        shapes = {}
         for entry in entries:
             # An entry becomes a path below: only names of this form are let through.
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None

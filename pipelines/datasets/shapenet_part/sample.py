@@ -72,7 +72,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> F64:
     """Draw one shape: (N, 7) of x, y, z, normal x, y, z, label."""
     scale = rng.uniform(0.8, 1.2, 3)
-    jittered: list[Piece] = []
+    jittered = []
     areas = []
     for kind, part, centre, size in pieces:
         # The whole shape is scaled, and each piece a little on its own.

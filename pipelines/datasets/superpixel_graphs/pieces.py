@@ -135,7 +135,7 @@ def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece
     for row in rows:
         nodes, edges, offsets, dtypes = index[row].tolist()
         shapes = ((nodes, FEATURES), (edges, EDGE_FEATURES), (edges,), (edges,), (nodes,))
-        views: list[Array] = []
+        views = []
         for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True):
             buffer = file
             if offset < 0:
