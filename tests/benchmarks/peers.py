@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks import training
 from benchmarks.table import Row
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "peers"
 
-#: Requirements by program. faiss-cpu comes from the extra ``dev``; faiss-cpu-avx512 fetches
+#: Requirements by environment. faiss-cpu comes from the extra ``dev``; faiss-cpu-avx512 fetches
 #: binaries and is never installed.
 ENVIRONMENTS = {
     "search": ("faiss-cpu==1.15.1", "usearch==2.26.6", "scann==1.4.2"),
@@ -34,21 +35,25 @@ ENVIRONMENTS = {
         "pylance==14.0.2",
     ),
     "streaming": ("mosaicml-streaming==0.13.0",),  # wants an older NumPy
+    # QuackOSM calls what DuckDB 2 removed, and would load DuckDB's extension from the network.
     "streets": (
         "pyrosm==0.25.0",
         "quackosm==0.19.0",
-        "duckdb<2",
-    ),  # QuackOSM calls what DuckDB 2 removed
-    "steps": (),
+        "duckdb==1.5.5",
+        "duckdb-extensions==1.5.5",
+        "duckdb-extension-spatial==1.5.5",
+    ),
     "start": (),
 }
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Measure all programs, one after the other."""
+    """Measure all programs, one after the other; training steps need no other environment."""
     for name, requirements in ENVIRONMENTS.items():
         python = environment(name, requirements)
-        yield from measured(name, python, quick=quick)
+        program = "formats" if name == "streaming" else name
+        yield from measured(program, python, quick=quick)
+    yield from training.rows(quick=quick)
 
 
 def environment(name: str, requirements: tuple[str, ...]) -> Path:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from benchmarks.table import Row
 from torch import Tensor, nn
-from torch_geometric.nn import GPSConv, ResGatedGraphConv
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.nn import GCNConv, GPSConv, ResGatedGraphConv
 
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.measuring import CHUNK
 from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method, pad
+from kmip_data.models.profiling.turns import seconds
 
 
 class PyGLayer(nn.Module):
@@ -81,6 +87,28 @@ def _in_pyg(attention: str) -> Callable[[GPSNetwork, ModelConfig], None]:
     return replace
 
 
+class PyGGCN(nn.Module):
+    """PyTorch Geometric's ``GCNConv`` in the stack of our convolution, which has batch norm and so on."""
+
+    def __init__(self, ours: GCN) -> None:
+        super().__init__()
+        dim = ours.lin.weight.shape[0]
+        self.conv = GCNConv(dim, dim, bias=ours.biased)
+        self.ours = ours
+
+    def forward(
+        self, x: Tensor, e: Tensor | None, graphs: GraphBatch
+    ) -> tuple[Tensor, Tensor | None]:
+        """Nodes (N, dim) to the same."""
+        return self.ours.after(self.conv(x, graphs.edges.index), graphs), e
+
+
+def _pyg_gcn(network: GPSNetwork, _: ModelConfig) -> None:
+    for layer in network.layers:
+        assert isinstance(layer.local, GCN)
+        layer.local = PyGGCN(layer.local)
+
+
 def _as_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
     def replace(network: GPSNetwork, _: ModelConfig) -> None:
         for layer in network.layers:
@@ -95,20 +123,84 @@ def rivals(
     config: ModelConfig, device: str
 ) -> dict[str, Callable[[GPSNetwork, ModelConfig], None]]:
     """Names of a model's rivals, and the functions that turn its network into them."""
-    found = {
-        f"PyG GPSConv, {attention}": _in_pyg(attention) for attention in ("multihead", "performer")
-    }
-    if config.attention.kind == "k-mip":
-        symbolic = device == "cuda" and get_method("symbolic").unusable(device) is None
-        name, how = (
-            ("symbolic", "KeOps") if symbolic else ("naive", "padded, matrix product and topk")
-        )
-        found[f"k-MIP as upstream ({how})"] = _as_upstream(name)
-    return found
+    if config.name == "gcn":
+        return {"PyG GCNConv": _pyg_gcn}
+    if config.attention.kind == "transformer":
+        return {"PyG GPSConv, multihead": _in_pyg("multihead")}
+
+    symbolic = device == "cuda" and get_method("symbolic").unusable(device) is None
+    if symbolic:
+        upstream = {"k-MIP as upstream (KeOps)": _as_upstream("symbolic")}
+    else:
+        upstream = {
+            "k-MIP as upstream (padded, matrix product and topk)": _as_upstream("naive"),
+        }
+    others = {f"PyG GPSConv, {kind}": _in_pyg(kind) for kind in ("multihead", "performer")}
+    return others | upstream
 
 
-def rows(*, quick: bool = False) -> list[Row]:
-    """Measure the preset of Helsinki: our networks, PyTorch Geometric's GPSConv, k-MIP as upstream."""
+@dataclass(frozen=True)
+class Workplace:
+    """A dataset to train on, and the least ratio aimed at of each model."""
+
+    dataset: str
+    targets: dict[str, float]
+    sample: dict[str, int] | None = None  #: parameters of the sample; None: the real dataset
+    batch: int | None = None  #: graphs of a step; None: as the preset has it
+    without: tuple[str, ...] = ()  #: rivals whose step does not fit into 24 GiB
+
+
+MODELS = {"gps-kmip": 2.0, "gps-transformer": 2.0, "gcn": 1.5}
+#: Scores of PyG's attention over 8 × 4,096 points take 2 GiB a layer and head, several times.
+DENSE = ("PyG GPSConv, multihead",)
+WORKPLACES = (
+    Workplace("helsinki", MODELS),
+    # The preset's 200 peptides take PyG's padded attention over 20 GiB.
+    Workplace("peptides-func", MODELS, {"limit": 600}, batch=32),
+    Workplace("s3dis", MODELS, {"limit": 24}, without=DENSE),
+)
+
+
+class Products(TorchDispatchMode):
+    """Record the shapes of all matrix products while inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operands: list[tuple[Any, tuple[Tensor, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the operator; keep what a product of it would need."""
+        aten = torch.ops.aten
+        tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
+        if func in (aten.mm.default, aten.bmm.default):
+            self.operands.append((func, tensors))
+        elif func is aten.addmm.default:
+            self.operands.append((aten.mm.default, tensors[1:]))
+        return func(*args, **(kwargs or {}))
+
+    def seconds(self, repeats: int) -> float:
+        """Return the median seconds of all products alone, on their operands."""
+
+        def multiply() -> None:
+            for product, operands in self.operands:
+                product(*operands)
+
+        with torch.no_grad():
+            return statistics.median(seconds(multiply) for _ in range(repeats))
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Measure steps of three models on three datasets, with PyG's layers and k-MIP as upstream."""
+    for workplace in WORKPLACES[1:2] if quick else WORKPLACES:
+        with tempfile.TemporaryDirectory() as folder:
+            for model, target in workplace.targets.items():
+                yield from _steps(workplace, model, target, Path(folder), quick=quick)
+
+
+def _steps(
+    workplace: Workplace, model: str, target: float, folder: Path, *, quick: bool
+) -> Iterator[Row]:
+    """Measure steps of one model, in turn with those of its rivals."""
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.config.presets import config_for
@@ -116,28 +208,46 @@ def rows(*, quick: bool = False) -> list[Row]:
     from kmip_data.models.training.machine import choose_device
 
     device = choose_device()
-    with tempfile.TemporaryDirectory() as folder:
-        config = config_for("helsinki", "gps-kmip")
-        data = open_data(config, home=Home(Path(folder)), quiet=True)
-        others = {None: None, **rivals(config.model, device.kind)}
+    config = config_for(workplace.dataset, model)
+    if workplace.sample is not None:
+        config = config.updated("data", sample=True, parameters=workplace.sample)
+    if workplace.batch is not None:
+        config = config.updated("training", batch_size=workplace.batch)
+    data = open_data(config, home=Home(folder), quiet=True)
+    other_layers = rivals(config.model, device.kind)
+    others = {name: other_layers[name] for name in other_layers if name not in workplace.without}
 
-        def contestant(name: str, replace: Any) -> Contestant:
-            made = Contestant(name, config, data, device)
-            if replace is not None:
-                replace(made.module.model, made.config.model)
-            return made
+    def contestant(name: str) -> Contestant:
+        made = Contestant(name, config, data, device)
+        if name in others:
+            others[name](made.module.model, made.config.model)
+        return made
 
-        makers = {
-            name or "gps-kmip": partial(contestant, replace=each) for name, each in others.items()
-        }
-        rounds, most, seconds = (1, 1, 1.0) if quick else (5, 20, 60.0)
-        log = partial(click.echo, err=True)
-        paces = compare_training(makers, rounds=rounds, most=most, seconds=seconds, log=log)
-    what = "training step of gps-kmip, 2,526 nodes, 12 layers"
-    return [
-        Row(
-            what=what, against=pace.name, ours=paces[0].seconds, theirs=pace.seconds, unit="s",
-            ratio=pace.ratio, spread=pace.spread, note=pace.note,
-        )
-        for pace in paces[1:]
-    ]  # fmt: skip
+    rounds, most, duration = (1, 1, 1.0) if quick else (3, 5, 30.0)
+    paces = compare_training(
+        dict.fromkeys((model, *others), contestant),
+        rounds=rounds,
+        most=most,
+        seconds=duration,
+        log=partial(click.echo, err=True),
+    )
+    ours = paces[0]
+    assert ours.seconds is not None, ours.note
+    made = contestant(model)
+    with Products() as products:
+        made.run(1)
+    alone = products.seconds(1 if quick else 5) / 2  # the step that warms up, and one more
+
+    sample = "" if workplace.sample is None else ", sample"
+    what = f"a training step, {workplace.dataset}{sample}: {model}"
+    for pace in paces[1:]:
+        met = None if pace.ratio is None else pace.ratio >= target
+        yield Row(
+            what=what, against=f"{pace.name}{f': {pace.note}' if pace.note else ''}", unit="s",
+            ours=ours.seconds, theirs=pace.seconds, ratio=pace.ratio, spread=pace.spread,
+            target=f"≥ {target:g}×", met=met,
+        )  # fmt: skip
+    yield Row(
+        what=what, against="its matrix products alone", ours=ours.seconds, theirs=alone, unit="s",
+        ratio=alone / ours.seconds,
+    )  # fmt: skip

@@ -156,12 +156,12 @@ def trained(epochs: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     finally:
         kmip.search = search
 
-    first = tuple(operand.detach().clone() for operand in seen[0])
-    last = tuple(operand.detach().clone() for operand in seen[-1])
-    return {
-        f"first layer after {epochs} epochs on Helsinki": first,
-        f"last layer after {epochs} epochs": last,
-    }
+    names = {f"first layer after {epochs} epochs on Helsinki": 0, f"last after {epochs} epochs": -1}
+    layers = {}
+    for name, layer in names.items():
+        queries, keys = seen[layer]
+        layers[name] = (queries.detach().clone(), keys.detach().clone())
+    return layers
 
 
 if __name__ == "__main__":

@@ -46,7 +46,9 @@ def read_pyrosm(path: Path) -> int:
 def read_quackosm(path: Path) -> int:
     """Return the number of roads."""
     import quackosm
+    from duckdb_extensions import import_extension
 
+    import_extension("spatial")
     with tempfile.TemporaryDirectory() as folder:
         roads = quackosm.convert_pbf_to_geodataframe(
             path, tags_filter={"highway": True}, working_directory=folder, verbosity_mode="silent"
