@@ -194,9 +194,10 @@ class ModelConfig(Strict):
     node_encoder: Annotated[str, Names("node_encoders", "node encoder", node_encoders)] = Field(
         default="linear",
         description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
-        " coco: standardised, then linear; block: that of input_layers, on the features; types28:"
-        " one embedding of 28 types",
+        " coco: standardised, then linear; block: that of input_layers, on the features; linear-norm:"
+        " linear, layer norm, ReLU; types28: one embedding of 28 types; none: the first layer maps them",
     )
+    input_dropout: Share = Field(default=0.0, description="dropout after the node encoder")
     node_encoder_norm: bool = Field(
         default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
     )
@@ -287,6 +288,12 @@ class ModelConfig(Strict):
         names = [name for group, name in self.parts if group in groups and name in ADDED[group]]
         return next(iter(names), None)
 
+    @property
+    def _maps_features(self) -> bool:
+        """True if the first layer may take other channels than the others."""
+        alone = self.attention.kind == "none" and not self.node_encoder_norm
+        return alone and self.input_layers == 0 and self.local.takes_inputs
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
@@ -324,6 +331,8 @@ class ModelConfig(Strict):
             fault = f"{name} scales the gates of message passing, and local = {local} has none"
         elif len({*name.split("+")}) < len(positions) or len({*stems}) < len(stems):
             fault = f"the terms of {name} read one column, which has one number of values"
+        elif self.node_encoder == "none" and not self._maps_features:
+            fault = "node_encoder = none needs layers of message passing that map other channels"
         elif width >= dim and budget is None:
             fault = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
         if fault:

@@ -217,6 +217,30 @@ class BlockEncoder(LinearEncoder):
         return nn.functional.normalize(h.relu(), dim=1)
 
 
+class NormedEncoder(LinearEncoder):
+    """Linear, layer norm, ReLU, of node features: as tunedGNN begins on ogbn-products."""
+
+    def __init__(self, channels: int, dim: int) -> None:
+        super().__init__(channels, dim, features="node features")
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """(N, dim)."""
+        return self.norm(super().forward(batch)).relu()  # type: ignore[no-any-return]
+
+
+class RawNodes(nn.Module):
+    """Node features as they are, which the first layer maps."""
+
+    def __init__(self, channels: int, dim: int) -> None:
+        super().__init__()
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """(N, channels)."""
+        rows = _features(batch, "node features")
+        return rows if rows.is_floating_point() else rows.float()
+
+
 class IntegerEncoder(nn.Module):
     """Sum of one embedding per integer feature, as OGB's two encoders; or that of one feature."""
 

@@ -208,7 +208,12 @@ class GPSNetwork(nn.Module):
                 self.position = position.build(position, dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.begin(dim)
-        self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))
+        self.input_dropout = config.input_dropout
+        first = in_channels + width if config.node_encoder == "none" else dim
+        widths = [first, *[dim] * (config.layers - 1)]
+        self.layers = nn.ModuleList(
+            _gps_layer(config, number, wide) for number, wide in enumerate(widths)
+        )
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = all_heads()[config.head or "node"].build(
             dim,
@@ -233,6 +238,7 @@ class GPSNetwork(nn.Module):
         x = self.node_encoder(graphs)
         if self.node_encoder_norm is not None:
             x = self.node_encoder_norm(x, graphs)
+        x = dropout_rows(x, self.input_dropout if self.training else 0.0, graphs)
         for block in self.input:
             x = block(x, graphs)
         e = self.edge_encoder(graphs) if self.reads_edges else None
@@ -282,9 +288,9 @@ class InputBlock(nn.Module):
         return nn.functional.normalize(h.relu(), dim=1)
 
 
-def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
+def _gps_layer(config: ModelConfig, number: int, inputs: int) -> GPSLayer:
     distances = any(position.distances for position in config.positions)
-    place = Place(config.hidden_dim, config.dropout, number, config.layers, distances)
+    place = Place(config.hidden_dim, config.dropout, number, config.layers, distances, inputs)
     return GPSLayer(
         config.local.build(place),
         config.attention.build(place),

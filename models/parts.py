@@ -33,6 +33,7 @@ class Place:
     layer: int = 0  #: number of its layer, from 0
     layers: int = 1  #: number of all
     distances: bool = False  #: True if edges carry the squared distance of their ends
+    inputs: int | None = None  #: channels of the nodes that come in, where they are not ``dim``
 
     @property
     def last(self) -> bool:
@@ -64,6 +65,11 @@ class Part(Strict):
     @property
     def reads_distances(self) -> bool:
         """True if it reads ``Place.distances``."""
+        return False
+
+    @property
+    def takes_inputs(self) -> bool:
+        """True if it reads ``Place.inputs``: it maps other channels than its own."""
         return False
 
     def check(self, layers: int, dim: int | None) -> None:
@@ -176,7 +182,12 @@ class StackPart(MessagePassing):
 
     reads_edges = False
 
-    stack: Literal["lrgb", "graphgym", "gnn-plus", "none"] = Field(
+    residual: Literal["none", "inside", "outside", "linear"] = Field(  # type: ignore[assignment] # one more
+        default="none",
+        description="residual connection: none (code), after the stack (inside, outside), or linear,"
+        " a linear map of the input before it (tunedGNN)",
+    )
+    stack: Literal["lrgb", "graphgym", "gnn-plus", "layer-norm", "none"] = Field(
         default="lrgb", description="operations after the convolution (models.md)"
     )
     activation: Activation = Field(
@@ -186,7 +197,12 @@ class StackPart(MessagePassing):
     @property
     def adds_input(self) -> bool:
         """Inside and outside are one: after dropout."""
-        return self.residual != "none"
+        return self.residual in {"inside", "outside"}
+
+    @property
+    def takes_inputs(self) -> bool:
+        """The convolution maps them, where nothing adds them to its output as they are."""
+        return not self.adds_input
 
     def initialise(self, *encoders: nn.Module) -> None:
         """GraphGym draws weights anew, which reaches torch's own linear layers: those of the encoders."""
@@ -211,6 +227,8 @@ class StackPart(MessagePassing):
             dropout=place.dropout,
             stack=self.stack,
             activation=self.activation,
+            inputs=place.inputs,
+            linear_residual=self.residual == "linear",
             **more,
         )
 
@@ -246,6 +264,11 @@ class GATPart(StackPart):
     """Attention to the neighbours, one head."""
 
     kind: Literal["gat"] = Field(default="gat", description="GAT")
+    bias: bool = Field(default=True, description="a bias; false in tunedGNN's smaller graphs")
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.convolutions.GAT`."""
+        return self.convolution(place, bias=self.bias)
 
 
 class GINEPart(StackPart):
@@ -254,7 +277,7 @@ class GINEPart(StackPart):
     reads_edges = True
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
-    stack: Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "none"] = Field(  # type: ignore[assignment] # one more
+    stack: Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "layer-norm", "none"] = Field(  # type: ignore[assignment] # one more
         default="lrgb", description="operations after the convolution (models.md)"
     )
 
@@ -262,6 +285,11 @@ class GINEPart(StackPart):
     def reads_distances(self) -> bool:
         """They scale the messages of a GPS layer; nobody has published them in a stack."""
         return self.stack == "none"
+
+    @property
+    def takes_inputs(self) -> bool:
+        """It adds them to features of edges, which have its own channels."""
+        return False
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.convolutions.GINE`."""

@@ -200,6 +200,8 @@ NODE_ENCODERS: dict[str, Encoder] = {
     "voc": _linear("node features", "pascalvoc-sp", "node/x"),  # upstream VOCNode
     "coco": _linear("node features", "coco-sp", "node/x"),  # upstream COCONode
     "block": Encoder(late("kmip_data.models.encoders:BlockEncoder")),
+    "linear-norm": Encoder(late("kmip_data.models.encoders:NormedEncoder")),
+    "none": Encoder(late("kmip_data.models.encoders:RawNodes")),  # the first layer maps them
 }
 EDGE_ENCODERS: dict[str, Encoder] = {
     "dummy": Encoder(late("kmip_data.models.encoders:DummyEdge")),

@@ -15,23 +15,30 @@ from kmip_data.models.layers.norms import BatchNorm, dropout, relu_dropout
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
 
-Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "none"]
-#: Stacks with a batch norm.
-NORMED = {"graphgym", "gnn-plus"}
+Stack = Literal["lrgb", "graphgps", "graphgym", "gnn-plus", "layer-norm", "none"]
+#: Norms of the stacks that have one.
+NORMED: dict[str, type[nn.Module]] = {
+    "graphgym": BatchNorm,
+    "gnn-plus": BatchNorm,
+    "layer-norm": nn.LayerNorm,
+}
 
 
 class Convolution(nn.Module):
-    """A convolution of nodes (N, dim) and the operations of a stack after it; edges are unchanged.
+    """A convolution of nodes and the operations of a stack after it; edges are unchanged.
 
     ==========  ==============================================================================
     lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)
     graphgps    the same; differs for :class:`GINE` (the paper's point clouds)
     graphgym    no bias; batch norm, dropout, activation, rows scaled to length 1
-    gnn-plus    bias; batch norm, activation, dropout (GCN of Luo et al.'s GNN⁺)
+    gnn-plus    bias; batch norm, activation, dropout (GCN of Luo et al.'s GNN⁺; their tunedGNN)
+    layer-norm  bias; layer norm, activation, dropout (Luo et al.'s tunedGNN)
     none        bias; dropout (GPS layers of GraphGPS, whose norm and attention follow)
     ==========  ==============================================================================
 
-    Every convolution takes the options ``dropout``, ``stack`` and ``activation``.
+    Every convolution takes the options ``dropout``, ``stack``, ``activation``, ``inputs``
+    (channels that come in, by default ``dim``) and ``linear_residual``: a linear map of its input
+    is added before the stack.
     """
 
     def __init__(
@@ -41,31 +48,39 @@ class Convolution(nn.Module):
         dropout: float = 0.0,
         stack: Stack = "lrgb",
         activation: Activation = "relu",
+        inputs: int | None = None,
+        linear_residual: bool = False,
     ) -> None:
         super().__init__()
+        self.inputs = dim if inputs is None else inputs
         self.dropout = dropout
         self.stack = stack
         self.activation = activation
         self.biased = stack != "graphgym"
-        self.norm = BatchNorm(dim) if stack in NORMED else None
+        self.norm = NORMED[stack](dim) if stack in NORMED else None
+        self.skip = Linear(self.inputs, dim) if linear_residual else None
 
     def forward(
         self, x: Tensor, e: Tensor | None, batch: GraphBatch
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes (N, d) to the same; the edge features ``e`` are returned unchanged."""
-        x = self.convolve(x, e, batch)
-        return self.after(x, batch), e
+        """Nodes (N, inputs) to (N, dim); the edge features ``e`` are returned unchanged."""
+        h = self.convolve(x, e, batch)
+        if self.skip is not None:
+            h = h + self.skip(x)
+        return self.after(h, batch), e
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, d) to the same, from the neighbours."""
+        """(N, inputs) to (N, dim), from the neighbours."""
         raise NotImplementedError
 
     def after(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """Apply the rest of the stack, (N, d) to the same."""
         if self.stack == "none":
             return self._dropped(x, batch)
-        if self.norm is not None:
+        if isinstance(self.norm, BatchNorm):
             x = self.norm(x, batch)
+        elif self.norm is not None:
+            x = self.norm(x)
         x = self._activated(x, batch)
         if self.stack != "graphgym":
             return x
@@ -90,10 +105,10 @@ class MLP(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(dim, dim, bias=self.biased)
+        self.lin = Linear(self.inputs, dim, bias=self.biased)
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, d) to the same."""
+        """(N, inputs) to (N, dim)."""
         return self.lin(x)  # type: ignore[no-any-return]
 
 
@@ -106,7 +121,7 @@ class GCN(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(dim, dim, bias=False)
+        self.lin = Linear(self.inputs, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
@@ -146,11 +161,11 @@ class SAGE(Convolution):
     def __init__(self, dim: int, *, self_loops: bool = False, **options: Any) -> None:
         super().__init__(dim, **options)
         self.self_loops = self_loops
-        self.lin = Linear(dim, dim, bias=False)
-        self.lin_root = Linear(dim, dim, bias=self.biased)
+        self.lin = Linear(self.inputs, dim, bias=False)
+        self.lin_root = Linear(self.inputs, dim, bias=self.biased)
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
-        """(N, d) to the same; no tensor has a row for each edge."""
+        """(N, inputs) to (N, dim); no tensor has a row for each edge."""
         adjacency = batch.edges.adjacency
         sums = neighbor_sum(adjacency, x)
         if self.self_loops:
@@ -165,19 +180,19 @@ class SAGE(Convolution):
 
 
 class GAT(Convolution):
-    """Graph attention (Veličković et al., arXiv 1710.10903) with one head, equal to ``GATConv(dim, dim)``.
+    """Graph attention (Veličković et al., arXiv 1710.10903) with one head, equal to ``GATConv``.
 
     With h = W x, node i takes Σ_j a_ij h_j + b over its sources j and itself, where a_ij is the
     softmax over j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
     """
 
-    def __init__(self, dim: int, **options: Any) -> None:
+    def __init__(self, dim: int, *, bias: bool = True, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(dim, dim, bias=False)
+        self.lin = Linear(self.inputs, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.att_src = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
         self.att_dst = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim)))
-        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if self.biased and bias else None
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
         """(N, d) to the same."""
@@ -229,7 +244,7 @@ class GCNE(Convolution):
 
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
-        self.lin = Linear(dim, dim, bias=False)
+        self.lin = Linear(self.inputs, dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.biased else None
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:

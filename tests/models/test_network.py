@@ -205,6 +205,7 @@ def test_features_that_do_not_fit() -> None:
         ({"dropout": 1.0}, "less than 1"),
         ({"attention": {"k": 0}}, "greater than or equal to 1"),
         ({"attention": "none", "local": "none"}, "attention and local are both none"),
+        ({"node_encoder": "none"}, "message passing that map other channels"),
         (
             {
                 "attention": {

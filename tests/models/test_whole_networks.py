@@ -120,7 +120,14 @@ class SlowNetwork:
             found.append(scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"])
         return found
 
+    def layer_norm(self, name: str, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+        scaled = (x - mean) / (variance + 1e-5).sqrt()
+        return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+
     def raw(self, name: str, kind: str, rows: Tensor, walks: Tensor | None = None) -> Tensor:
+        if kind == "none":
+            return rows
         if kind in {"atom", "bond"} or kind.startswith("types"):
             tables = self.under(f"{name}features.embeddings.")
             return sum(tables[f"{i}.weight"][rows[:, i]] for i in range(rows.shape[1]))
@@ -148,6 +155,8 @@ class SlowNetwork:
         nodes = [self.raw(name, config.node_encoder, graph.x) for graph in graphs]
         if config.node_encoder == "block":
             nodes = [normalize(torch.relu(x), dim=1) for x in self.batch_norm(f"{name}norm", nodes)]
+        if config.node_encoder == "linear-norm":
+            nodes = [torch.relu(self.layer_norm(f"{name}norm", x)) for x in nodes]
         for number, term in enumerate(beside):
             at = "node_encoder." + "features." * (len(beside) - 1 - number) + "position."
             read = {"lappe": self.lappe, "signnet": self.signnet}.get(term, self.rwse)
@@ -246,7 +255,7 @@ class SlowNetwork:
         branches: list[list[Tensor]] = []
         if config.local.kind != "none":
             passed, states = self.message_passing(f"{at}local.", number, states)
-            if config.local.residual != "none":
+            if config.local.residual in {"inside", "outside"}:
                 passed = [new + x for new, x in zip(passed, inputs, strict=True)]
             branches.append(self.norm(f"{at}norm_local", passed))
         if config.attention.kind != "none":
@@ -312,8 +321,13 @@ class SlowNetwork:
             found = [self.linear(f"{at}lin_out", x) for x in inner]
             if stack == "lrgb":
                 return found, states
+        if self.config.local.residual == "linear":
+            skips = [self.linear(f"{at}skip", state.x) for state in states]
+            found = [h + skip for h, skip in zip(found, skips, strict=True)]
         if stack == "none":
             return found, states
+        if stack == "layer-norm":
+            found = [self.layer_norm(f"{at}norm", h) for h in found]
         if stack == "graphgym":
             return [normalize(act(h), dim=1) for h in self.batch_norm(f"{at}norm", found)], states
         if stack == "gnn-plus":
@@ -458,7 +472,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     },
     "sage": [
         {"local": {"stack": "graphgym", "self_loops": True}},
-        {"local": {"stack": "gnn-plus", "self_loops": True}},
+        {"local": {"stack": "layer-norm", "residual": "linear"}, "node_encoder": "none"},
     ],
 }
 
@@ -466,7 +480,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 def model_of(name: str, variant: str = "code") -> ModelConfig:
     """The preset's network without dropout."""
     config = load_preset(*name.split("/"), variant).model
-    found = {"dropout": 0.0, "head_dropout": 0.0}
+    found = {"dropout": 0.0, "head_dropout": 0.0, "input_dropout": 0.0}
     if hasattr(config.attention, "dropout"):
         found["attention"] = config.attention.model_copy(update={"dropout": 0.0})
     return config.model_copy(update=found)

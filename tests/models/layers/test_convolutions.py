@@ -16,7 +16,7 @@ from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.convolutions import GAT, GCN, GCNE, GINE, MLP, SAGE, Convolution
 
 D, K, P = 5, 3, 0.3
-STACKS = ("lrgb", "graphgym", "gnn-plus")
+STACKS = ("lrgb", "graphgym", "gnn-plus", "layer-norm")
 CASES = [(kind, stack) for kind in (MLP, GCN, GCNE, GAT, GINE, SAGE) for stack in STACKS]
 CASES.append((GINE, "graphgps"))
 
