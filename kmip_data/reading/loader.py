@@ -187,9 +187,10 @@ class GraphLoader(DataLoader[Any]):
         divided = even or divide or rank is not None
         irregular = max_nodes is not None or bucket is not None
         sampler_type = SharedSampler if divided or irregular else EpochSampler
+        self._nodes = graphs.nodes
         self._order = sampler_type(
             rule,
-            graphs.nodes,
+            self._nodes,
             rank=rank,
             world_size=world_size,
             divided=divided,
@@ -210,7 +211,6 @@ class GraphLoader(DataLoader[Any]):
         if irregular and not self._sampled:
             self.__dict__["batch_sampler"] = EpochBatches(self._order)  # torch's setter forbids it
         self._records = graphs.records
-        self._nodes = graphs.nodes
         self._assembler = self._fast_path()
 
     def check_worker_number_rationality(self) -> None:
