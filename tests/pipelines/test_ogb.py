@@ -189,6 +189,15 @@ BAD = [
 ]
 
 
+def test_an_edge_ends_below_the_number_of_nodes(tmp_path):
+    load_pipeline(load_manifest("ogbg-molhiv")).sample(tmp_path, limit=24, seed=3)
+    with gzip.open(tmp_path / "raw/num-node-list.csv.gz", "rt") as file:
+        nodes = int(file.readline())
+    path = tmp_path / "raw/edge.csv.gz"
+    write(path, change(gzip.decompress(path.read_bytes()).decode(), 2, f"0,{nodes}\n"))
+    refused_folder("ogbg-molhiv", tmp_path, r"line 2: an edge leads out of its graph")
+
+
 BAD_NODES = [
     ("raw/edge", lambda text: change(text, 2, "0,90\n"), r"raw/edge\.csv\.gz, line 2: not 2 whole"),
     (

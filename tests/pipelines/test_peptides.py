@@ -27,6 +27,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.datasets.peptides import TARGETS
+from kmip_data.pipelines.datasets.peptides.sample import LENGTHS, _chain
 
 POSITIVES = [1378, 545, 995, 969, 9745, 3077, 1662, 2866, 299, 4044]  # datasets.md 3.9
 FUNC_LISTS = "splits_random_stratified_peptide.pickle"
@@ -225,3 +226,9 @@ def test_damaged_and_hostile_files_are_named(rows, tmp_path, monkeypatch):
         (raw / file).write_bytes((raw / file).read_bytes()[:keep])
         with pytest.raises(DamagedInput, match=file):
             prepare("peptides-func", raw, tmp_path / "work")
+
+
+def test_a_sample_has_short_and_long_peptides():
+    rng = np.random.default_rng(0)
+    lengths = [len(_chain(rng)) for _ in range(300)]
+    assert (min(lengths), max(lengths)) == LENGTHS

@@ -123,3 +123,8 @@ def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(small,
             assert without_secrets(f"There is no {text!r}.") == f"There is no {text!r}."
     long = "a" * 10**6  # in a message of bad input; a scheme without a bound takes 40 minutes
     assert SECRET not in without_secrets(f"{long}://{SECRET}@host/")
+
+
+def test_an_address_in_the_path_of_another_is_shown():
+    text = without_secrets("no answer of https://me:pw@host/http://b/c")
+    assert text == "no answer of https://host/http://b/c"

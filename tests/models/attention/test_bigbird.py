@@ -99,6 +99,17 @@ def test_half_precision_comes_close(dtype: torch.dtype) -> None:
     assert made().to(dtype)(x.to(dtype), PTR).dtype == dtype
 
 
+def test_autocast_leaves_scores_in_float32() -> None:
+    layer = made().float()
+    x = torch.randn(PTR[-1], 8)
+    for linear in (layer.query, layer.key, layer.value):
+        nn.init.eye_(linear.weight)
+    x = x.bfloat16().float()  # the projections round nothing
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = layer._attend(x, PTR)
+    assert torch.equal(inside, layer._attend(x, PTR))
+
+
 def test_no_gathered_row_is_kept() -> None:
     layer, x = BigBirdAttention(32), torch.randn(3000, 32)
     with saved_for_backward() as kept:

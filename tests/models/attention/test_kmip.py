@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import ClassVar
 
 import pytest
 import torch
 from support.cases import check_each
 from support.kernels.allocations import saved_for_backward
 from support.oracles.slow_models import slow_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import Sequential
 
 from kmip_data.errors import UsageError
@@ -221,3 +223,17 @@ def test_graph_numbers_that_do_not_fit() -> None:
             ((x, torch.tensor([0, 2])), {}, "does not cover the rows"),
         ],
     )
+
+
+def test_the_search_is_an_operator_that_tools_see():
+    class Seen(TorchDispatchMode):
+        names: ClassVar[set[str]] = set()
+
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            self.names.add(str(operator))
+            return operator(*args, **kwargs or {})
+
+    rows = torch.randn(1, 9, 4)
+    with Seen():
+        kmip_attention(rows, rows, rows, 3)
+    assert any("search" in name for name in Seen.names), Seen.names

@@ -117,6 +117,14 @@ def test_peak_memory_counts_scores_and_is_reset():
     assert small < scores / 2, "memory of earlier runs does not count"
 
 
+def test_memory_that_is_given_back_is_no_negative_peak(monkeypatch):
+    peak = measuring.Peak(torch.device("cpu"))
+    peak.start([])
+    monkeypatch.setattr(measuring, "peak_host_memory", lambda: 0)
+    peak.stop()
+    assert peak.bytes in {0, None}  # None: no peak can be reset here
+
+
 def test_inputs_differ_between_runs_and_repeat_between_methods():
     own = measurer()
     one, two = (own.inputs(get_method("auto"), 20, number, training=False) for number in (1, 2))

@@ -81,6 +81,15 @@ def test_settle_survives_a_filter_that_errs_by_its_bound() -> None:
     check_each(holds, [0.0, 1e-3, 0.1, 1.0, torch.inf])
 
 
+def test_a_proven_query_is_not_scored_whole() -> None:
+    """A better key that the filter, against its bound, left out stays unseen."""
+    keys = torch.tensor([[[1.5], [1.0], [9.0]]])
+    error = torch.zeros(1, 1, dtype=torch.float64)
+    candidates = torch.tensor([[[0, 1]]])
+    scores, rows = settle(torch.ones(1, 1, 1), keys, candidates, 1, error, pairs=10)
+    assert (scores.item(), rows.item()) == (1.5, 0)
+
+
 def test_bounds_hold() -> None:
     def holds(case) -> None:
         scale, dim = case

@@ -174,3 +174,9 @@ def test_a_cut_file_is_damaged(tmp_path):
 def test_bad_tables(tmp_path, text, what):
     with pytest.raises(DamagedInput, match=what):
         read(write(tmp_path, text))
+
+
+def test_a_bad_line_is_quoted_up_to_80_characters():
+    with pytest.raises(DamagedInput) as error:
+        parse_points(b"1 2 " + b"x" * 200, 3, name="a")
+    assert repr("1 2 " + "x" * 76) in str(error.value)

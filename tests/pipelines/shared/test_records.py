@@ -27,6 +27,7 @@ def test_a_unit_is_as_large_as_allowed_unless_one_name_is_larger() -> None:
     units = units_by_size(sizes, sizes.__getitem__, 7, "graphs")
     assert [unit.items["graphs"] for unit in units] == [["a", "b"], ["c"], ["d"]]
     assert [unit.index for unit in units] == [0, 1, 2]
+    assert [unit.name for unit in units] == ["graphs a to b", "graphs c to c", "graphs d to d"]
 
 
 def test_a_limit_is_spread_over_all_files() -> None:

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -507,3 +508,11 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
     state = torch.load(run / LAST, weights_only=True)
     assert state["epoch"] == 1
     assert all(torch.isfinite(weight).all() for weight in state["model"].values())
+
+
+@pytest.mark.parametrize("best", [3, 2])
+def test_the_best_epoch_is_marked_in_its_line(best):
+    training = SimpleNamespace(epochs=9)
+    loop = SimpleNamespace(metric="accuracy", epoch=4, training=training, best_epoch=best)
+    row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0}
+    assert loop_file.Loop._line_of(loop, row).endswith("(best)  1.0 s") is (best == 3)
