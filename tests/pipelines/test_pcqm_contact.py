@@ -58,6 +58,12 @@ def kept_rows(folder):
     return [text for i, text in enumerate(texts) if i % 6 == 0 and ".contact." in text]
 
 
+def test_rows_of_a_sample_are_numbered_as_published(raw):
+    with gzip.open(raw / TABLE, "rt") as file:
+        rows = list(csv.reader(file, delimiter="\t"))
+    assert [row[0] for row in rows[1:]] == [str(number) for number in range(len(rows) - 1)]
+
+
 def test_items_equal_upstream(raw, tmp_path):
     texts = kept_rows(raw)
     assert len(texts) == 60
