@@ -160,12 +160,15 @@ def _build_class(
         )
 
     from kmip_data.saving.classes import save_class
+    from kmip_data.saving.save import check_target
 
     root = home.raw / name
+    folder = output or home.built / name
+    check_target(folder, name)
     if not quiet:
         click.echo(f"{address} runs: its own code downloads and processes in {root}.", err=True)
     arguments = {key: toml_value(text) for key, text in texts.items()}
-    return save_class(address, arguments, root, output or home.built / name, name=name)
+    return save_class(address, arguments, root, folder, name=name)
 
 
 def _city_source(path: Path) -> str:
@@ -185,13 +188,14 @@ def _city_source(path: Path) -> str:
 
 def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
-    from kmip_data.format.targets import learned_column
     from kmip_data.pipelines.raw.obtain import SHOWN
 
     card = build.card
     rows = []
     unassigned = card.counts["nodes"]
+    empty = False
     for part, counts in card.splits[split].in_order():
+        empty |= not counts.nodes
         unassigned -= counts.nodes
         rows.append([part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]])
     if card.counts["graphs"] == 1 and unassigned:  # a buffer between blocks of the map
@@ -210,10 +214,8 @@ def _summary(build: Build, split: str) -> str:
     step = f"train --dataset {_target(build)}"
     if split != card.default_split:
         step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
-    try:
-        learned_column(card, build.path)
-    except UsageError:
-        step = f"preview {_target(build)}"  # such as point clouds without classes
+    if empty or not _has_targets(build):
+        step = f"preview {_target(build)}"
     return f"""\
 {card.dataset}{card.remark} is built.
 {facts(pairs, indent=2)}
@@ -221,6 +223,16 @@ def _summary(build: Build, split: str) -> str:
 {table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)}
 
 Next: kmip-data {step}""".rstrip()
+
+
+def _has_targets(build: Build) -> bool:
+    """True if a column can be learned; point clouds may have no classes."""
+    from kmip_data.format.targets import learned_column
+
+    with contextlib.suppress(UsageError):
+        learned_column(build.card, build.path)
+        return True
+    return False
 
 
 def _target(build: Build) -> str:

@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,42 @@ from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.format.splits import PARTS, part_name
 from kmip_data.graphs.splits import share_of, shuffled_split
 from kmip_data.saving.save import MASKS, check_target, save
+from kmip_data.saving.survey import Survey, plain_graph
 
-_SPLITS = (*PARTS, "trainval")  #: default of an argument ``split`` that chooses a part
+#: Defaults of an argument ``split`` that chooses a part; it may have none.
+_SPLITS = (*PARTS, "trainval", inspect.Parameter.empty)
 
 
 def save_class(
     address: str, arguments: Mapping[str, Any], root: Path, folder: Path, *, name: str
 ) -> Build:
-    """Save the items of the class ``MODULE:CLASS`` as the build ``folder``.
+    """Save the items of a dataset class as a build.
 
-    The class downloads and processes in ``root``. Its split is the first that it has of a class for
-    each of train, val and test (``split="train"``), ``get_idx_split`` and the masks of a single
-    graph; else nodes or graphs are drawn 80/10/10. Raises ``UsageError`` where the class cannot be
-    imported or run, or its items cannot be saved.
+    Its split is the first that it has of an argument ``split`` that is ``"train"`` by default or
+    must be given, ``get_idx_split`` and the masks of a single graph; else nodes or graphs are drawn
+    80/10/10.
+
+    Parameters
+    ----------
+    address
+        ``MODULE:CLASS``, a subclass of ``torch.utils.data.Dataset``.
+    arguments
+        Of its constructor, by name, without ``root``.
+    root
+        Folder where the class downloads and processes.
+    folder, name
+        Those of the build, as for :func:`kmip_data.save`.
+
+    Returns
+    -------
+    Build
+        The build in ``folder``.
+
+    Raises
+    ------
+    UsageError
+        The class cannot be imported or run, gives the same items for every part, or its items
+        cannot be saved; the folder is not new, or the name is not free.
     """
     check_target(folder, name)
     with _running(address):
@@ -45,6 +68,7 @@ def save_class(
         by_part = "split" in known and known["split"].default in _SPLITS
         if by_part and "split" not in given:
             datasets = {part: loaded(**given, split=part) for part in PARTS}
+            _check_differ(address, [dataset[0] for dataset in datasets.values() if len(dataset)])
         else:
             datasets = {"": loaded(**given)}
         sizes = {part: len(dataset) for part, dataset in datasets.items()}
@@ -107,6 +131,20 @@ def _running(address: str) -> Iterator[None]:
             f"{address} failed: {type(error).__name__}: {error}",
             next="the arguments that it wants, as --set KEY=VALUE (root is set already)",
         ) from error
+
+
+def _check_differ(address: str, items: Sequence[Any]) -> None:
+    """Refuse parts that begin with the same item: a class may take ``split`` and ignore it."""
+    digests = set()
+    for data in items:
+        survey = Survey()
+        survey.add(plain_graph(data, "0"))
+        digests.add(survey.content_digest())
+    if len(digests) == 1 and len(items) > 1:
+        raise UsageError(
+            f"{address} gives the same items for train, val and test.",
+            next="--set split=train: the split is drawn 80/10/10",
+        )
 
 
 def _items(address: str, datasets: Any) -> Iterator[Any]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import textwrap
 
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from support.builds.same import assert_same
 from support.cases import check_each
 from support.cli import done, kmip, refused
-from torch_geometric.datasets import HeterophilousGraphDataset, TUDataset, WebKB
+from torch_geometric.datasets import QM9, HeterophilousGraphDataset, Planetoid, TUDataset, WebKB
 
 import kmip_data
 
+PYG = "torch_geometric.datasets"
 MODULE = """
 import torch
 from torch_geometric.data import Data, Dataset, InMemoryDataset
@@ -44,6 +48,16 @@ class Parts(Rings):
         super().__init__(root)
         first, end = {"train": (0, 12), "val": (12, 15), "test": (15, 20)}[split]
         self._indices = range(first, end)
+
+
+class Required(Parts):
+    def __init__(self, root, split):
+        super().__init__(root, split)
+
+
+class Ignores(Rings):
+    def __init__(self, root, split):
+        super().__init__(root)
 
 
 class Indexed(Rings):
@@ -209,6 +223,10 @@ def test_splits_of_classes_of_the_user(home, mine):
     parts = build(f"{mine}:Parts", name="parts")
     assert kmip_data.open(parts["path"], "val").records.tolist() == [12, 13, 14]
     assert kmip_data.open(parts["path"], "test")[4].num_nodes == 23
+    required = build(f"{mine}:Required", name="required")
+    assert kmip_data.open(required["path"], "val").records.tolist() == [12, 13, 14]
+    ignored = build(f"{mine}:Ignores", "--set", "split=train", name="ignored")
+    assert kmip_data.open(ignored["path"], split=None).card.counts["graphs"] == 20
     one = build(f"{mine}:Parts", "--set", "split=val", name="one")
     assert one["counts"]["graphs"] == 3
     indexed = build(f"{mine}:Indexed", name="indexed")
@@ -244,6 +262,7 @@ def test_what_is_refused(home, mine):
             (f"{mine}:Rings", ("--sample",), "--sample does not go with pyg"),
             (f"{mine}:Rings", ("--k", "3"), "--k does not go with pyg"),
             (f"{mine}:Breaks", (), "item is gone"),
+            (f"{mine}:Ignores", (), "same items for train, val and test"),
             (f"{mine}:Empty", (), "has no items"),
             (f"{mine}:Texts", (), "str is not a homogeneous graph"),
             (f"{mine}:Asks", (), "failed: "),
@@ -251,8 +270,89 @@ def test_what_is_refused(home, mine):
     )
     assert "--name" in refused("build", "pyg", "--set", f"class={mine}:Rings")
     named = ("--set", f"class={mine}:Rings", "--name")
-    assert "belongs to a dataset" in refused("build", "pyg", *named, "s3dis")
-    assert "cannot be called" in refused("build", "pyg", *named, "../up")
+    for name, message in (("s3dis", "belongs to a dataset"), ("../up", "cannot be called")):
+        text = refused("build", "pyg", *named, name)
+        assert message in text
+        assert " runs: " not in text
+
+
+def test_a_class_with_a_train_mask_alone_is_looked_at_not_trained(home):
+    """KarateClub's four labelled nodes: training would refuse the empty part val."""
+    outcome = done("build", "pyg", "--set", f"class={PYG}:KarateClub", "--name", "club")
+    assert outcome.out.endswith("Next: kmip-data preview club\n")
+
+
+def test_planetoid_has_its_masks(home):
+    folder = home / "raw" / "cite" / "Cora" / "raw"
+    write_planetoid(folder)
+    path = build(f"{PYG}:Planetoid", "--set", "name=Cora", name="cite")["path"]
+    assert_same(kmip_data.open(path)[0], Planetoid(str(folder.parents[1]), "Cora")[0])
+
+
+def write_planetoid(folder, nodes=520, test=8, train=6):
+    """Pickles of sparse features, labels and lists; PyG makes the 500 nodes after train val."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    rest = nodes - test
+    x = csr_matrix((rng.random((nodes, 5)) < 0.4).astype(np.float32))
+    y = np.eye(3, dtype=np.int32)[np.arange(nodes) % 3]
+    files = {"x": x[:train], "y": y[:train], "allx": x[:rest], "ally": y[:rest]}
+    files |= {"tx": x[rest:], "ty": y[rest:]}
+    files["graph"] = {node: [(node + 1) % nodes, node * 7 % nodes] for node in range(nodes)}
+    for name, value in files.items():
+        (folder / f"ind.cora.{name}").write_bytes(pickle.dumps(value))
+    order = rng.permutation(np.arange(rest, nodes))
+    (folder / "ind.cora.test.index").write_text("".join(f"{node}\n" for node in order))
+
+
+def test_qm9_has_its_texts_and_19_targets(home):
+    chem = pytest.importorskip("rdkit.Chem", reason="rdkit is not installed")
+    from rdkit.Chem import rdDepictor
+
+    folder = home / "raw" / "small" / "raw"
+    folder.mkdir(parents=True)
+    texts = ["C", "N", "O", "CC", "CO", "C=O", "C#N", "CCO", "CC=O", "CCC", "CC#N", "NC=O"]
+    with chem.SDWriter(str(folder / "gdb9.sdf")) as writer:
+        for number, text in enumerate(texts, 1):
+            molecule = chem.AddHs(chem.MolFromSmiles(text))
+            rdDepictor.Compute2DCoords(molecule)
+            molecule.SetProp("_Name", f"gdb_{number}")
+            writer.write(molecule)
+    rng = np.random.default_rng(0)
+    rows = [",".join(["gdb", *map(str, rng.normal(size=19))]) for _ in texts]
+    (folder / "gdb9.sdf.csv").write_text("\n".join(["head", *rows, ""]))
+    left_out = ["head"] * 9 + ["3 gdb_3", "", ""]
+    (folder / "uncharacterized.txt").write_text("\n".join(left_out))
+    path = build(f"{PYG}:QM9", name="small")["path"]
+    wanted = QM9(str(folder.parent))
+    assert len(wanted) == len(texts) - 1
+    for item, data in zip(kmip_data.open(path, split=None), wanted, strict=True):
+        assert_same(item, data)
+        assert (item.smiles, item.name) == (data.smiles, data.name)
+
+
+@pytest.mark.slow  # its imports
+def test_graphbench_has_a_class_for_each_part(home):
+    datasets = pytest.importorskip("graphbench.datasets", reason="graphbench-lib is not installed")
+    circuits = home / "raw/bench/electroniccircuits/electronic_circuits_5_eff"
+    (circuits / "processed").mkdir(parents=True)
+    (circuits / "processed" / "here").touch()  # else it downloads
+    (circuits / "raw").mkdir()
+    rng = np.random.default_rng(0)
+    for part, size in (("train", 6), ("valid", 2), ("test", 3)):
+        graphs = []
+        for nodes in rng.integers(4, 8, size).tolist():
+            ring = [list(range(nodes)), [(node + 1) % nodes for node in range(nodes)]]
+            numbers = {"duty": 0.5, "eff": rng.random(), "vout": rng.normal()}
+            ids = {f"{name}_ids": [0, 1] for name in ("device", "port", "terminal")}
+            graphs.append({"node_features": ring[0], "edge_index": ring, **numbers, **ids})
+        (circuits / "raw" / f"dataset_5_{part}.json").write_text(json.dumps(graphs))
+    words = ("--set", "name=electronic_circuits_5_eff")
+    path = build("graphbench.datasets:ECDataset", *words, name="bench")["path"]
+    for part in ("train", "val", "test"):
+        wanted = datasets.ECDataset("electronic_circuits_5_eff", part, home / "raw/bench")
+        for item, data in zip(kmip_data.open(path, part), wanted, strict=True):
+            assert_same(item, data)
 
 
 def test_nothing_else_names_a_class(home, mine, tmp_path):
