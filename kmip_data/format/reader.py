@@ -205,21 +205,28 @@ class Shard:
 
         Copy it before any change: it cannot be made writable.
         """
-        if key in self._views:
-            return self._views[key]
-        entry = self._entry(key)
+        if key not in self._views:
+            entry = self._entry(key)
+            offset = self._offsets[key]
+            view = None
+            if offset is not None:
+                view = self._view(entry, self._map(), offset)
+            self._views[key] = view
+        return self._views[key]
+
+    def private(self, key: str) -> Array:
+        """Return a complete dataset that is :meth:`mapped` in a map of its own, writable.
+
+        What is written stays in this process; nothing is copied before.
+        """
         offset = self._offsets[key]
-        view = None
-        if offset is not None:
-            shape = entry.shape(self.graphs, self.nodes, self.edges)
-            values = np.frombuffer(
-                self._map(),
-                entry.dtype,
-                math.prod(shape),
-                offset,
-            )
-            view = values.reshape(shape)
-        self._views[key] = view
+        assert offset is not None, "it is mapped"
+        return self._view(self._entry(key), self._new_map(private=True), offset)
+
+    def _view(self, entry: Expected, buffer: Any, offset: int) -> Array:
+        shape = entry.shape(self.graphs, self.nodes, self.edges)
+        values = np.frombuffer(buffer, entry.dtype, math.prod(shape), offset)
+        view: Array = values.reshape(shape)
         return view
 
     def read(self, key: str, start: int, stop: int) -> Array:
@@ -265,8 +272,11 @@ class Shard:
 
     def _map(self) -> Any:
         """Return the map of the file, or of its members in a row."""
-        if self._buffer is not None:
-            return self._buffer
+        if self._buffer is None:
+            self._buffer = self._new_map()
+        return self._buffer
+
+    def _new_map(self, *, private: bool = False) -> memoryview:
         with contextlib.ExitStack() as stack:
             try:
                 opened = [stack.enter_context(open_regular(path)) for path in self.files]
@@ -279,11 +289,11 @@ class Shard:
                         f"{sum(sizes):,} bytes, not {sum(self._sizes):,}",
                     )
                 descriptors = [file.fileno() for file in opened]
-                self._buffer = map_files(descriptors, sizes)
+                buffer = map_files(descriptors, sizes, private=private)
             except OSError as error:
                 refuse(self.path, "cannot be read any more", str(error), error)
         self._sizes = sizes
-        return self._buffer
+        return buffer
 
     def _stream(self) -> RandomAccess:
         """Return the members as one file, which HDF5 reads from the map."""
@@ -331,8 +341,15 @@ def _members(path: Path) -> list[Path]:
     return members or [path]
 
 
-def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview:
+def map_files(
+    descriptors: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    private: bool = False,
+) -> memoryview:
     """Map open files read-only in a row, as if they were one; the caller may close them at once.
+
+    A ``private`` map can be written to: a page that is becomes memory of this process.
 
     A build can have more shards than a process may open files, of which ``mmap.mmap`` keeps a
     duplicate, so ``mmap(2)`` is called. It can also replace pages of a map: each file is mapped
@@ -349,12 +366,18 @@ def map_files(descriptors: Sequence[int], sizes: Sequence[int]) -> memoryview:
     release = weakref.finalize(buffer, library.munmap, address, total)
     release.atexit = False  # arrays may be in use until the process ends
 
-    # 2. Each file over its part of the range.
-    fixed = mmap.MAP_SHARED | _MAP_FIXED
+    # 2. Each file over its part of the range. Of a private map all pages might be written: without
+    #    a reserve for that, one may be larger than memory.
+    access = mmap.PROT_READ
+    flags = mmap.MAP_SHARED | _MAP_FIXED
+    if private:
+        access |= mmap.PROT_WRITE
+        flags = mmap.MAP_PRIVATE | _MAP_FIXED | getattr(mmap, "MAP_NORESERVE", 0)
     for descriptor, size in zip(descriptors, sizes, strict=True):
-        _checked(library.mmap(address, size, mmap.PROT_READ, fixed, descriptor, 0))
+        _checked(library.mmap(address, size, access, flags, descriptor, 0))
         address += size
-    return memoryview(buffer).toreadonly()
+    view = memoryview(buffer)
+    return view if private else view.toreadonly()
 
 
 def _checked(address: int) -> int:

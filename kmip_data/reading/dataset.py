@@ -334,13 +334,12 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return self._assembler.mapped_edges(int(self.records[idx]))
 
     def cut(self, idx: int, nodes: I64, edges: I64) -> Data:
-        """Return a record with only so many of its nodes and edges, read from the map, without edge index.
+        """Return a record with only so many of its nodes and edges, from the map.
 
-        The transform is applied, which must be one that takes each row by itself.
+        It has neither edge index nor masks. The transform is applied, which must be one that takes
+        each row by itself.
         """
         data = Data(**self._assembler.cut(int(self.records[idx]), nodes, edges))
-        for name, mask in self._masks.items():
-            data[name] = mask[torch.from_numpy(nodes)]
         return data if self.transform is None else self.transform(data)
 
     @property

@@ -139,6 +139,25 @@ def copy_rows(
                 _copy_parts(to, start_of_rows + offset, rows, stride, part)
 
 
+@njit_nogil()
+def copy_chosen(source: I64, rows: I64, order: I64, layout: I64, target: I64) -> None:
+    """Copy some rows of one graph for F fields: ``rows[i]`` to row i of the output.
+
+    They are read in the order ``rows[order]``. ``source`` (F,) has the address of the first row of
+    the graph; for ``layout`` and ``target`` see :func:`copy_rows`.
+    """
+    for f in range(target.size):
+        _, stride, offset, part, widened = layout[:, f]
+        for i in order:
+            row = source[f] + rows[i] * stride
+            if widened == 8:
+                _widen(target[f] + i * part * 8, row, part, np.int64)
+            elif widened == 4:
+                _widen(target[f] + i * part * 4, row, part, np.float32)
+            else:
+                _copy(target[f] + i * part, row + offset, part)
+
+
 @njit_nogil(inline="always")
 def _widen(to: int, start: int, count: int, dtype: Numba) -> None:
     """Write ``uint8`` numbers as ``dtype``."""

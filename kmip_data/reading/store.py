@@ -269,6 +269,13 @@ class ShardStore:
             address[field, position] = rows.ctypes.data
         return address, counts, unmapped
 
+    def private(self, key: str, level: int, graph: int) -> Array:
+        """Return the rows of a mapped column of a graph, in a writable map of their own."""
+        files = self._added.get(key, self.shards)
+        start = self.start[level, graph]
+        rows: Array = files[self.shard[graph]].private(key)[start:][: self.count[level, graph]]
+        return rows
+
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
         """Return the address of the rows of every graph, int64 (F, G), 0 if not mapped, and if all are."""
         cached = self._tables.get(wanted)

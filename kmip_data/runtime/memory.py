@@ -217,12 +217,23 @@ def private_memory() -> int:
 
     Returns 0 where Linux does not report them.
     """
+    resident, shared = _resident()
+    return resident - shared
+
+
+def mapped_memory() -> int:
+    """Return the resident bytes of mapped files; 0 where Linux does not report them."""
+    return _resident()[1]
+
+
+def _resident() -> tuple[int, int]:
+    """Resident bytes of this process, and those of mapped files among them."""
     try:
         fields = Path("/proc/self/statm").read_text("ascii").split()
     except OSError:
-        return 0
-    resident, shared = map(int, fields[1:3])
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+        return 0, 0
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(fields[1]) * page, int(fields[2]) * page
 
 
 def release() -> None:

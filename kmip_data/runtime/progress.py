@@ -53,6 +53,7 @@ class Progress:
                 dynamic_ncols=True,
                 unit=unit if is_bytes else f" {unit}",
                 unit_scale=is_bytes,
+                leave=None,  # a bar below another one goes at its end
             )
 
     def update(self, amount: int) -> None:

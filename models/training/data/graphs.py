@@ -221,6 +221,8 @@ class OneGraph(RunData):
             values = self._dataset.cut(0, sampled.nodes, sampled.edges).to_dict()
         else:
             values = self.graph.to_dict()  # with columns of encodings
+            for name in self._dataset.masks:
+                del values[name]
             for name, value in values.items():
                 if self.graph.is_node_attr(name):
                     values[name] = value[rows]
@@ -283,6 +285,7 @@ class OneGraph(RunData):
         return self._draws("train", epoch=epoch, done=done)
 
     def _draws(self, part: str, **options: Any) -> NeighborBatches:
+        _ = self._neighborhoods  # made once, before threads draw from it
         chosen = self._dataset.masks[f"{part}_mask"].numpy().nonzero()[0]
         return NeighborBatches(
             partial(self._around, part),

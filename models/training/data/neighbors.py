@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
 from kmip_data.models.training.config.keys import TrainingConfig
-from kmip_data.runtime.threads import ahead
+from kmip_data.runtime.memory import keep_what_is_used
+from kmip_data.runtime.threads import ahead, num_threads
 
 
 class NeighborBatches:
@@ -18,10 +19,10 @@ class NeighborBatches:
 
     Samples like PyTorch Geometric's ``NeighborLoader`` (``replace=False``,
     ``subgraph_type="directional"``), without the compiled package that it needs; a sample is a
-    function of seed and epoch alone, so that a resumed run continues with the same batches. A batch
-    has ``training.batch_size`` of the train nodes and at most ``training.neighbors[hop]``
+    function of seed, epoch and position alone, so that a resumed run continues with the same
+    batches. A batch has ``training.batch_size`` of the train nodes and at most ``training.neighbors[hop]``
     neighbours per node. ``epoch()`` is the number of finished epochs, ``done()`` that of the
-    batches to skip, which are sampled nevertheless. ``evaluated``: in the order of ``chosen``, at
+    batches to skip. ``evaluated``: in the order of ``chosen``, at
     most ``training.eval_neighbors[hop]`` neighbours per node, the same sample every time.
 
     ``around(seeds, fanouts, generator)`` samples a batch.
@@ -51,16 +52,19 @@ class NeighborBatches:
         return math.ceil(len(self._chosen) / self._training.batch_size)
 
     def __iter__(self) -> Iterator[Data]:
-        done = self._done()
         size = self._training.batch_size
-        generator = np.random.Generator(np.random.PCG64([self._training.seed, self._epoch()]))
-        order = generator.permutation(self._chosen) if self._shuffle else self._chosen
-        groups = (order[start : start + size] for start in range(0, len(order), size))
+        seeds = [self._training.seed, self._epoch()]
+        order = self._chosen
+        if self._shuffle:
+            order = np.random.Generator(np.random.PCG64(seeds)).permutation(order)
 
-        def sample(seeds: I64) -> Data:
-            return self._around(seeds, self._fanouts, generator)
+        def sample(start: int) -> Data:
+            # Numbers of its own: batches are drawn in threads, and those before need not be.
+            generator = np.random.Generator(np.random.PCG64([*seeds, start + 1]))
+            return self._around(order[start : start + size], self._fanouts, generator)
 
-        # One thread: samples take their numbers from the generator in turn.
-        for number, batch in enumerate(ahead(groups, sample, threads=1, depth=2)):
-            if number >= done:
-                yield batch.pin_memory() if self._pin else batch
+        starts = range(self._done() * size, len(order), size)
+        threads = min(2, num_threads())
+        for batch in ahead(starts, sample, threads=threads, depth=2):
+            keep_what_is_used()
+            yield batch.pin_memory() if self._pin else batch

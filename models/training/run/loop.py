@@ -84,6 +84,7 @@ class Loop:
         self.captured = captured
         self.logger = logger
         self.quiet = quiet
+        module.quiet = quiet or not is_main_process()
         self.learn: Any = self.plain_step
         if captured is not None:
             self.learn = partial(captured, self.plain_step)

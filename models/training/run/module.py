@@ -21,6 +21,7 @@ from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import ROWS, RunData, sent_ahead, with_task
 from kmip_data.models.training.losses import all_losses
 from kmip_data.runtime.memory import peak_host_memory, return_what_is_freed
+from kmip_data.runtime.progress import Progress
 
 
 class TrainingModule(nn.Module):
@@ -60,6 +61,8 @@ class TrainingModule(nn.Module):
         self.size: BatchSize | None = None
         #: Current work, for errors.
         self.doing = "starting"
+        #: False: evaluations print their progress.
+        self.quiet = True
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
@@ -177,7 +180,14 @@ def measure_parts(
     try:
         for measured, batches in data.passes(parts):
             module.doing = f"evaluating {', '.join(measured)}"
-            with torch.inference_mode(), autocast(settings.precision, device.type):
+            progress = Progress(
+                module.doing,
+                len(batches),  # type: ignore[arg-type] # of a loader or a list
+                unit="batches",
+                quiet=module.quiet,
+            )
+            evaluating = autocast(settings.precision, device.type)
+            with torch.inference_mode(), evaluating, progress:
                 for batch in sent_ahead(batches, device):
                     logits, target = module(batch)
                     for part in measured:
@@ -187,6 +197,7 @@ def measure_parts(
                         else:
                             loss = module.loss(*rows)
                         metrics[part].update(*rows, loss)
+                    progress.update(1)
     finally:
         module.train(training)
     return metrics

@@ -64,27 +64,73 @@ def test_a_batch_is_a_sampled_part_of_the_graph(data, kind, replace):
             assert torch.equal(batch.e_id.sort().values, inside.nonzero()[:, 0])
 
 
+def mixed(state: int) -> int:
+    """The finaliser of splitmix64, in whole numbers without a size."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        state = (state ^ (state >> shift)) * factor % 2**64
+    return state
+
+
+def slow_choice(edges: list[int], fanout: int, key: int, position: int) -> list[int]:
+    """At most ``fanout`` of a node's edges: Floyd's draw, or for many the odds of each in turn."""
+    if fanout < 0 or len(edges) <= fanout:
+        return edges
+    state = mixed((key + position * 0x9E3779B97F4A7C15) % 2**64)
+    chosen = []
+    for last in range(len(edges) - fanout if fanout <= SMALL else 0, len(edges)):
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        number = mixed(state) >> 32
+        if fanout <= SMALL:
+            edge = edges[number * (last + 1) >> 32]
+            chosen.append(edges[last] if edge in chosen else edge)
+        elif number * (len(edges) - last) >> 32 < fanout - len(chosen):
+            chosen.append(edges[last])
+    return chosen
+
+
 @pytest.mark.parametrize("fanouts", [[4, 2], [-1, 1], [SMALL + 8]])
-def test_a_draw_is_that_of_a_slow_loop(fanouts):
-    """The same random numbers, node by node; one has more edges than insertion sorts."""
-    edges = np.random.default_rng(0).integers(0, 90, (2, 600))
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_draw_is_that_of_a_slow_loop(fanouts, ordered):
+    """The same random numbers, node by node; one has more edges than are drawn one by one."""
+    edges = np.random.default_rng(0).integers(0, 90, (2, 600)).astype(np.uint32)
     edges[1, : 2 * SMALL] = 7
+    if ordered:
+        edges = edges[:, np.argsort(edges[1], kind="stable")]
     frontier = [7, 3, 60]
-    found = Neighborhoods(edges, 90).around(np.array(frontier), fanouts, np.random.default_rng(1))
+    graph = Neighborhoods(edges, 90)
+    found = graph.around(np.array(frontier), fanouts, np.random.default_rng(1))
     random, met, taken = np.random.default_rng(1), list(frontier), []
     for fanout in fanouts:
-        drawn = [np.flatnonzero(edges[1] == node) for node in frontier]
-        if fanout >= 0:
-            ranks = np.split(
-                random.random(sum(map(len, drawn))), np.cumsum([*map(len, drawn)])[:-1]
-            )
-            drawn = [own[np.argsort(rank)][:fanout] for own, rank in zip(drawn, ranks, strict=True)]
-        taken += [int(edge) for own in drawn for edge in own]
-        sources = (edges[0, edge] for own in drawn for edge in own)
+        key = int(random.integers(2**64, dtype=np.uint64))
+        new = []
+        for position, node in enumerate(frontier):
+            incoming = np.flatnonzero(edges[1] == node).tolist()
+            new += slow_choice(incoming, fanout, key, position)
+        taken += new
+        sources = edges[0, new].tolist()
         frontier = [node for node in dict.fromkeys(sources) if node not in met]
         met += frontier
     assert (found.nodes.tolist(), found.edges.tolist()) == (met, taken)
     assert np.array_equal(found.nodes[[found.source, found.target]], edges[:, found.edges])
+    if min(fanouts) >= 0:
+        nodes, bound = graph.most(3, fanouts)
+        assert len(met) <= nodes <= 90
+        assert len(taken) <= bound <= 600
+
+
+@pytest.mark.parametrize("fanout", [5, SMALL + 3])
+def test_every_pair_of_edges_is_drawn_as_often(fanout):
+    """4,000 draws of a node of 40 edges: single edges and pairs, within five standard deviations."""
+    edges = np.stack([np.arange(1, 41), np.zeros(40, int)])
+    graph, random = Neighborhoods(edges, 41), np.random.default_rng(0)
+    together = np.zeros((40, 40))
+    for _ in range(4_000):
+        drawn = np.zeros(40)
+        drawn[graph.around(np.array([0]), [fanout], random).edges] = 1
+        together += np.outer(drawn, drawn)
+    pair = fanout * (fanout - 1) / (40 * 39)
+    for counts, p in ((np.diag(together), fanout / 40), (together[np.triu_indices(40, 1)], pair)):
+        assert np.abs(counts - 4_000 * p).max() < 5 * (4_000 * p * (1 - p)) ** 0.5
 
 
 def test_replace_draws_every_fanout_and_repeats(data):

@@ -7,21 +7,27 @@ import copy
 import json
 import pickle
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
+from support.builds.learnable import streets_build
 from support.builds.same import assert_same
 from support.builds.written import s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
+from torch_geometric import typing as pyg_typing
 from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.loader import NeighborLoader as Theirs
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs import NeighborLoader
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.runtime import memory
 
 PARTS = {"train": [3, 1, 20, 7, 8, 9], "val": [0, 2], "test": [25, 26, 27, 28]}
 
@@ -313,3 +319,31 @@ def test_every_stored_type_as_numpy_presents_it(tmp_path, compression):
                 )
                 assert tensor.dtype == getattr(torch, column.presented)
                 np.testing.assert_array_equal(tensor.numpy().reshape(values.shape), values)
+
+
+@pytest.mark.parametrize("loader", [NeighborLoader, Theirs])
+def test_a_large_graph_is_mapped_not_copied(tmp_path, monkeypatch, loader):
+    """Equal to its copy; what is written into an item stays there; loaders cut rows out of it."""
+    build = streets_build(tmp_path / "streets")
+    copied = ShardedDataset(build)[0]
+    monkeypatch.setattr(memory, "MAPPED", 6_000)  # bytes of x
+    dataset = ShardedDataset(build, split="train")
+    mapped = dataset[0]
+    assert mapped.keys() == copied.keys()
+    for name in copied.keys():  # noqa: SIM118
+        assert torch.equal(mapped[name], copied[name])
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    ranges = [line.split() for line in maps if "00000.h5" in line and " rw-p " in line]
+    bounds = [[int(end, 16) for end in row[0].split("-")] for row in ranges]
+    assert any(low <= mapped.x.data_ptr() < high for low, high in bounds)
+    mapped.x[:] = -1.0
+    assert torch.equal(dataset[0].x, copied.x)
+
+    if loader is Theirs and not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
+        pytest.skip("PyG's loader needs pyg-lib or torch-sparse")
+    options = {"num_neighbors": [-1], "input_nodes": mapped.train_mask, "batch_size": 30}
+    batches = list(loader(dataset[0], **options))
+    seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in batches])
+    assert torch.equal(seeds, copied.train_mask.nonzero()[:, 0])
+    for batch in batches:
+        assert torch.equal(batch.x, copied.x[batch.n_id])
