@@ -43,6 +43,7 @@ ENVIRONMENTS = {
         "duckdb-extensions==1.5.5",
         "duckdb-extension-spatial==1.5.5",
     ),
+    "sampling": (),  # starts GraphBolt in an environment of its own
     "start": (),
 }
 
@@ -57,7 +58,10 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 
 
 def environment(name: str, requirements: tuple[str, ...]) -> Path:
-    """Return the Python of an environment with these requirements over this one's packages."""
+    """Return the Python of an environment with these requirements over this one's packages.
+
+    Requirements with a torch of their own stand alone.
+    """
     if not requirements:
         return Path(sys.executable)
     folder = FOLDER / name
@@ -68,6 +72,12 @@ def environment(name: str, requirements: tuple[str, ...]) -> Path:
         return python
 
     venv.create(folder, with_pip=True, clear=True)
+    command = [str(python), "-m", "pip", "install", "-q", "--no-warn-conflicts"]
+    if any(requirement.startswith("torch==") for requirement in requirements):
+        subprocess.run([*command, *requirements], check=True)
+        ready.write_text(listed, "utf-8")
+        return python
+
     packages = next(folder.glob("lib/*/site-packages"))
     # A line of a .pth file is a folder searched after the environment's own packages.
     packages.joinpath("below.pth").write_text("\n".join(site.getsitepackages()), "utf-8")
@@ -75,8 +85,7 @@ def environment(name: str, requirements: tuple[str, ...]) -> Path:
 
     pinned = folder / "torch.txt"
     pinned.write_text(f"torch=={torch.__version__}\n", "utf-8")
-    command = [python, "-m", "pip", "install", "-q", "--no-warn-conflicts", "-c", pinned]
-    subprocess.run([*command, *requirements], check=True)
+    subprocess.run([*command, "-c", str(pinned), *requirements], check=True)
     ready.write_text(listed, "utf-8")
     return python
 
