@@ -52,7 +52,6 @@ def rows(
     """Measure each fan-out on a build, or on a generated graph."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wanted = [[10, 10], [15, 10, 5]]
         if build is None:
             build = str(generated(folder / "graph", 100_000 if quick else NODES).path)
         dataset = ShardedDataset(build, columns=["x", "y", "edge_index"])
