@@ -38,6 +38,18 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "norm": "none",
         "attention": NO_ATTENTION,
     },
+    "sage": {
+        "local": {
+            "kind": "sage",
+            "stack": "layer-norm",
+            "residual": "linear",
+            "self_loops": True,
+        },
+        "norm": "none",
+        "node_encoder": "none",
+        "input_dropout": 0.2,
+        "attention": NO_ATTENTION,
+    },
     "gated-gcn": {"local": {"kind": "gated-gcn"}, "norm": "batch", "edge_encoder": "linear"},
     "dummy edges": {
         "local": {"kind": "gated-gcn", "residual": "inside"},
