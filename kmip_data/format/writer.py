@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -333,8 +333,12 @@ class Parts(NamedTuple):
             )
         layout = expected_datasets(schema)
         graphs = list(records)
+        columns = {
+            column.key: (column.level, column.shape, layout[column.key].dtype)
+            for column in schema.columns
+        }
         for record in graphs:
-            _check_record(record, schema, layout)
+            _check_record(record, schema, columns)
 
         pointers = {
             "graph": np.arange(len(graphs) + 1),
@@ -357,8 +361,9 @@ class Parts(NamedTuple):
 
     def rows(self, record: GraphRecord, key: str) -> Any:
         """Return what a record has in a dataset."""
-        stored = {names.EDGE_INDEX: record.edge_index, names.NEIGHBOR: record.neighbor}
-        return stored[key] if key in stored else record.columns[key]
+        if key == names.EDGE_INDEX:
+            return record.edge_index
+        return record.neighbor if key == names.NEIGHBOR else record.columns[key]
 
 
 def _pointers(counts: Sequence[int]) -> I64:
@@ -375,10 +380,11 @@ def _assemble(entry: Expected, parts: Parts) -> Array:
     if entry.key == names.KEY:
         joined[:] = [record.key.encode("ascii") for record in parts.records]
         return joined
-    bounds = pairwise(parts.pointers[entry.per])
-    for record, (start, stop) in zip(parts.records, bounds, strict=True):
-        rows = joined[:, start:stop] if entry.axis else joined[start:stop]
-        rows[...] = parts.rows(record, entry.key)
+    rows = [parts.rows(record, entry.key) for record in parts.records]
+    if entry.per == "graph" and rows:
+        np.stack(rows, out=joined, casting="unsafe")
+    elif rows:
+        np.concatenate(rows, axis=entry.axis, out=joined, casting="unsafe")
     return joined
 
 
@@ -413,70 +419,37 @@ def _put(
 def _check_record(
     record: GraphRecord,
     schema: Schema,
-    layout: dict[str, Expected],
+    columns: Mapping[str, tuple[str, tuple[int, ...], np.dtype[Any]]],
 ) -> None:
-    """Raise DamagedInput, with the key of the record, unless it follows the schema."""
+    """Raise DamagedInput, with the key of the record, unless it follows the schema.
 
-    def require(fine: object, subject: str, expected: object, value: object) -> None:
-        if not fine:
-            raise DamagedInput(
-                f"Record {key!r} does not follow the schema: {subject} is wrong.",
-                expected=str(expected),
-                found=str(value),
-                next="report it with the key of the record; its raw file may be damaged",
-            )
+    ``columns`` has level, shape of a row and stored dtype of each by its key.
+    """
+
+    def wrong(subject: str, expected: object, value: object) -> DamagedInput:
+        return DamagedInput(
+            f"Record {key!r} does not follow the schema: {subject} is wrong.",
+            expected=str(expected),
+            found=str(value),
+            next="report it with the key of the record; its raw file may be damaged",
+        )
 
     # 1. Key and size.
     key = record.key
     nodes = record.num_nodes
-    readable = key and key.isascii() and key.isprintable()
-    require(readable, "its key", "printable ASCII, not empty", repr(key))
+    if not (key and key.isascii() and key.isprintable()):
+        raise wrong("its key", "printable ASCII, not empty", repr(key))
     longest = schema.key_length
-    require(len(key) <= longest, "its key", f"at most {longest} bytes", len(key))
-    allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
-    require(
-        0 <= nodes <= schema.max_nodes,
-        "its number of nodes",
-        allowed,
-        f"{nodes:,}",
-    )
+    if len(key) > longest:
+        raise wrong("its key", f"at most {longest} bytes", len(key))
+    if not 0 <= nodes <= schema.max_nodes:
+        allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
+        raise wrong("its number of nodes", allowed, f"{nodes:,}")
 
     # 2. Edges, in the layout of the schema and inside the graph.
-    columns = {column.key for column in schema.columns}
-    require(record.columns.keys() == columns, "its columns", columns, list(record.columns))
-    layouts = (
-        ("neighbor", record.neighbor, "neighbor"),
-        ("edge_index", record.edge_index, "index"),
-    )
-    for name, array, edges in layouts:
-        if schema.edges != edges:
-            require(
-                array is None,
-                name,
-                "none, the schema has another edge layout",
-                "an array",
-            )
-            continue
-        indices = np.asarray(array)
-        require(
-            indices.dtype.kind in "iu",
-            name,
-            "an array of integers",
-            indices.dtype,
-        )
-        wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
-        fits = indices.ndim == 2 and indices.shape == wanted
-        require(fits, name, f"shape {wanted}", indices.shape)
-        if indices.size:
-            low = indices.min()
-            high = indices.max()
-            inside = low >= 0 and high < nodes
-            require(
-                inside,
-                name,
-                f"indices from 0 to {nodes - 1}",
-                f"{low} to {high}",
-            )
+    if record.columns.keys() != columns.keys():
+        raise wrong("its columns", set(columns), list(record.columns))
+    _check_indices(record, schema, wrong)
 
     # 3. Columns, with the stored dtype and one row for each node or edge.
     counts: dict[str, tuple[int, ...]] = {
@@ -484,15 +457,40 @@ def _check_record(
         "node": (nodes,),
         "edge": (record.num_edges,),
     }
-    for column in schema.columns:
-        array = record.columns[column.key]
+    for name, (level, row, stored) in columns.items():
+        array = record.columns[name]
         dtype = getattr(array, "dtype", type(array).__name__)
-        require(
-            dtype == layout[column.key].dtype,
-            column.key,
-            f"dtype {column.stored}",
-            dtype,
-        )
-        shape = (*counts[column.level], *column.shape)
+        if dtype != stored:
+            raise wrong(name, f"dtype {stored}", dtype)
+        shape = (*counts[level], *row)
         actual = getattr(array, "shape", ())
-        require(actual == shape, column.key, f"shape {shape}", actual)
+        if actual != shape:
+            raise wrong(name, f"shape {shape}", actual)
+
+
+def _check_indices(
+    record: GraphRecord,
+    schema: Schema,
+    wrong: Callable[[str, object, object], DamagedInput],
+) -> None:
+    nodes = record.num_nodes
+    layouts = (
+        ("neighbor", record.neighbor, "neighbor"),
+        ("edge_index", record.edge_index, "index"),
+    )
+    for name, array, edges in layouts:
+        if schema.edges != edges:
+            if array is not None:
+                raise wrong(name, "none, the schema has another edge layout", "an array")
+            continue
+        indices = np.asarray(array)
+        if indices.dtype.kind not in "iu":
+            raise wrong(name, "an array of integers", indices.dtype)
+        wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
+        if indices.ndim != 2 or indices.shape != wanted:
+            raise wrong(name, f"shape {wanted}", indices.shape)
+        # Numbers without a sign, as most are, are looked through once.
+        is_signed = indices.dtype.kind == "i"
+        if indices.size and (indices.max() >= nodes or (is_signed and indices.min() < 0)):
+            inside = f"indices from 0 to {nodes - 1}"
+            raise wrong(name, inside, f"{indices.min()} to {indices.max()}")

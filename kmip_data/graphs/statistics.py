@@ -13,6 +13,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 
+AT_ONCE = 2**18  #: edges of the records that are counted together
 BLOCK = 2**24  #: ends that are counted at a time
 MAX_BINS = 64  #: a histogram with more distinct values than this is binned
 
@@ -27,7 +28,6 @@ class UnitStatistics:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
         labels = schema.labels
         num_classes = 0
         if labels is not None:
@@ -35,27 +35,45 @@ class UnitStatistics:
         self._labels = labels if num_classes else None
         self._counts = {name: Counter[int]() for name in COUNTED}
         self._classes = np.zeros(num_classes, dtype=np.int64)
+        self._waiting: list[GraphRecord] = []
+        self._waiting_edges = 0
 
     def add(self, record: GraphRecord) -> None:
         """Count one record."""
+        self._counts["nodes"][record.num_nodes] += 1
+        self._counts["edges"][record.num_edges] += 1
+        # A large graph is counted alone: its edges need no copy.
+        if self._waiting_edges + record.num_edges > AT_ONCE:
+            self._count()
+        self._waiting.append(record)
+        self._waiting_edges += record.num_edges
+
+    def _count(self) -> None:
+        """Count degrees and classes of the waiting records together: a third of the time for molecules."""
+        records = self._waiting
+        if not records:
+            return
         counts = self._counts
-        counts["nodes"][record.num_nodes] += 1
-        counts["edges"][record.num_edges] += 1
+        nodes = [record.num_nodes for record in records]
         # A neighbour table has k sources for each node by construction.
-        if record.neighbor is not None:
-            n, k = record.neighbor.shape
-            if n:
-                counts["in_degree"][k] += n
-            counts["out_degree"].update(_degrees(record.neighbor.reshape(-1), n))
-        elif record.edge_index is not None:
-            source, target = record.edge_index
-            counts["out_degree"].update(_degrees(source, record.num_nodes))
-            counts["in_degree"].update(_degrees(target, record.num_nodes))
+        if records[0].neighbor is not None:
+            tables = [np.asarray(record.neighbor) for record in records]
+            if sum(nodes):
+                counts["in_degree"][tables[0].shape[1]] += sum(nodes)
+            counts["out_degree"].update(_degrees([table.reshape(-1) for table in tables], nodes))
+        elif records[0].edge_index is not None:
+            for row, name in enumerate(("out_degree", "in_degree")):
+                ends = [np.asarray(record.edge_index)[row] for record in records]
+                counts[name].update(_degrees(ends, nodes))
         if self._labels is not None:
-            self._classes += count_classes(record.columns[self._labels.key], self._labels)
+            labels = [np.ravel(record.columns[self._labels.key]) for record in records]
+            self._classes += count_classes(np.concatenate(labels), self._labels)
+        self._waiting = []
+        self._waiting_edges = 0
 
     def to_json(self) -> dict[str, Any]:
         """Exact counts as sorted [[value, count], …], for the journal: the form that adds up without loss."""
+        self._count()
         summary: dict[str, Any] = {}
         for name, counts in self._counts.items():
             summary[name] = sorted(map(list, counts.items()))
@@ -157,11 +175,15 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
     return binned
 
 
-def _degrees(ends: Array, nodes: int) -> dict[int, int]:
-    """Return the number of nodes by degree, the number of times a node occurs in ``ends``."""
-    degree = np.zeros(nodes, np.int64)
+def _degrees(ends: list[Array], nodes: list[int]) -> dict[int, int]:
+    """Return the number of nodes by degree: how often each occurs in the ``ends`` of its graph."""
+    joined = ends[0]
+    if len(ends) > 1:
+        first = np.cumsum([0, *nodes[:-1]])
+        joined = np.concatenate(ends) + np.repeat(first, list(map(len, ends)))
+    degree = np.zeros(sum(nodes), np.int64)
     # In blocks: numpy counts a copy in eight bytes each, which of 10⁹ ends is more than memory has.
-    for start in range(0, len(ends), BLOCK):
-        degree += np.bincount(ends[start : start + BLOCK], minlength=nodes)
+    for start in range(0, len(joined), BLOCK):
+        degree += np.bincount(joined[start : start + BLOCK], minlength=len(degree))
     counts = np.bincount(degree)
     return {int(degree): int(counts[degree]) for degree in np.flatnonzero(counts)}

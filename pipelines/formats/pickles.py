@@ -36,20 +36,20 @@ _TEXTS: Final = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUN
 _BYTES: Final = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
 _VALUES: Final = frozenset(f"{_NUMBERS} {_TEXTS} {_BYTES}".split())
 _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: Final[Allowed] = {"EMPTY_LIST": list, "EMPTY_DICT": dict}
 _LONG: Final = 64  #: bytes from which a byte string is a view
 _NAME: Final = 256  #: length below which text may be a name that later items refer back to
+_KEYS: Final = frozenset({str, int, bool, bytes, float, type(None)})  #: types of keys
 _SHARED: Final = 1_000  #: most names and types that outlive a part of a list
 #: Types of values that are never names, and most of a memo.
 _OF_ONE: Final = frozenset({tuple, list, dict, memoryview, np.ndarray})
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
-_INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE, _TUPLE = b"KM\x89()t"
-_REDUCE, _APPEND, _APPENDS, _STOP = b"Rae."
-#: TUPLE1 to TUPLE3 and their lengths.
-_TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}
-#: Byte strings, and the width of their length.
-_LENGTHS: Final = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8}
+_INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE = b"KM\x89()"
+_TUPLE, _TUPLE1, _TUPLE2, _TUPLE3 = b"t\x85\x86\x87"
+_REDUCE, _PERSISTENT, _EMPTY_DICT, _SETITEMS, _APPEND, _APPENDS, _STOP = b"RQ}uae."
+#: Byte strings and texts, and the width of their length.
+_LENGTHS: Final = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8, 0x8C: 1, ord("X"): 4}
+_UNICODE: Final = b"\x8cX"
 _OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
 #: Values that wait for a container: a tuple's all at once, a list's in thousands.
 MAX_STACK: Final = 2**17
@@ -176,7 +176,6 @@ class _Machine:
         self._globals = {name: _Global(name, call) for name, call in allowed.items()}
         self._stack: list[Value] = []
         self._memo: dict[int, Value] = {}
-        self._memoized = 0
 
     def result(self) -> Value:
         """Return the value of the pickle."""
@@ -184,58 +183,72 @@ class _Machine:
         return _ready(value)
 
     # Long: one branch per opcode, without a call for each.
-    def run(self) -> Iterator[tuple[list[Value], int]]:  # noqa: C901, PLR0912 -- a branch each
+    def run(self) -> Iterator[tuple[list[Value], int]]:  # noqa: C901, PLR0912, PLR0915 -- a branch each
         """Yield items that are appended to the outermost list, where it is streamed, and at last none."""
         data = self._data
         view = memoryview(self._data)
         stack = self._stack
+        push = stack.append
         end = len(self._data)
         memo = self._memo
+        memoized = 0
         streamed = self._streamed
         position = 0
         while position < end:
             code = data[position]
             position += 1
             # The most frequent opcodes of a pickle of arrays come first: a branch compares
-            # two small numbers, and an opcode takes a third of a microsecond.
+            # two small numbers, and an opcode takes a tenth of a microsecond.
             if code == _MEMOIZE:
-                memo[self._memoized] = stack[-1]
-                self._memoized += 1
+                memo[memoized] = stack[-1]
+                memoized += 1
+            elif code == _INT1:
+                push(data[position])
+                position += 1
             elif code == _PUT:
                 memo[data[position]] = stack[-1]
                 position += 1
             elif code == _LONG_PUT:
                 memo[int.from_bytes(view[position : position + 4], "little")] = stack[-1]
                 position += 4
-            elif code == _INT1:
-                stack.append(data[position])
-                position += 1
             elif code == _GET:
-                stack.append(self._recall(data[position]))
+                push(self._recall(data[position]))
                 position += 1
             elif code == _LONG_GET:
-                stack.append(self._recall(int.from_bytes(view[position : position + 4], "little")))
+                push(self._recall(int.from_bytes(view[position : position + 4], "little")))
                 position += 4
-            # A mark is a value on the stack, too: what lies above it belongs to the next container.
-            elif code == _MARK:
-                stack.append(_MARKER)
-                if len(stack) > MAX_STACK:
-                    raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
             # A call reaches only what the allow-list maps its name to.
             elif code == _REDUCE:
-                self._call()
+                arguments = stack.pop()
+                stack[-1] = _call(stack[-1], arguments)
+            elif code == _TUPLE1:
+                stack[-1] = (stack[-1],)
+            elif code == _TUPLE2:
+                last = stack.pop()
+                stack[-1] = (stack[-1], last)
+            # A mark is a value on the stack, too: what lies above it belongs to the next container.
+            elif code == _MARK:
+                push(_MARKER)
+                if len(stack) > MAX_STACK:
+                    raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
             elif code == _TUPLE:
-                stack.append(tuple(self._since_mark()))
-            elif code in _TUPLES:
-                count = -_TUPLES[code]
-                stack[count:] = [tuple(stack[count:])]
-            elif code == _INT2:
-                stack.append(data[position] | data[position + 1] << 8)
-                position += 2
+                push(tuple(self._since_mark()))
+            elif code == _PERSISTENT and self._persistent is not None:
+                stack[-1] = self._persistent(stack[-1])
             elif code == _FALSE:
-                stack.append(False)
+                push(False)
             elif code == _EMPTY_TUPLE:
-                stack.append(())
+                push(())
+            elif code == _INT2:
+                push(data[position] | data[position + 1] << 8)
+                position += 2
+            elif code == _EMPTY_DICT:
+                push({})
+            elif code == _SETITEMS:
+                items = self._since_mark()
+                _of_type(stack[-1], dict).update(_pairs(items))
+            elif code == _TUPLE3:
+                stack[-3:] = [tuple(stack[-3:])]
             # The length is given before the bytes: one that leads behind the end is a lie.
             elif code in _LENGTHS:
                 start = position + _LENGTHS[code]
@@ -244,9 +257,14 @@ class _Machine:
                     raise EOFError(
                         f"a byte string ends {position - end} bytes behind the end of the file"
                     )
+                piece = view[start:position]
                 # Arrays are long and stay views of the file; names and numbers are copied.
-                long = streamed and position - start >= _LONG
-                stack.append(view[start:position] if long else bytes(view[start:position]))
+                if code in _UNICODE:
+                    push(str(piece, "utf-8", "surrogatepass"))
+                elif streamed and len(piece) >= _LONG:
+                    push(piece)
+                else:
+                    push(bytes(piece))
             elif code in (_APPEND, _APPENDS):
                 items = [stack.pop()] if code == _APPEND else self._since_mark()
                 # Only the outermost list leaves: inner ones are parts of an item.
@@ -287,18 +305,16 @@ class _Machine:
             stack.append(argument)
         elif opcode in _CONSTANTS:
             stack.append(_CONSTANTS[opcode])
-        elif opcode in _EMPTY:
-            stack.append(_EMPTY[opcode]())
+        elif opcode == "EMPTY_LIST":
+            stack.append([])
         elif opcode == "PUT":
             self._memo[argument] = stack[-1]
         elif opcode == "GET":
             stack.append(self._recall(argument))
         # Containers take all values above the last mark.
-        elif opcode in {"LIST", "DICT", "SETITEMS", "POP_MARK"}:
+        elif opcode in {"LIST", "DICT", "POP_MARK"}:
             items = self._since_mark()
-            if opcode == "SETITEMS":
-                _of_type(stack[-1], dict).update(_pairs(items))
-            elif opcode != "POP_MARK":
+            if opcode != "POP_MARK":
                 stack.append(items if opcode == "LIST" else _pairs(items))
         elif opcode == "SETITEM":
             value = stack.pop()
@@ -316,7 +332,8 @@ class _Machine:
             self._name(module, attribute)
         # A class of the allow-list is called as a function; no __new__ is looked up.
         elif opcode == "NEWOBJ":
-            self._call()
+            arguments = stack.pop()
+            stack[-1] = _call(stack[-1], arguments)
         elif opcode == "BUILD":
             # The state of an object would set attributes: only values that wait for one take it.
             state = stack.pop()
@@ -324,22 +341,14 @@ class _Machine:
                 raise RefusedError("a state for an object that takes none")
             stack[-1].finish(state)
             stack[-1] = stack[-1].value
-        elif opcode == "BINPERSID" and self._persistent is not None:
-            stack.append(self._persistent(stack.pop()))
         elif opcode not in {"PROTO", "FRAME"}:
             raise RefusedError(f"the opcode {opcode}")
 
-    def _call(self) -> None:
-        arguments = self._stack.pop()
-        called = self._stack.pop()
-        if type(called) is not _Global or type(arguments) is not tuple:
-            raise RefusedError("a call of something that is not a global")
-        self._stack.append(called.call(*arguments))
-
     def _recall(self, key: Value) -> Value:
-        if key not in self._memo:
+        value = self._memo.get(key, _MARKER)
+        if value is _MARKER:
             raise RefusedError("a part of an earlier item, or of nothing")
-        return _ready(self._memo[key])
+        return _ready(value)
 
     def _hand_out(self, items: list[Value]) -> list[Value]:
         """Return the items, which neither the list nor the memo keeps."""
@@ -379,6 +388,12 @@ class _Machine:
         return items
 
 
+def _call(called: Value, arguments: Value) -> Value:
+    if type(called) is not _Global or type(arguments) is not tuple:
+        raise RefusedError("a call of something that is not a global")
+    return called.call(*arguments)
+
+
 def _ready(value: Value) -> Value:
     """Return the value itself of what was pending when it was kept."""
     if isinstance(value, Pending) and value.value is not None:
@@ -395,7 +410,7 @@ def _of_type(value: Value, wanted: type) -> Value:
 def _pairs(items: list[Value]) -> dict[Value, Value]:
     keys = items[::2]
     # The hash of tuples in tuples takes time that doubles with each level.
-    if not all(isinstance(key, str | int | bytes | float | None) for key in keys):
+    if not all(map(_KEYS.__contains__, map(type, keys))):
         raise RefusedError("a key that is neither a number nor text")
     return dict(zip(keys, items[1::2], strict=True))
 

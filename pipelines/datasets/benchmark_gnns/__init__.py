@@ -9,7 +9,6 @@ dictionaries. ``cifar10`` and ``mnist`` have ``x`` [N, 3] or [N, 1], ``pos`` [N,
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -23,7 +22,7 @@ from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Params, RawFolder
-from kmip_data.pipelines.formats.tensors import mapped, read_torch_file
+from kmip_data.pipelines.formats.tensors import forget, mapped, read_torch_file
 from kmip_data.pipelines.shared.checks import array_of, check_all, check_edges, in_range
 from kmip_data.pipelines.shared.pieces import PiecesPipeline
 from kmip_data.pipelines.shared.records import class_column, feature_column
@@ -106,8 +105,7 @@ class BenchmarkPipeline(PiecesPipeline[Params]):
         for number, graph in enumerate(graphs):
             yield self.check(graph, f"{where} {number}")
             if number % _FORGOTTEN == 0:
-                with contextlib.suppress(AttributeError, OSError):  # not on every system
-                    mapping.madvise(mmap.MADV_DONTNEED)  # pages are read again where they must be
+                forget(mapping)
 
     def check(self, graph: Any, where: str) -> dict[str, Array]:
         """Return the arrays of one graph, checked and as they are stored.

@@ -124,27 +124,33 @@ class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit, each edge from its first to its second atom, then back."""
         folder = prepared.path
-        node_ptr = np.load(folder / "node_ptr.npy", allow_pickle=False)
-        edge_ptr = np.load(folder / "edge_ptr.npy", allow_pickle=False)
+        node_ptr = np.load(folder / "node_ptr.npy", allow_pickle=False).tolist()
+        edge_ptr = np.load(folder / "edge_ptr.npy", allow_pickle=False).tolist()
         edge = stored(folder / "edge", "uint32", 2)
         atoms = stored(folder / "atoms", "uint8", len(ATOM_FIELDS))
         bonds = stored(folder / "bonds", "uint8", len(BOND_FIELDS))
         labels = stored(folder / "labels", self.label_type, self.labels)
         index_type = self.schema(params).index_dtype
-        for row in unit.items["rows"]:
+        rows = unit.items["rows"]
+
+        # Edges of all graphs of the unit at once: a graph is a slice of them.
+        first = edge_ptr[rows[0]]
+        of_unit = slice(first, edge_ptr[rows[-1] + 1])
+        ends = there_and_back(edge[of_unit].astype(index_type))
+        kinds = bonds[of_unit].repeat(2, axis=0)
+        for row in rows:
             of_nodes = slice(node_ptr[row], node_ptr[row + 1])
-            of_edges = slice(edge_ptr[row], edge_ptr[row + 1])
-            ends = edge[of_edges].astype(index_type)
+            of_edges = slice(2 * (edge_ptr[row] - first), 2 * (edge_ptr[row + 1] - first))
             columns = {
                 "node/x": atoms[of_nodes],
-                "edge/attr": bonds[of_edges].repeat(2, axis=0),
+                "edge/attr": kinds[of_edges],
                 "graph/y": labels[row],
             }
             yield GraphRecord(
                 key=f"{row:06d}",
-                num_nodes=int(node_ptr[row + 1] - node_ptr[row]),
+                num_nodes=node_ptr[row + 1] - node_ptr[row],
                 columns=columns,
-                edge_index=there_and_back(ends),
+                edge_index=ends[:, of_edges],
             )
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
