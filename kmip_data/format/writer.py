@@ -123,8 +123,8 @@ CHUNK_BYTES = 256 * 2**10  #: uncompressed size of a chunk of a compressed datas
 #: there.
 _OPEN = 20
 #: Size above which an uncompressed shard is written in pieces, not made in memory.
-STREAMED_BYTES = 2**28
-PIECE_BYTES = 2**22  #: of a shard that is written in pieces
+STREAMED_BYTES = 2**24
+PIECE_BYTES = 2**20  #: of a shard that is written in pieces
 #: A shard whose data exceed this is cut into files of this size, to be sent and verified one by
 #: one. Servers and FAT disks refuse files above 4 to 5 GB; a multiple of every page size, so that
 #: members map in a row.
@@ -298,13 +298,27 @@ def _data(entry: Expected, parts: Parts) -> Iterator[bytes]:
     """
     step = max(1, PIECE_BYTES // max(1, entry.row_bytes))
     for row in range(2 if entry.axis else 1):
+        # Rows of small records leave together, those of a large one in pieces.
+        waiting: list[Array] = []
+        count = 0
         for record in parts.records:
             rows = parts.rows(record, entry.key)
             if entry.axis:
                 rows = rows[row]
             for start in range(0, rows.shape[0], step):
                 piece = rows[start : start + step]
-                yield np.ascontiguousarray(piece, entry.dtype).tobytes()
+                if waiting and count + len(piece) > step:
+                    yield _joined(waiting, entry)
+                    waiting = []
+                    count = 0
+                waiting.append(piece)
+                count += len(piece)
+        if waiting:
+            yield _joined(waiting, entry)
+
+
+def _joined(pieces: list[Array], entry: Expected) -> bytes:
+    return np.concatenate(pieces, dtype=entry.dtype, casting="unsafe").tobytes()
 
 
 class Parts(NamedTuple):

@@ -50,6 +50,7 @@ _REDUCE, _PERSISTENT, _EMPTY_DICT, _SETITEMS, _APPEND, _APPENDS, _STOP = b"RQ}ua
 #: Byte strings and texts, and the width of their length.
 _LENGTHS: Final = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8, 0x8C: 1, ord("X"): 4}
 _UNICODE: Final = b"\x8cX"
+_index: Final = struct.Struct("<I").unpack_from
 _OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
 #: Values that wait for a container: a tuple's all at once, a list's in thousands.
 MAX_STACK: Final = 2**17
@@ -209,13 +210,13 @@ class _Machine:
                 memo[data[position]] = stack[-1]
                 position += 1
             elif code == _LONG_PUT:
-                memo[int.from_bytes(view[position : position + 4], "little")] = stack[-1]
+                memo[_index(data, position)[0]] = stack[-1]
                 position += 4
             elif code == _GET:
                 push(self._recall(data[position]))
                 position += 1
             elif code == _LONG_GET:
-                push(self._recall(int.from_bytes(view[position : position + 4], "little")))
+                push(self._recall(_index(data, position)[0]))
                 position += 4
             # A call reaches only what the allow-list maps its name to.
             elif code == _REDUCE:
