@@ -48,7 +48,7 @@ def write_pieces(folder: Path, graphs: Iterable[Mapping[str, Array]]) -> int:
                     files[name] = stack.enter_context((folder / name).open("wb"))
                     layout[name] = (array.dtype.str, array.shape[1:])
             for name, array in graph.items():
-                files[name].write(np.ascontiguousarray(array))
+                files[name].write(np.ascontiguousarray(array).data)
             rows = map(len, graph.values())
             ends.append([end + count for end, count in zip(ends[-1], rows, strict=True)])
     (folder / _LAYOUT).write_text(json.dumps(layout), "ascii")
