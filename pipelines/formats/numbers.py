@@ -188,6 +188,19 @@ def parse(text: U8, columns: int, powers: F64, values: F64) -> tuple[int, int]:
     column = 0
     i = 0
     while i < len(text):
+        # A digit and the comma or line end behind it, as most fields of molecules are: a
+        # fifteenth of the time.
+        digit = text[i] - _ZERO
+        if 0 <= digit < 10:
+            end = text[i + 1]
+            is_last = column + 1 == columns
+            if end == (_LF if is_last else _COMMA):
+                values[count] = digit
+                column = 0 if is_last else column + 1
+                count += 1
+                i += 2
+                continue
+
         i, state, number = _number(text, i, powers)
         if state == _FAULT:
             return _FAULT, count
