@@ -16,6 +16,8 @@ from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.measuring import Measurement
     from kmip_data.models.profiling.training import Pace
@@ -168,8 +170,10 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
 
     sizes = sorted({cell.n for cell in cells})
     rows = []
-    for method in dict.fromkeys(cell.method for cell in cells):
-        by_size = {cell.n: cell for cell in cells if cell.method == method}
+    by_method: dict[str, dict[int, Measurement]] = {}
+    for cell in cells:
+        by_method.setdefault(cell.method, {})[cell.n] = cell
+    for method, by_size in by_method.items():
         timed = []
         peaks = []
         for n, cell in by_size.items():
@@ -181,14 +185,13 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
         rows.append([method, *times, *_costs(growth_exponent(timed), peaks)])
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
-            milliseconds = dict(zip(curve["n"], curve["milliseconds"], strict=True))
-            growth = growth_exponent((n, value / 1e3) for n, value in milliseconds.items())
-            peaks = [value * 2**20 / curve["n"][-1] for value in curve.get("megabytes", ())]
-            times = []
-            for n in sizes:
-                seconds = milliseconds[n] / 1e3 if n in milliseconds else None
-                times.append(quantity(seconds, "s"))
-            rows.append([f"A100: {curve['method']}", *times, *_costs(growth, peaks)])
+            seconds = {}
+            for n, milliseconds in zip(curve["n"], curve["milliseconds"], strict=True):
+                seconds[n] = milliseconds / 1e3
+            peaks = [value * 2**20 / n for value in curve.get("megabytes", ())]
+            times = [quantity(seconds.get(n), "s") for n in sizes]
+            costs = _costs(growth_exponent(seconds.items()), peaks)
+            rows.append([f"A100: {curve['method']}", *times, *costs])
     header = [setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"]
     return table(header, rows)
 
@@ -220,14 +223,16 @@ def _stage_table(cells: list[Measurement], paper: Any) -> str:
     labels = {**LABELS, FORWARD: "forward pass"}
     rows = []
     for stage in (*STAGES[:-1], FORWARD, "backward", "sum"):
-        shown = [_with_share(times.get(stage), times.get("sum")) for times in columns.values()]
+        shown = [_with_share(times, stage) for times in columns.values()]
         if any(shown):
             rows.append([labels.get(stage, stage), *shown])
     return table([f"{cells[0].setting}, {cells[0].n:,} nodes", *columns], rows)
 
 
-def _with_share(seconds: float | None, total: float | None) -> str | None:
+def _with_share(times: Mapping[str, float], stage: str) -> str | None:
     """Write the time of a stage and its share of the step; the step without a share."""
+    seconds = times.get(stage)
+    total = times.get("sum")
     if seconds is None or total is None:
         return None
     if seconds == total:

@@ -245,7 +245,9 @@ def _target(build: Build) -> str:
     if build.path.parent != home.built:
         return shlex.quote(str(build.path))
     renamed = card.dataset != card.manifest
-    same = [other for other in list_builds(home) if renamed and other.card.dataset == card.dataset]
+    same = []
+    if renamed:
+        same = [other for other in list_builds(home) if other.card.dataset == card.dataset]
     # A dataset of the user's own has one name for whatever it was built with.
     if len(same) > 1 or ("--set" in parameters and not renamed):
         return build.path.name

@@ -190,9 +190,8 @@ def _filters() -> Iterator[tuple[str, str, str]]:
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:
     from kmip_data.pipelines.raw.obtain import accepted_licenses
 
-    existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
-    if os.access(existing, os.W_OK | os.X_OK):
-        free = human_bytes(shutil.disk_usage(existing).free)
+    if os.access(home.nearest, os.W_OK | os.X_OK):
+        free = human_bytes(shutil.disk_usage(home.nearest).free)
         yield "folder", "ok", f"{home.root}: {free} free"
     else:
         yield "folder", "problem", f"{home.root}: not writable"

@@ -123,8 +123,11 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Ho
     )
     if bands is not None:
         # A band such as 9–12 or 111+ is drawn at its first distance.
-        starts = [int(re.split("[–+]", band)[0]) for band in bands.bands]
-        columns[f"{bands.metric} by distance"] = list(zip(starts, bands.values, strict=True))
+        points = []
+        for band, value in zip(bands.bands, bands.values, strict=True):
+            first_distance, *_ = re.split("[–+]", band)
+            points.append((int(first_distance), value))
+        columns[f"{bands.metric} by distance"] = points
     return {
         "name": "/".join(run.folder.parts[-3:]),
         "group": configuration_of(run),

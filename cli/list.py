@@ -43,8 +43,7 @@ def command(home: Home, as_json: bool) -> None:
 
     sizes = list(_sizes(home))
     total = sum(size for _, _, size in sizes)
-    disk = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
-    free = shutil.disk_usage(disk).free
+    free = shutil.disk_usage(home.nearest).free
 
     datasets, lines = _datasets()
     result = {

@@ -20,10 +20,14 @@ from kmip_data.manifest import (
 )
 from kmip_data.models.attention import kinds as attention_kinds
 from kmip_data.models.attention.kinds.kmip import KMIPPart
-from kmip_data.models.parts import Activation, GatedGCNPart, MessagePassing, Part, Share
-from kmip_data.models.positions import (
+from kmip_data.models.parts import (
+    Activation,
+    GatedGCNPart,
     LapPEKeys,
+    MessagePassing,
+    Part,
     RWSEKeys,
+    Share,
     SignNetKeys,
     StableKeys,
 )

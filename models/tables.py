@@ -19,7 +19,7 @@ from kmip_data.graphs.encoding import Encoding, encodings, parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import EdgeRandomWalk
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.manifest import unknown_name, with_added
-from kmip_data.models.positions import (
+from kmip_data.models.parts import (
     LapPEKeys,
     PositionKeys,
     RWSEKeys,

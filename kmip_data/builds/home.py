@@ -43,6 +43,11 @@ class Home:
         return cls(located(path, f"home folder (--home DIR, {ENVIRONMENT})"))
 
     @property
+    def nearest(self) -> Path:
+        """The folder that exists: the root, or the nearest above it."""
+        return next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+
+    @property
     def raw(self) -> Path:
         """Archives and their extracted members."""
         return self.root / "raw"

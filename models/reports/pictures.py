@@ -27,8 +27,7 @@ from kmip_data.drawing.style import (
 )
 from kmip_data.manifest import dataset_names, read_shipped
 from kmip_data.models.reports.tables import MOST, Row, Run, Table, rows_over_k
-from kmip_data.models.training.config.presets import presets_of, read_preset
-from kmip_data.models.training.config.published import PaperResult
+from kmip_data.models.training.config.presets import PaperResult, presets_of, read_preset
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import metrics_columns, title_of
 

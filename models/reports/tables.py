@@ -24,8 +24,7 @@ from kmip_data.models.reports.ours import entry_for, row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.config.presets import load_preset, read_preset
-from kmip_data.models.training.config.published import PaperResult
+from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, read_result
 from kmip_data.pipelines.find import record_parameters

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from kmip_data.models.training.metrics import (
     HITS,
-    LINK_SUMS,
+    LINK_TITLES,
     METRICS,
     Accumulator,
     all_metrics,
@@ -247,7 +247,7 @@ def _accumulator_of(task: Task) -> Accumulator:
             count = partial(_regression_sums, task.log10)
             return _Sums(count, 7, task.outputs)
         case "links":
-            return _Sums(link_ranks, len(LINK_SUMS) + 1)
+            return _Sums(link_ranks, len(LINK_TITLES) + 1)
 
 
 class SplitMetrics(nn.Module):

@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 #: Ranks of a link among the nodes of its graph: all others; without its other links; nor itself.
 RANKINGS = ("mrr", "mrr_filtered", "mrr_extended")
 HITS = (1, 3, 10)
-#: Sums of links, which the number of graphs with links follows.
-LINK_SUMS = (*RANKINGS, *(f"hits{most}" for most in HITS))
+#: Metrics of links by name, in the order of their sums; the number of graphs with links follows.
+LINK_TITLES = {
+    "mrr": "MRR",
+    "mrr_filtered": "filtered MRR",
+    "mrr_extended": "extended filtered MRR",
+    "hits1": "hits@1",
+    "hits3": "hits@3",
+    "hits10": "hits@10",
+}
 
 
 def accuracy(confusion: Tensor) -> Tensor:
@@ -72,17 +79,13 @@ def mean_average_precision(rows: tuple[Tensor, Tensor]) -> Tensor:
     paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also
     leaves out those that are positive everywhere, where the average precision is 1.
     """
-    import torch
-
     scores, targets = rows
     precisions = []
     for score, target in zip(scores.T, targets.T, strict=True):
         known = ~target.isnan()
         if bool((target[known] == 1).any()):
             precisions.append(_average_precision(score[known], target[known]))
-    if not precisions:
-        return torch.tensor(math.nan, dtype=torch.float64)
-    return torch.stack(precisions).mean()
+    return _mean(precisions)
 
 
 def _average_precision(score: Tensor, target: Tensor) -> Tensor:
@@ -121,9 +124,14 @@ def mean_roc_auc(rows: tuple[Tensor, Tensor]) -> Tensor:
         not_above = torch.searchsorted(negative, positive, right=True)
         pairs = (below + not_above).sum().double() / 2
         areas.append(pairs / (len(positive) * len(negative)))
-    if not areas:
-        return torch.tensor(math.nan, dtype=torch.float64)
-    return torch.stack(areas).mean()
+    return _mean(areas)
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    """Mean of a value of each label; NaN without any."""
+    import torch
+
+    return torch.tensor(values, dtype=torch.float64).mean()
 
 
 def mean_absolute_error(sums: Tensor) -> Tensor:
@@ -159,8 +167,8 @@ def r_squared(sums: Tensor) -> Tensor:
 
 
 def mean_over_graphs(name: str, sums: Tensor) -> Tensor:
-    """One of :data:`LINK_SUMS` over the number of graphs."""
-    return sums[LINK_SUMS.index(name)] / sums[-1]
+    """One of :data:`LINK_TITLES` over the number of graphs."""
+    return sums[[*LINK_TITLES].index(name)] / sums[-1]
 
 
 class Accumulator(Protocol):
@@ -251,64 +259,29 @@ METRICS: dict[str, Metric] = {
         better="lower",
         title="MAE",
         kind="regression",
-        unit="number",
     ),
     "mae_batches": Metric(
         compute=mean_error_of_batches,
         better="lower",
         title="MAE of batches",
         kind="regression",
-        unit="number",
     ),
     "r2": Metric(
         compute=r_squared,
         better="higher",
         title="R²",
         kind="regression",
-        unit="number",
     ),
-    "mrr": Metric(
-        compute=partial(mean_over_graphs, "mrr"),
-        better="higher",
-        title="MRR",
-        kind="links",
-        unit="share",
-    ),
-    "mrr_filtered": Metric(
-        compute=partial(mean_over_graphs, "mrr_filtered"),
-        better="higher",
-        title="filtered MRR",
-        kind="links",
-        unit="share",
-    ),
-    "mrr_extended": Metric(
-        compute=partial(mean_over_graphs, "mrr_extended"),
-        better="higher",
-        title="extended filtered MRR",
-        kind="links",
-        unit="share",
-    ),
-    "hits1": Metric(
-        compute=partial(mean_over_graphs, "hits1"),
-        better="higher",
-        title="hits@1",
-        kind="links",
-        unit="share",
-    ),
-    "hits3": Metric(
-        compute=partial(mean_over_graphs, "hits3"),
-        better="higher",
-        title="hits@3",
-        kind="links",
-        unit="share",
-    ),
-    "hits10": Metric(
-        compute=partial(mean_over_graphs, "hits10"),
-        better="higher",
-        title="hits@10",
-        kind="links",
-        unit="share",
-    ),
+    **{
+        name: Metric(
+            compute=partial(mean_over_graphs, name),
+            better="higher",
+            title=title,
+            kind="links",
+            unit="share",
+        )
+        for name, title in LINK_TITLES.items()
+    },
 }
 
 

@@ -10,7 +10,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.positions import LapPEKeys, RWSEKeys
+from kmip_data.models.parts import LapPEKeys, RWSEKeys
 from kmip_data.models.tables import (
     ATOM,
     BOND,

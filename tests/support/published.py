@@ -25,8 +25,7 @@ from kmip_data.models.config import models
 from kmip_data.models.reports.ours import Ours, leaderboards, our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.running import folders_of
-from kmip_data.models.training.config.presets import family_of, load_preset
-from kmip_data.models.training.config.published import PaperResult, published
+from kmip_data.models.training.config.presets import PaperResult, family_of, load_preset, published
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import (

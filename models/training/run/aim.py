@@ -7,8 +7,12 @@ from typing import NamedTuple
 from kmip_data.manifest import dataset_names
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import documented_keys, key_value
-from kmip_data.models.training.config.presets import load_preset, read_preset
-from kmip_data.models.training.config.published import PaperResult, published_at_k
+from kmip_data.models.training.config.presets import (
+    PaperResult,
+    load_preset,
+    published_at_k,
+    read_preset,
+)
 from kmip_data.models.training.metrics import is_share
 from kmip_data.models.training.run.folder import value_text
 from kmip_data.wording import counted

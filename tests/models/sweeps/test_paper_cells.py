@@ -15,8 +15,13 @@ from kmip_data.manifest import read_shipped
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan, sweep_names
 from kmip_data.models.sweeps.running import folders_of
-from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
-from kmip_data.models.training.config.published import PaperTable, paper_tables
+from kmip_data.models.training.config.presets import (
+    PaperTable,
+    load_preset,
+    paper_tables,
+    preset_names,
+    read_preset,
+)
 from kmip_data.models.training.run.aim import aim_of
 
 TABLES = {table.plan: table for table in paper_tables()}
