@@ -161,10 +161,8 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
 
 
 def _datasets() -> dict[str, dict[str, str]]:
-    """Return ``dataset.format`` -> ``dataset.name`` -> our dataset: those of manifests, and of the table."""
-    formats = {}
-    for key, names in _NAMES["datasets"].items():
-        formats[key] = {**names}
+    """Return ``dataset.format`` -> ``dataset.name`` -> our dataset, by the manifests."""
+    formats: dict[str, dict[str, str]] = {}
     for dataset in shipped_datasets():
         theirs = load_manifest(dataset).graphgps
         if theirs is not None:
