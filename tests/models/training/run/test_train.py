@@ -516,3 +516,17 @@ def test_the_best_epoch_is_marked_in_its_line(best):
     loop = SimpleNamespace(metric="accuracy", epoch=4, training=training, best_epoch=best)
     row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0}
     assert loop_file.Loop._line_of(loop, row).endswith("(best)  1.0 s") is (best == 3)
+
+
+def test_the_loss_of_float32_is_not_scaled(tmp_path, monkeypatch):
+    scaled = []
+    scaler = torch.amp.GradScaler
+
+    def noting(device, *, enabled):
+        scaled.append(enabled)
+        return scaler(device, enabled=enabled)
+
+    monkeypatch.setattr(torch.amp, "GradScaler", noting)
+    config = tiny_config(learnable_build(tmp_path / "build", graphs=6), training={"epochs": 1})
+    train(config, home=Home(tmp_path / "home"), quiet=True)
+    assert scaled == [False]
