@@ -16,11 +16,12 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
-from kmip_data.errors import KmipDataError, UsageError, require_extra, writing
+from kmip_data.errors import KmipDataError, UsageError, human_bytes, require_extra, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import readable_json, sha256_file
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant
 from kmip_data.format.splits import NODE_PARTS
+from kmip_data.format.writer import MEMBER_BYTES
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.dataset import ShardedDataset
@@ -164,9 +165,16 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
     """Write ``PART.parquet`` of each part into an existing folder, and return the paths by part.
 
     Memory holds one row group: 64 MiB of arrays, or one larger graph. Raises ``UsageError`` where
-    pyarrow is not installed, or an attribute cannot be a column.
+    pyarrow is not installed, a graph is too large for a row, or an attribute cannot be a column.
     """
     require_extra("parquet", "Parquet")
+    for shard in build.card.shards:
+        size = shard.bytes // max(shard.graphs, 1)
+        if size > MEMBER_BYTES:
+            raise UsageError(
+                f"A graph of {human_bytes(size)} is too large for one row of Parquet.",
+                next="read its shard with kmip_data.open, or by HDF5",
+            )
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -119,8 +119,9 @@ def write_papers(
     papers: Papers,
     opened: Opener,
     compression: int = zipfile.ZIP_STORED,
+    of_features: int | None = None,
 ) -> None:
-    """Write the raw files through ``opened``; ``compression`` is of the arrays, in zlib's level 1."""
+    """Write the raw files through ``opened``; ``compression`` is of the arrays, but for ``of_features``."""
     nodes = papers.nodes
     edges = papers.edges
 
@@ -138,9 +139,12 @@ def write_papers(
         "node_feat": ((nodes, FEATURES), papers.features()),
         "node_year": ((nodes, 1), papers.years()),
     }
-    write_npz(opened, "raw/data.npz", arrays, compression)
+    methods = dict.fromkeys(arrays, compression)
+    if of_features is not None:
+        methods["node_feat"] = of_features
+    write_npz(opened, "raw/data.npz", arrays, methods)
     labels = {"node_label": ((nodes, 1), papers.labels())}
-    write_npz(opened, "raw/node-label.npz", labels, compression)
+    write_npz(opened, "raw/node-label.npz", labels, {"node_label": compression})
     for name, rows in papers.lists().items():
         with opened(f"split/time/{name}.csv.gz") as file:
             file.write(gzipped(lines_bytes(map(str, rows.tolist()))))
@@ -150,12 +154,14 @@ def write_npz(
     opened: Opener,
     name: str,
     arrays: Mapping[str, tuple[tuple[int, ...], Iterator[Array]]],
-    compression: int,
+    methods: Mapping[str, int],
 ) -> None:
     """Write an ``.npz`` file of arrays that come as shape and blocks of rows, as ``numpy.savez`` does."""
-    with opened(name) as file, zipfile.ZipFile(file, "w", compression, compresslevel=1) as archive:
+    with opened(name) as file, zipfile.ZipFile(file, "w") as archive:
         for key, (shape, blocks) in arrays.items():
-            with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+            info = zipfile.ZipInfo(f"{key}.npy")
+            info.compress_type = methods[key]
+            with archive.open(info, "w", force_zip64=True) as member:
                 begun = False
                 for block in blocks:
                     if not begun:

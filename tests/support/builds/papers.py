@@ -27,6 +27,7 @@ def write_zip(
     labelled: float = 0.0139,
     inside: int = zipfile.ZIP_DEFLATED,
     outside: int = zipfile.ZIP_STORED,
+    of_features: int | None = None,
 ) -> Papers:
     """Write the archive and return what is in it; OGB's own arrays are deflated."""
     papers = Papers(nodes, CLASSES, labelled=labelled)
@@ -35,6 +36,7 @@ def write_zip(
             papers,
             lambda name: archive.open(f"{ROOT}/{name}", "w", force_zip64=True),
             inside,
+            of_features,
         )
     return papers
 
@@ -51,11 +53,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("path", type=Path)
     parser.add_argument("nodes", type=int)
-    parser.add_argument("--stored", action="store_true", help="arrays are not deflated")
+    parser.add_argument("--stored", action="store_true", help="features are not deflated")
     given = parser.parse_args()
     began = time.perf_counter()
-    compression = zipfile.ZIP_STORED if given.stored else zipfile.ZIP_DEFLATED
-    written = write_zip(given.path, given.nodes, inside=compression)
+    of_features = zipfile.ZIP_STORED if given.stored else None
+    written = write_zip(given.path, given.nodes, of_features=of_features)
     size = given.path.stat().st_size / 1e9
     seconds = time.perf_counter() - began
     sys.stdout.write(
