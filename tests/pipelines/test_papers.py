@@ -25,12 +25,13 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import view_of
 from kmip_data.drawing.graphs import record_graph
 from kmip_data.drawing.surroundings import UNKNOWN, drawable
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format import reader
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.datasets.ogb.papers_sample import Papers, write_folder
 from kmip_data.pipelines.shared import edge_runs
 from kmip_data.pipelines.shared.sample_files import gzipped
+from kmip_data.saving.export import write_parquet
 
 NAME = "ogbn-papers100m"
 QUIET = {"jobs": 1, "quiet": True}
@@ -320,3 +321,8 @@ def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     ]
     draw(tmp_path / "preview.png")
     assert (tmp_path / "preview.png").stat().st_size > 10_000
+
+    # A row of Parquet would be the graph.
+    monkeypatch.setattr("kmip_data.saving.export.MEMBER_BYTES", 2**10)
+    with pytest.raises(UsageError, match="too large for one row"):
+        write_parquet(build, tmp_path)
