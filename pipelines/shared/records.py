@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.errors import DamagedInput
@@ -89,6 +90,18 @@ def class_column(key: str, classes: int, doc: str) -> Column:
         high=classes - 1,
         num_classes=classes,
         doc=doc,
+    )
+
+
+class OneGraphParams(Params):
+    """Parameters that change the record: of a single graph there is no part but a sample."""
+
+    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
+
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        description="with --sample: nodes of the generated graph",
     )
 
 

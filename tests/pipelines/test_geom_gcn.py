@@ -75,8 +75,8 @@ def raw(tmp_path_factory):
 NODE = "29\t1,2\t0"
 FAULTS = [
     (NODES, "29\t1,2", "line 31: 2 fields"),
-    (NODES, "30\t1,2\t0", "line 31: the node 30, of 30"),
-    (NODES, "28\t1,2\t0", "line 31: the node 28"),
+    (NODES, "30\t1,2\t0", "line 31: node 30 is not below 30"),
+    (NODES, "28\t1,2\t0", "line 31: node 28 is"),
     (NODES, "29\t1,2\t5", "line 31: the class 5"),
     (NODES, "29\t1,2\t-1", "line 31: '-1'"),
     (NODES, "29\t1,932\t0", "line 31: 2 features up to 932"),

@@ -27,7 +27,6 @@ from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
-    Params,
     Prepared,
     RawFolder,
     Records,
@@ -38,6 +37,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.checks import in_range
 from kmip_data.pipelines.shared.records import (
+    OneGraphParams,
     OneGraphPipeline,
     class_column,
     codes_of_masks,
@@ -70,16 +70,6 @@ GRAPHS: Final = {
 }
 
 
-class GeomGCNParams(Params):
-    """Parameters that change the record."""
-
-    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
-
-    limit: int | None = Field(
-        default=None, ge=1, description="with --sample: nodes of the generated graph"
-    )
-
-
 class GeomGCNSplitParams(SplitParams):
     """Parameters of the split."""
 
@@ -93,11 +83,11 @@ class GeomGCNSplitParams(SplitParams):
     )
 
 
-class GeomGCNPipeline(OneGraphPipeline[GeomGCNParams, GeomGCNSplitParams]):
+class GeomGCNPipeline(OneGraphPipeline[OneGraphParams, GeomGCNSplitParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
     version = 1
-    Params: ClassVar[type[GeomGCNParams]] = GeomGCNParams
+    Params: ClassVar[type[OneGraphParams]] = OneGraphParams
     SplitParams: ClassVar[type[GeomGCNSplitParams]] = GeomGCNSplitParams
 
     def __init__(self, manifest: Manifest) -> None:
@@ -105,7 +95,7 @@ class GeomGCNPipeline(OneGraphPipeline[GeomGCNParams, GeomGCNSplitParams]):
         self.graph = GRAPHS[manifest.file]
         self.sample_arguments = {"name": manifest.file}
 
-    def schema(self, params: GeomGCNParams) -> Schema:
+    def schema(self, params: OneGraphParams) -> Schema:
         """Words and class of each node."""
         words = Column(
             key="node/x",
@@ -121,7 +111,7 @@ class GeomGCNPipeline(OneGraphPipeline[GeomGCNParams, GeomGCNSplitParams]):
             max_nodes=self.manifest.max_nodes,
         )
 
-    def prepare(self, raw: RawFolder, params: GeomGCNParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: OneGraphParams, workdir: Path) -> Prepared:
         """Read and check the text files, and the masks of all splits."""
         x, y = read_nodes(raw.path / NODES, self.graph)
         edges = read_edges(raw.path / EDGES, len(y))
@@ -131,7 +121,7 @@ class GeomGCNPipeline(OneGraphPipeline[GeomGCNParams, GeomGCNSplitParams]):
         return Prepared(workdir)
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: GeomGCNParams
+        self, prepared: Prepared, unit: Unit, params: OneGraphParams
     ) -> Iterator[GraphRecord]:
         """Yield the graph."""
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
@@ -177,7 +167,9 @@ def read_nodes(path: Path, graph: Graph) -> tuple[U8, U8]:
             )
         number, features, label = (_whole_numbers(field, where) for field in fields)
         if not in_range(number, count) or len(number) != 1 or seen[number].any():
-            raise DamagedInput(f"{where}: the node {fields[0]}, of {count}, or again.")
+            raise DamagedInput(
+                f"{where}: node {fields[0]} is not below {count}, or has a line before."
+            )
         if not in_range(label, CLASSES) or len(label) != 1:
             raise DamagedInput(f"{where}: the class {fields[2][:40]}, not one of {CLASSES}.")
 

@@ -15,7 +15,6 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
-    Params,
     Prepared,
     PublishedSplitParams,
     RawFolder,
@@ -26,21 +25,14 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.datasets.ogb.tables import MOST_ROWS, raw_table, read_split
 from kmip_data.pipelines.formats.numbers import stored
 from kmip_data.pipelines.shared.edges import there_and_back, undirected
-from kmip_data.pipelines.shared.records import OneGraphPipeline, class_column
+from kmip_data.pipelines.shared.records import OneGraphParams, OneGraphPipeline, class_column
 
 YEARS = 10_000  #: upper bound of a year
 
 
-class OGBNodesParams(Params):
+class OGBNodesParams(OneGraphParams):
     """Parameters that change the record."""
 
-    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
-
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        description="with --sample: nodes of the generated graph",
-    )
     edges: Literal["published", "undirected"] = Field(
         default="published",
         description="published: as OGB's class has them, citations one way, links of products there and, "
