@@ -41,8 +41,9 @@ def _pair(separator: str) -> Callable[..., Any]:
             return None
         match = pattern.fullmatch(value)
         if match is None:
-            message = f"{value!r} is not A{separator}B of numbers above 0"
-            raise click.BadParameter(message, ctx, param)
+            raise click.BadParameter(
+                f"{value!r} is not A{separator}B of numbers above 0", ctx, param
+            )
         return int(match[1]), int(match[2])
 
     return read

@@ -65,8 +65,9 @@ def command(home: Home, as_json: bool) -> None:
                 wrong.append(f"{name}: {detail}")
     show({"ok": not wrong, "findings": findings}, "\n".join(text), as_json=as_json)
     if wrong:
-        message = f"{counted(len(wrong), 'check')} failed."
-        raise CheckFailed(message, found="; ".join(wrong), next="repair these")
+        raise CheckFailed(
+            f"{counted(len(wrong), 'check')} failed.", found="; ".join(wrong), next="repair these"
+        )
 
 
 def _program() -> Iterator[tuple[str, str, str]]:

@@ -83,8 +83,10 @@ def command(
         build = first
         folder = build.path
         if len(targets) > 1:
-            step = f"kmip-data explore {' '.join(targets[1:])}"
-            raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
+            raise UsageError(
+                f"A run names its own data, without {targets[0]}.",
+                next=f"kmip-data explore {' '.join(targets[1:])}",
+            )
     graph = _graph(build, answer, record, part, home)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)

@@ -81,8 +81,10 @@ def command(
     gpus = (ways["gpus"] or "").split(",")
     ways["gpus"] = list(filter(None, dict.fromkeys(gpus)))
     if ways["gpus"] and ways["submit"]:
-        message = "--gpus is for runs on this machine, and --submit is for a cluster."
-        raise UsageError(message, next="leave out --gpus: each submitted run has a GPU")
+        raise UsageError(
+            "--gpus is for runs on this machine, and --submit is for a cluster.",
+            next="leave out --gpus: each submitted run has a GPU",
+        )
 
     sweep = _with_choices(read_plan(plan), chosen)
     work = None

@@ -165,8 +165,11 @@ def disk_error(
     """Return our error for ``error``, met while ``path``, of ``needed`` bytes, was written."""
     reason = error.strerror or str(error)
     if error.errno in _WRONG_PLACE:
-        again = "choose another place with --home DIR (or KMIP_DATA_HOME) or --output"
-        return UsageError(f"{path} cannot be written: {reason}.", left=left, next=again)
+        return UsageError(
+            f"{path} cannot be written: {reason}.",
+            left=left,
+            next="choose another place with --home DIR (or KMIP_DATA_HOME) or --output",
+        )
     with contextlib.suppress(OSError):
         reason += f"; {shutil.disk_usage(path.parent).free:,} bytes free"
     if needed is not None:
@@ -205,12 +208,11 @@ def occupied(
     option: str = "--output",
 ) -> UsageError:
     """Return the error for a folder, which ``option`` names, that holds something else than is put there."""
-    again = f"give another {option} folder"
     return UsageError(
         f"{folder} holds something else.",
         expected=expected,
         found=found,
-        next=again,
+        next=f"give another {option} folder",
     )
 
 
@@ -225,8 +227,10 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         sizes = f"{folder} has {human_bytes(free)} of {human_bytes(needed)}"
-        again = "free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)"
-        raise OutOfResources(f"{purpose} does not fit on the disk: {sizes}.", next=again)
+        raise OutOfResources(
+            f"{purpose} does not fit on the disk: {sizes}.",
+            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
+        )
 
 
 def human_bytes(count: float) -> str:
@@ -329,9 +333,8 @@ def require_extra(extra: str | None, what: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             package = f"{module.partition('.')[0]} of the extra {extra}"
-            missing = f"{what} needs the package {package}, which is not installed here."
             raise MissingExtra(
-                missing,
+                f"{what} needs the package {package}, which is not installed here.",
                 found=str(error),
                 next=install_command(str(extra)),
             ) from error

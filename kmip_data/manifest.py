@@ -296,6 +296,8 @@ def named(manifest: Manifest, name: str) -> Manifest:
 def no_recipe(manifest: Manifest) -> Manifest:
     """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
     if manifest.recipe and manifest.name == manifest.file:
-        again = f"kmip-data info {manifest.name}"
-        raise UsageError(f"{manifest.name!r} is not a dataset: it makes one.", next=again)
+        raise UsageError(
+            f"{manifest.name!r} is not a dataset: it makes one.",
+            next=f"kmip-data info {manifest.name}",
+        )
     return manifest

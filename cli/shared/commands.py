@@ -236,10 +236,15 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         if self.kinds == ("dataset",):
             builds = list_builds(home)
             if text in {build.card.dataset for build in builds}:
-                step = own_command(builds, text)
-                raise UsageError(f"{text!r} is a dataset of your own.", next=step)
-        title = _TITLES.get(self.name, self.name)
-        raise unknown_name(title, text, known, command=f"kmip-data {_LISTS[self.kinds[-1]]}")
+                raise UsageError(
+                    f"{text!r} is a dataset of your own.", next=own_command(builds, text)
+                )
+        raise unknown_name(
+            _TITLES.get(self.name, self.name),
+            text,
+            known,
+            command=f"kmip-data {_LISTS[self.kinds[-1]]}",
+        )
 
 
 DATASET = Name("dataset")

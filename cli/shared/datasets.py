@@ -132,8 +132,9 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
         if not equals:
             raise click.BadParameter(f"{item!r} is not KEY=VALUE", param_hint="--set")
         if name not in known:
-            command = f"kmip-data info {dataset}"
-            raise unknown_name("parameter of this dataset", key, sorted(known), command=command)
+            raise unknown_name(
+                "parameter of this dataset", key, sorted(known), command=f"kmip-data info {dataset}"
+            )
         store, kind = known[name]
         values = meta.setdefault(store, {})
         # An option of a tuple, also of one that may be none, takes each of its values.

@@ -326,8 +326,10 @@ class BuildOptions:
                     "--memory does not reach Dask workers.", next="dask worker --memory-limit"
                 )
         elif options.scheduler is not None:
-            what = f"A scheduler ({options.scheduler}) belongs to the engine dask."
-            raise UsageError(what, next=f"--dask {options.scheduler}")
+            raise UsageError(
+                f"A scheduler ({options.scheduler}) belongs to the engine dask.",
+                next=f"--dask {options.scheduler}",
+            )
         if options.memory is None:
             return options
         with contextlib.suppress(ValidationError):

@@ -145,8 +145,7 @@ class BuiltDataset(ShardedDataset):
     def _unknown(self, key: str) -> UsageError:
         title = type(self).__name__
         known = sorted(inspect.signature(type(self)).parameters)
-        command = f"help(kmip_data.{title})"
-        return unknown_name(f"argument of {title}", key, known, command=command)
+        return unknown_name(f"argument of {title}", key, known, command=f"help(kmip_data.{title})")
 
     def _reading(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return keywords of :meth:`_open`, and ``parameters`` and ``rule`` that replace the arguments'."""

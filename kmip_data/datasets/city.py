@@ -149,7 +149,9 @@ def _check_city(name: str, build: Build) -> None:
 
 
 def _not_a_city(name: str, found: str) -> UsageError:
-    expected = f"{', '.join(names_of(CityNetwork))}, or a city built under a name of its own"
     return UsageError(
-        f"{name!r} is not a city.", expected=expected, found=found, next="kmip-data list"
+        f"{name!r} is not a city.",
+        expected=f"{', '.join(names_of(CityNetwork))}, or a city built under a name of its own",
+        found=found,
+        next="kmip-data list",
     )

@@ -99,8 +99,12 @@ def feature_views(dataset: str, name: str) -> tuple[View, ...]:
     if name == "all":
         return ()
     if name not in known:
-        what = f"set of features of {dataset}"
-        raise unknown_name(what, name, ["all", *known], command=f"kmip-data info {dataset}")
+        raise unknown_name(
+            f"set of features of {dataset}",
+            name,
+            ["all", *known],
+            command=f"kmip-data info {dataset}",
+        )
     return (known[name],)
 
 
@@ -140,8 +144,7 @@ def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
 def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
     """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
     if inputs.vocabulary != trained:
-        what = f"The categories of {card.dataset} are not those of the training data, or not on its card."
-        again = (
-            f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories"
+        raise UsageError(
+            f"The categories of {card.dataset} are not those of the training data, or not on its card.",
+            next=f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories",
         )
-        raise UsageError(what, next=again)

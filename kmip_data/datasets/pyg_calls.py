@@ -67,8 +67,11 @@ def _stored_as(*values: Any) -> Callable[[str, Any], dict[str, Any]]:
 
     def meaning(name: str, value: Any) -> dict[str, Any]:
         if value not in values:
-            what = f"{name}={value!r} is not how the build is stored."
-            raise UsageError(what, expected=f"{name}={values[0]!r}", next="transform=…, on reading")
+            raise UsageError(
+                f"{name}={value!r} is not how the build is stored.",
+                expected=f"{name}={values[0]!r}",
+                next="transform=…, on reading",
+            )
         return {}
 
     return meaning

@@ -61,12 +61,10 @@ def put_text(file: h5py.File, name: str, text: str) -> None:
     structure to keep deterministic and to distrust when reading.
     """
     if not text.isascii() or len(text) > _MAX_TEXT:
-        expected = f"ASCII text of at most {_MAX_TEXT:,} bytes, the limit of HDF5"
-        found = f"{len(text):,} characters, {text[:40]!r}"
         raise UsageError(
             f"The attribute {name!r} cannot be stored.",
-            expected=expected,
-            found=found,
+            expected=f"ASCII text of at most {_MAX_TEXT:,} bytes, the limit of HDF5",
+            found=f"{len(text):,} characters, {text[:40]!r}",
         )
     data = text.encode("ascii")
     file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))

@@ -70,8 +70,10 @@ def require_memory(needed: int, purpose: str, then: str) -> None:
     """Raise OutOfResources if an estimate of ``needed`` bytes is more than this process can get."""
     with suppress(ImportError):  # without psutil nothing is known
         if needed > (free := free_host_memory()):
-            what = f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free."
-            raise OutOfResources(what, next=then)
+            raise OutOfResources(
+                f"{purpose} needs about {human_bytes(needed)} of memory; {human_bytes(free)} are free.",
+                next=then,
+            )
 
 
 def bound_memory(most: int) -> None:

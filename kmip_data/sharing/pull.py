@@ -374,8 +374,7 @@ class Received:
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != entry.sha256:
-            address = f"{self.remote.address}/{entry.file}"
-            raise damaged(address, f"SHA-256 {entry.sha256}", digest)
+            raise damaged(f"{self.remote.address}/{entry.file}", f"SHA-256 {entry.sha256}", digest)
 
     def _verified(self, file: FileIO, entry: SharedFile) -> int:
         """Return the bytes of an earlier try that are verified blocks from the beginning."""

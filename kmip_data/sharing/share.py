@@ -119,8 +119,9 @@ class BlockDigests:
             expected = self.digest(file, block)
             digest = hashlib.sha256(data[start : start + BLOCK]).hexdigest()
             if digest != expected:
-                address = f"block {block} of {self._address}/{file}"
-                raise damaged(address, f"SHA-256 {expected}", digest)
+                raise damaged(
+                    f"block {block} of {self._address}/{file}", f"SHA-256 {expected}", digest
+                )
 
 
 def parse_share(data: bytes, address: str) -> Share:

@@ -63,8 +63,10 @@ def ask(
     data.check_part(split)
     count = 1 if data.unit == "nodes" else data.sizes[split]
     if not 0 <= position < count:
-        step = f"--record 0 to {count - 1}, or another --split"
-        raise UsageError(f"The part {split} has no record {position}.", next=step)
+        raise UsageError(
+            f"The part {split} has no record {position}.",
+            next=f"--record 0 to {count - 1}, or another --split",
+        )
     batch = data.record(split, position)
     with opened.applied("exploring") as module, recording(module.model) as recorder:
         on_device = batch.to(opened.device.kind)

@@ -185,8 +185,9 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     """
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
-        command = "kmip-data report --against MODEL"
-        raise unknown_name("model among the runs", against, models, command=command)
+        raise unknown_name(
+            "model among the runs", against, models, command="kmip-data report --against MODEL"
+        )
     # Table -> row -> seed -> run.
     groups: dict[str, dict[str, dict[int, Run]]] = {}
     notices = []

@@ -222,9 +222,10 @@ class DaskWorkers(Executor):
         try:
             client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
-            what = f"No Dask scheduler answers at {self._scheduler}: {first_fault(error)}"
-            again = "`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone"
-            raise UsageError(what, next=again) from error
+            raise UsageError(
+                f"No Dask scheduler answers at {self._scheduler}: {first_fault(error)}",
+                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
+            ) from error
         self._client = stack.enter_context(client)
         if not self._client.nthreads():
             say("waiting for the first worker …", quiet=self._quiet)
@@ -242,9 +243,10 @@ class DaskWorkers(Executor):
             if isinstance(answer, KmipDataError):
                 raise answer
             if isinstance(answer, BaseException):
-                what = f"The worker {address} did not answer: {type(answer).__name__}: {answer}"
-                again = f"{install_command('distributed')} on every worker, then start it again"
-                raise UsageError(what, next=again) from answer
+                raise UsageError(
+                    f"The worker {address} did not answer: {type(answer).__name__}: {answer}",
+                    next=f"{install_command('distributed')} on every worker, then start it again",
+                ) from answer
 
 
 @contextlib.contextmanager
@@ -255,6 +257,8 @@ def _connected() -> Iterator[None]:
     try:
         yield
     except (CancelledError, CommClosedError) as error:
-        what = f"The Dask scheduler went away: {str(error) or type(error).__name__}."
-        again = "start the scheduler and its workers again, then the same command"
-        raise SourceUnavailable(what, left=RESUMES, next=again) from error
+        raise SourceUnavailable(
+            f"The Dask scheduler went away: {str(error) or type(error).__name__}.",
+            left=RESUMES,
+            next="start the scheduler and its workers again, then the same command",
+        ) from error

@@ -370,11 +370,10 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         # Other raw files or parameters would give another build in this folder.
         if plan.key != _stored_key(path, card):
-            what = f"{path} was not built from the raw files in {raw.path} with the parameters on its card."
-            again = (
-                f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)"
+            raise CheckFailed(
+                f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
+                next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
-            raise CheckFailed(what, next=again)
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
             # Broken splits go first: a split file of other bytes would be in the way of its new one.
@@ -395,9 +394,10 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
     try:
         return check_params(model, recorded, path.name)
     except UsageError as error:
-        what = f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}"
-        again = f"remove {path / CARD_NAME} and build again with the parameters it was built with"
-        raise DamagedInput(what, next=again) from error
+        raise DamagedInput(
+            f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
+            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
+        ) from error
 
 
 def _stored_key(path: Path, card: Card) -> str:
@@ -411,8 +411,10 @@ def _stored_key(path: Path, card: Card) -> str:
 def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
     pipeline = pipeline_of(card)
     if pipeline is None:
-        what = f"{path} was saved from memory; no pipeline can build it again."
-        raise UsageError(what, next="save it again from its source")
+        raise UsageError(
+            f"{path} was saved from memory; no pipeline can build it again.",
+            next="save it again from its source",
+        )
     if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
         raise UsageError(
             f"{path} was made by version {card.pipeline_version} of the pipeline and format "

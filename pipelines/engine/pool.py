@@ -256,15 +256,11 @@ class Executor(AbstractContextManager["Executor", None]):
 
 def worker_died(where: str) -> OutOfResources:
     """Return the error for a unit that took its worker process down."""
-    what = f"The worker process died on {where}: killed by the system (out of memory?) or crashed."
-    again = (
-        "free some memory and run the same command again; dmesg says whether the system killed it"
-    )
     return OutOfResources(
-        what,
+        f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
         expected="memory for one shard in each worker (about 1 GiB)",
         left=RESUMES,
-        next=again,
+        next="free some memory and run the same command again; dmesg says whether the system killed it",
     )
 
 
@@ -317,8 +313,10 @@ class Workers(Executor):
         try:
             Path.cwd()
         except FileNotFoundError as error:
-            what = "The current folder no longer exists: no worker process can be started in it."
-            raise UsageError(what, next="cd, then the same command again") from error
+            raise UsageError(
+                "The current folder no longer exists: no worker process can be started in it.",
+                next="cd, then the same command again",
+            ) from error
         with signals.held():
             # Else loky starts it before the first worker, and that unblocks the signals that are
             # held then.

@@ -388,8 +388,10 @@ def refusal(archive: Path, member: str, why: str) -> DamagedInput:
     ``why`` continues the sentence after its name.
     """
     shown = ascii(member if len(member) <= 100 else f"{member[:60]}…{member[-30:]}")
-    again = "use a fresh copy from one of the sources that `kmip-data info NAME` lists"
-    return DamagedInput(f"{archive} is refused: its member {shown} {why}.", next=again)
+    return DamagedInput(
+        f"{archive} is refused: its member {shown} {why}.",
+        next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
+    )
 
 
 def check_name(archive: Path, name: str) -> str:

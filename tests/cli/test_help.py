@@ -164,7 +164,7 @@ def test_help_loads_nothing_heavy():
 
 
 def test_the_page_of_commands_is_up_to_date():
-    path = ROOT / "docs" / "cli.md"
+    path = ROOT / "docs" / "options.md"
     head, begin, found = path.read_text("utf-8").partition(BEGIN)
     expected = f"\n{page_of(root)}"
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):

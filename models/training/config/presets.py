@@ -339,8 +339,9 @@ def read_preset(dataset: str, model: str) -> Preset:
         if usual in preset_names():
             known_models |= set(models())
         known = [f"{dataset}/{known_model}" for known_model in sorted(known_models)]
-        command = f"kmip-data info {dataset}"
-        raise unknown_name("preset", name, known or preset_names(), command=command)
+        raise unknown_name(
+            "preset", name, known or preset_names(), command=f"kmip-data info {dataset}"
+        )
     try:
         return Preset.read(name)
     except (tomllib.TOMLDecodeError, ValidationError) as error:
