@@ -104,6 +104,7 @@ def _show(build: Build, split: str, *, as_json: bool) -> None:
 #: Sources of a recipe, as its error lists them.
 _SOURCES = {
     "city": "one of --archive (a map, a street graph or tensors) and --place",
+    "graphs": "--archive, a file, a folder or an archive of graphs",
     "points": "--archive, a folder of point clouds or one",
     "superpixels": "--images and --masks",
 }
@@ -129,7 +130,7 @@ def _build_recipe(
             next=f"kmip-data info {recipe}",
         )
     for path in archives:
-        sources["path" if recipe == "points" else _city_source(path)] = path
+        sources["path" if recipe in {"graphs", "points"} else _city_source(path)] = path
     return build_own(recipe, name, sources, **options)
 
 
@@ -214,8 +215,10 @@ def _summary(build: Build, split: str) -> str:
     step = f"train --dataset {_target(build)}"
     if split != card.default_split:
         step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
-    if empty or not _has_targets(build):
+    if empty or not _has_targets(build, features=False):
         step = f"preview {_target(build)}"
+    elif not _has_targets(build):
+        step += " --set data.features=degree-profile"
     return f"""\
 {card.dataset}{card.remark} is built.
 {facts(pairs, indent=2)}
@@ -225,12 +228,12 @@ def _summary(build: Build, split: str) -> str:
 Next: kmip-data {step}""".rstrip()
 
 
-def _has_targets(build: Build) -> bool:
-    """True if a column can be learned; point clouds may have no classes."""
+def _has_targets(build: Build, *, features: bool = True) -> bool:
+    """True if a column can be learned; point clouds may have no classes, graphs no ``features``."""
     from kmip_data.format.targets import learned_column
 
     with contextlib.suppress(UsageError):
-        learned_column(build.card, build.path)
+        learned_column(build.card, build.path, features=features)
         return True
     return False
 

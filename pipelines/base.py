@@ -138,6 +138,7 @@ class Records:
     #: graph.
     column: Callable[..., Array] = {}.__getitem__
     label: Column | None = None  #: the column that ``classes`` counts
+    columns: tuple[Column, ...] = ()  #: all that ``column`` reads
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ USUAL_METRICS = {
     "links": "mrr",
 }
 
+_LABEL_KEYS = {"points": "label_column", "graphs": "label"}  #: of your own files
+
 
 def target_column(schema: Schema) -> Column | None:
     """Return the column that is predicted: ``y``, or else links."""
@@ -42,8 +44,8 @@ def learned_column(card: Card, folder: Path, *, features: bool = True) -> Column
         missing.append("edges")
     if labels is None or labels.level not in {"node", "graph"}:
         missing.append("targets y of nodes or graphs, or links")
-        if card.manifest == "points":
-            steps.append("build it under another --name with --set label_column=COLUMN")
+        if key := _LABEL_KEYS.get(card.manifest):
+            steps.append(f"build it under another --name with --set {key}=COLUMN")
     if not card.splits:
         missing.append("split")
         steps.append('kmip_data.save(…, split={"train": …, "val": …, "test": …}) in a new folder')

@@ -173,6 +173,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         node_labels,
         read_column,
         label,
+        schema.columns,
     )
 
 

@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from kmip_data.arrays import Array, fits, shape_text
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import Entry, ZipArchive, open_archive
 
-_MEMBERS: Final = 64  #: arrays of a file
-_HEADER_BYTES: Final = 10_000  #: of an array: numpy's own limit
+_MEMBERS = 64  #: arrays of a file
+_HEADER_BYTES = 10_000  #: of an array: numpy's own limit
 
 
 class NpzFile:

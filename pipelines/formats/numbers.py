@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -21,26 +20,26 @@ from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.runtime.threads import njit_nogil
 
-BLOCK: Final = 2**20  #: bytes of text that are read at a time
-EXACT: Final = 22  #: the largest power of ten that is a float64
-POWERS: Final[F64] = np.array([10.0**power for power in range(EXACT + 1)])
+BLOCK = 2**20  #: bytes of text that are read at a time
+EXACT = 22  #: the largest power of ten that is a float64
+POWERS: F64 = np.array([10.0**power for power in range(EXACT + 1)])
 
 #: Results of the kernel.
-_FAULT: Final = 0
-_SOUND: Final = 1
-_LONG: Final = 2  #: a number is too long to be made here
-_MOST: Final = 10**17  #: digits of more than this are passed over
-_MINUS: Final = ord("-")
-_PLUS: Final = ord("+")
-_POINT: Final = ord(".")
-_COMMA: Final = ord(",")
-_LF: Final = ord("\n")
-_CR: Final = ord("\r")
-_ZERO: Final = ord("0")
-_E: Final = ord("e")
-_N: Final = ord("n")
-_A: Final = ord("a")
-_LOWER: Final = 32  #: bit that is set in small letters
+_FAULT = 0
+_SOUND = 1
+_LONG = 2  #: a number is too long to be made here
+_MOST = 10**17  #: digits of more than this are passed over
+_MINUS = ord("-")
+_PLUS = ord("+")
+_POINT = ord(".")
+_COMMA = ord(",")
+_LF = ord("\n")
+_CR = ord("\r")
+_ZERO = ord("0")
+_E = ord("e")
+_N = ord("n")
+_A = ord("a")
+_LOWER = 32  #: bit that is set in small letters
 
 
 @dataclass(frozen=True)

@@ -31,31 +31,31 @@ Value: TypeAlias = Any  #: value in a pickle: of any type, until it is checked
 Allowed = Mapping[str, Callable[..., Value]]
 Persistent = Callable[[Value], Value] | None
 
-_NUMBERS: Final = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
-_TEXTS: Final = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
-_BYTES: Final = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
-_VALUES: Final = frozenset(f"{_NUMBERS} {_TEXTS} {_BYTES}".split())
-_CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_LONG: Final = 64  #: bytes from which a byte string is a view
-_NAME: Final = 256  #: length below which text may be a name that later items refer back to
-_KEYS: Final = frozenset({str, int, bool, bytes, float, type(None)})  #: types of keys
-_SHARED: Final = 1_000  #: most names and types that outlive a part of a list
+_NUMBERS = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"
+_TEXTS = "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8"
+_BYTES = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
+_VALUES = frozenset(f"{_NUMBERS} {_TEXTS} {_BYTES}".split())
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_LONG = 64  #: bytes from which a byte string is a view
+_NAME = 256  #: length below which text may be a name that later items refer back to
+_KEYS = frozenset({str, int, bool, bytes, float, type(None)})  #: types of keys
+_SHARED = 1_000  #: most names and types that outlive a part of a list
 #: Types of values that are never names, and most of a memo.
-_OF_ONE: Final = frozenset({tuple, list, dict, memoryview, np.ndarray})
+_OF_ONE = frozenset({tuple, list, dict, memoryview, np.ndarray})
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
 _INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE = b"KM\x89()"
 _TUPLE, _TUPLE1, _TUPLE2, _TUPLE3 = b"t\x85\x86\x87"
 _REDUCE, _PERSISTENT, _EMPTY_DICT, _SETITEMS, _APPEND, _APPENDS, _STOP = b"RQ}uae."
 #: Byte strings and texts, and the width of their length.
-_LENGTHS: Final = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8, 0x8C: 1, ord("X"): 4}
-_UNICODE: Final = b"\x8cX"
+_LENGTHS = {ord("C"): 1, ord("B"): 4, 0x8E: 8, 0x96: 8, 0x8C: 1, ord("X"): 4}
+_UNICODE = b"\x8cX"
 _index: Final = struct.Struct("<I").unpack_from
-_OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
+_OPCODES = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
 #: Values that wait for a container: a tuple's all at once, a list's in thousands.
-MAX_STACK: Final = 2**17
-_MARKER: Final = object()
-_BROKEN: Final = (
+MAX_STACK = 2**17
+_MARKER = object()
+_BROKEN = (
     ValueError,
     TypeError,
     KeyError,

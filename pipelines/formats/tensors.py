@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
@@ -42,20 +41,18 @@ from kmip_data.pipelines.formats.pickles import (
     stream_list,
 )
 
-STORAGES: Final[Mapping[str, str]] = {
+STORAGES: Mapping[str, str] = {
     "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
     "torch.LongStorage": "<i8", "torch.IntStorage": "<i4", "torch.ShortStorage": "<i2",
     "torch.CharStorage": "i1", "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
 }  # fmt: skip
 #: Type of a storage as a pickle of tensors names it.
-_DTYPES: Final = {
-    name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGES.items()
-}
-_BYTES: Final = (bytes, bytearray, memoryview)
-_BEFORE_1_6: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  #: pickle of the magic number
+_DTYPES = {name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGES.items()}
+_BYTES = (bytes, bytearray, memoryview)
+_BEFORE_1_6 = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  #: pickle of the magic number
 #: Elements of a tensor that repeats its storage: a stride of 0 makes any size.
-_REPEATED: Final = 1 << 20
-_FORGOTTEN: Final = 1 << 26  #: bytes of a map after which its pages leave memory
+_REPEATED = 1 << 20
+_FORGOTTEN = 1 << 26  #: bytes of a map after which its pages leave memory
 
 
 def read_torch_file(
@@ -290,16 +287,16 @@ def _is_count(value: Value) -> bool:
 
 
 #: Globals of a pickled tensor, whose storage comes by another way.
-TENSORS: Final[Allowed] = {
+TENSORS: Allowed = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "collections.OrderedDict": dict,  # of arguments, dict() would take the hash
 }
-_TYPES: Final[Allowed] = dict.fromkeys(STORAGES, never_called("a type of storage"))
-_GLOBALS: Final[Allowed] = {**TENSORS, **_TYPES}
+_TYPES: Allowed = dict.fromkeys(STORAGES, never_called("a type of storage"))
+_GLOBALS: Allowed = {**TENSORS, **_TYPES}
 
 # Four small pickles (a magic number, a version, facts about the machine, a reference to the storage
 # by its type, key and length), a list of the one key, the length again; then the numbers.
-_HEADER: Final = re.compile(
+_HEADER = re.compile(
     rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.\x80\x02M\xe9\x03\.\x80\x02}q\x00\("
     rb"X\x10\x00{3}protocol_versionq\x01M\xe9\x03X\r\x00{3}little_endianq\x02\x88X\n\x00{3}type_sizesq\x03}q\x04\("
     rb"X\x05\x00{3}shortq\x05K\x02X\x03\x00{3}intq\x06K\x04X\x04\x00{3}longq\x07K\x04uu\.\x80\x02\("
@@ -325,9 +322,9 @@ def storage_of(data: Value, *rest: Value) -> Array:
 
 
 #: Globals of a pickle of tensors.
-PICKLED_TENSORS: Final[Allowed] = {**TENSORS, "torch.storage._load_from_bytes": storage_of}
+PICKLED_TENSORS: Allowed = {**TENSORS, "torch.storage._load_from_bytes": storage_of}
 
-_NUMBER: Final = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
+_NUMBER = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 
 
 class _DType(Pending):
@@ -396,14 +393,14 @@ def _no_bytes() -> bytes:
     return b""
 
 
-_CORE: Final[Allowed] = {
+_CORE: Allowed = {
     "multiarray._reconstruct": _Array,
     "multiarray.scalar": lambda dtype, data: _of_bytes(data, dtype, ())[()],
     "numeric._frombuffer": _of_bytes,
 }
 
 #: Globals of a pickle of numpy arrays in plain containers.
-NUMPY: Final[Allowed] = {
+NUMPY: Allowed = {
     "numpy.ndarray": never_called("numpy.ndarray"),
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
@@ -439,7 +436,7 @@ class PickledData(Pending):
 
 
 #: Classes that may be named where a ``Data`` object was saved.
-PYG: Final[Allowed] = {
+PYG: Allowed = {
     "torch_geometric.data.data.Data": PickledData,
     "torch_geometric.data.storage.GlobalStorage": PickledData,
     "torch_geometric.data.data.DataTensorAttr": never_called("a class of PyTorch Geometric"),

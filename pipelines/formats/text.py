@@ -15,16 +15,15 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from kmip_data.arrays import F32, I32
 from kmip_data.errors import DamagedInput
 
-MAX_ID: Final = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
-_ALPHABET: Final = b"0123456789+-.eE \t\n"  #: nothing in it is a number to numpy and none to us
-_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+MAX_ID = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
+_ALPHABET = b"0123456789+-.eE \t\n"  #: nothing in it is a number to numpy and none to us
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def read_lines(path: Path) -> list[str]:

@@ -26,7 +26,8 @@ from kmip_data.files.reading import json_digest, open_regular, read_small, sha25
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Strict
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.raw.archives import check_name
+from kmip_data.pipelines.raw.archives import Archive, check_name
+from kmip_data.pipelines.raw.extract import recognise, write_members
 from kmip_data.wording import shown_address, timestamp
 
 RECEIPT_NAME = "receipt.json"
@@ -273,6 +274,18 @@ def store_own(
     finally:
         files.remove_empty(folder)  # after an error
     return copy, copy.path not in before
+
+
+def unpack(
+    archive: Archive, manifest: Manifest, target: Path, *, quiet: bool
+) -> tuple[dict[str, str], list[StoredSource]]:
+    """Write the members of an archive into the new folder ``target``; return them and their source."""
+    plan = recognise(archive, manifest.content)
+    members = write_members(plan, target, quiet=quiet)
+    digest, size = plan.fingerprint()
+    name = archive.path.resolve().name
+    receipt = Receipt(name=name, origin=name, sha256=digest, bytes=size)
+    return members, [StoredSource(receipt=receipt)]
 
 
 def _make_way(target: Path, members: Collection[str]) -> None:

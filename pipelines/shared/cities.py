@@ -285,8 +285,8 @@ class CityPipeline(OneGraphPipeline[P, CitySplitParams]):
     version = 1
     # Of a map: 500,000 intersections, which take 1 GiB; a process starts in 2 s.
     small_bytes = 64 * 2**20
-    Params: ClassVar[type[CityParams]] = CityParams
-    SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
+    Params = CityParams
+    SplitParams = CitySplitParams
     #: True if OpenStreetMap's numbers of the intersections are stored, too.
     node_ids: ClassVar[bool] = False
 

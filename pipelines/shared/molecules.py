@@ -180,7 +180,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     version = 1
     extra = "chem"
-    Params: ClassVar[type[MoleculeParams]] = MoleculeParams
+    Params = MoleculeParams
     records_per_unit: ClassVar[int]
     lists: ClassVar[dict[str, str]]  #: split rule -> member with its row numbers
 

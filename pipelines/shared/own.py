@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from pydantic import Field, model_validator
 
+from kmip_data.arrays import I64
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.format.splits import PARTS
@@ -73,7 +74,7 @@ P = TypeVar("P", bound=OwnParams)
 class OwnPipeline(Pipeline[P, OwnSplitParams]):
     """A dataset of a user's own files, under a name of their choice."""
 
-    SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
+    SplitParams = OwnSplitParams
     Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
 
     def bring(
@@ -103,23 +104,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
         Parts are in source order, and at least one record trains.
         """
-        total = len(records.keys)
-        test = share_of(total, params.test_fraction) if params.test_fraction else 0
-        # Test is taken first, so its share is of all; the share of val is of the rest.
-        val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
-        val = share_of(total - test, val_share) if val_share else 0
-
-        order = Generator(PCG64(params.split_seed)).permutation(total)
-        rows = {
-            "train": order[test + val :],
-            "val": order[test : test + val],
-            "test": order[:test],
-        }
-        parts = {part: np.sort(rows[part]).tolist() for part in PARTS}
-
-        name = f"random-seed{params.split_seed}"
-        if (params.val_fraction, params.test_fraction) != (0.1, 0.1):
-            name += f"-val{params.val_fraction:g}-test{params.test_fraction:g}"
+        parts = {part: rows.tolist() for part, rows in dealt(len(records.keys), params).items()}
+        name = random_name(params)
         return Split(name, "random", params.model_dump(exclude={"split"}), parts)
 
     def name_parts(self, params: P) -> list[str]:
@@ -143,6 +129,30 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
                 f"repair or remove the file, or skip it: {build} --set on_error=skip …"
             )
         raise error
+
+
+def dealt(total: int, params: OwnSplitParams) -> dict[str, I64]:
+    """Return the positions of each part, in source order, of ``total`` that a permutation deals."""
+    test = share_of(total, params.test_fraction) if params.test_fraction else 0
+    # Test is taken first, so its share is of all; the share of val is of the rest.
+    val_share = params.val_fraction / (1 - params.test_fraction)  # of what is not test
+    val = share_of(total - test, val_share) if val_share else 0
+
+    order = Generator(PCG64(params.split_seed)).permutation(total)
+    rows = {
+        "train": order[test + val :],
+        "val": order[test : test + val],
+        "test": order[:test],
+    }
+    return {part: np.sort(rows[part]) for part in PARTS}
+
+
+def random_name(params: OwnSplitParams) -> str:
+    """Return the name of a random split."""
+    name = f"random-seed{params.split_seed}"
+    if (params.val_fraction, params.test_fraction) != (0.1, 0.1):
+        name += f"-val{params.val_fraction:g}-test{params.test_fraction:g}"
+    return name
 
 
 _CHUNK = 2**20  #: bytes copied at a time

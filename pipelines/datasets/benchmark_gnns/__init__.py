@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from kmip_data.pipelines.shared.checks import array_of, check_all, check_edges, 
 from kmip_data.pipelines.shared.pieces import PiecesPipeline
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
-_FORGOTTEN: Final = 1_000  #: graphs after which the pages of the file leave memory
+_FORGOTTEN = 1_000  #: graphs after which the pages of the file leave memory
 
 
 class Layout(NamedTuple):
@@ -38,9 +38,9 @@ class Layout(NamedTuple):
     size: int | None = None  #: pixels of a side of the pictures; None: stochastic blocks
 
 
-_COLOURS: Final = ("red [0-1]", "green [0-1]", "blue [0-1]")
-_SEEDS: Final = tuple(f"the one known node of class {number}" for number in range(6))
-LAYOUTS: Final = {
+_COLOURS = ("red [0-1]", "green [0-1]", "blue [0-1]")
+_SEEDS = tuple(f"the one known node of class {number}" for number in range(6))
+LAYOUTS = {
     "cifar10": Layout(_COLOURS, "mean colour of the superpixel, then its centre", 32),
     "mnist": Layout(("grey [0-1]",), "mean grey of the superpixel, then its centre", 28),
     "pattern": Layout(("signal 0", "signal 1", "signal 2"), "one of three signals, at random"),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -23,9 +22,9 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.benchmark_gnns import LAYOUTS
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_torch_file
 
-DEFAULT_GRAPHS: Final = 120
-CLASSES: Final = 10  #: of pictures
-DEGREE: Final = 8
+DEFAULT_GRAPHS = 120
+CLASSES = 10  #: of pictures
+DEGREE = 8
 
 
 def write_sample(folder: Path, *, name: str, limit: int | None = None, seed: int = 0) -> None:

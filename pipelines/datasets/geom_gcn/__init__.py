@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +43,12 @@ from kmip_data.pipelines.shared.records import (
     codes_of_masks,
 )
 
-NODES: Final = "out1_node_feature_label.txt"
-EDGES: Final = "out1_graph_edges.txt"
-CLASSES: Final = 5
-FOLDS: Final = 10
-_FILE: Final = "graph.npz"
-_NUMBERS: Final = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
+NODES = "out1_node_feature_label.txt"
+EDGES = "out1_graph_edges.txt"
+CLASSES = 5
+FOLDS = 10
+_FILE = "graph.npz"
+_NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
 
 
 class Graph(NamedTuple):
@@ -60,7 +60,7 @@ class Graph(NamedTuple):
     features: str = "1: the word is on the page"
 
 
-GRAPHS: Final = {
+GRAPHS = {
     "actor": Graph("film", 932, True, "1: the word is on the actor's page"),
     "cornell": Graph("cornell", 1_703),
     "texas": Graph("texas", 1_703),
@@ -87,8 +87,8 @@ class GeomGCNPipeline(OneGraphPipeline[OneGraphParams, GeomGCNSplitParams]):
     """Pipeline of ``actor``, ``cornell``, ``texas``, ``wisconsin``, ``chameleon``, ``squirrel``."""
 
     version = 1
-    Params: ClassVar[type[OneGraphParams]] = OneGraphParams
-    SplitParams: ClassVar[type[GeomGCNSplitParams]] = GeomGCNSplitParams
+    Params = OneGraphParams
+    SplitParams = GeomGCNSplitParams
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)

@@ -7,7 +7,6 @@ their own, as in these graphs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -15,10 +14,10 @@ from numpy.random import PCG64, Generator
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.datasets.geom_gcn import CLASSES, EDGES, FOLDS, GRAPHS, NODES
 
-DEFAULT_NODES: Final = 200
-LEAST: Final = 30
-SHARES: Final = (0.48, 0.32)  #: of train and val
-WORDS: Final = 12  #: of a node; half of them its class decides
+DEFAULT_NODES = 200
+LEAST = 30
+SHARES = (0.48, 0.32)  #: of train and val
+WORDS = 12  #: of a node; half of them its class decides
 
 
 def write_sample(folder: Path, *, name: str, limit: int | None = None, seed: int = 0) -> None:

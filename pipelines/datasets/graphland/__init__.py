@@ -88,8 +88,8 @@ class GraphLandPipeline(OneGraphPipeline[GraphLandParams, GraphLandSplitParams])
     """Pipeline of ``city-roads-{m,l}``."""
 
     version = 1
-    Params: ClassVar[type[GraphLandParams]] = GraphLandParams
-    SplitParams: ClassVar[type[GraphLandSplitParams]] = GraphLandSplitParams
+    Params = GraphLandParams
+    SplitParams = GraphLandSplitParams
 
     def resolve(self, params: GraphLandParams, raw: RawFolder) -> GraphLandParams:
         """Return the parameters with the names of the columns of x, which depend on the categories."""

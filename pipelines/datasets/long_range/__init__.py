@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +132,7 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     version = 1
     #: Of every sixty graphs (ten of each topology) six validate and six test.
     split_note = "eight, one and one tenth of each topology"
-    Params: ClassVar[type[LongRangeParams]] = LongRangeParams
+    Params = LongRangeParams
 
     def schema(self, params: LongRangeParams) -> Schema:
         """Features by the task, the target, and for tasks of nodes the distance that it is read across."""

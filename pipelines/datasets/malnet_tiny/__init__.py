@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -65,7 +65,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     """Pipeline of ``malnet-tiny``."""
 
     version = 1
-    Params: ClassVar[type[MalNetTinyParams]] = MalNetTinyParams
+    Params = MalNetTinyParams
 
     def schema(self, params: MalNetTinyParams) -> Schema:
         """Directed edges, and the type of the app."""

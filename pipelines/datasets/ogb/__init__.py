@@ -7,8 +7,6 @@ Facts and deviations: ``docs/datasets/ogb.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
-from typing import Final
-
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import AnyPipeline
 from kmip_data.pipelines.datasets.ogb.graphs import OGBGraphsPipeline
@@ -17,7 +15,7 @@ from kmip_data.pipelines.datasets.ogb.papers import PapersPipeline
 from kmip_data.pipelines.datasets.ogb.smiles import PCQM4MPipeline
 
 #: Sets that are not tables of molecules.
-_OTHERS: Final[dict[str, type[AnyPipeline]]] = {
+_OTHERS: dict[str, type[AnyPipeline]] = {
     "ogbn-arxiv": ArxivPipeline,
     "ogbn-papers100m": PapersPipeline,
     "ogbn-products": ProductsPipeline,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -35,10 +34,10 @@ from kmip_data.pipelines.shared.molecules import (
 )
 from kmip_data.pipelines.shared.records import split_by_lists, units_of_rows
 
-RULE: Final = "scaffold"  #: of the split
-RECORDS_PER_UNIT: Final = 8_192  #: about 6 MB per shard
-HIGHEST_ATOM: Final = tuple(size - 1 for size in ATOM_SIZES)
-HIGHEST_BOND: Final = tuple(size - 1 for size in BOND_SIZES)
+RULE = "scaffold"  #: of the split
+RECORDS_PER_UNIT = 8_192  #: about 6 MB per shard
+HIGHEST_ATOM = tuple(size - 1 for size in ATOM_SIZES)
+HIGHEST_BOND = tuple(size - 1 for size in BOND_SIZES)
 
 
 class OGBGraphsPipeline(Pipeline[Params, PublishedSplitParams]):

@@ -44,7 +44,7 @@ class OGBNodesPipeline(OneGraphPipeline[OGBNodesParams, PublishedSplitParams]):
     """A graph with real features."""
 
     version = 1
-    Params: ClassVar[type[OGBNodesParams]] = OGBNodesParams
+    Params = OGBNodesParams
     features: ClassVar[int]
     rule: ClassVar[str]  #: of the split
     #: True if each line of the table is an edge there and back.

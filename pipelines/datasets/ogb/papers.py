@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -37,13 +37,13 @@ from kmip_data.pipelines.shared import edge_runs
 from kmip_data.pipelines.shared.records import OneGraphPipeline
 from kmip_data.runtime.threads import ahead
 
-FEATURES: Final = 128
-UNKNOWN: Final = -1  #: class of a node without a label
-_RULE: Final = "time"
-_DATA: Final = "raw/data.npz"
-_LABELS: Final = "raw/node-label.npz"
-_ROWS: Final = 2**20  #: labels or years that are converted at a time
-_AHEAD: Final = 4  #: blocks that are inflated before they are needed
+FEATURES = 128
+UNKNOWN = -1  #: class of a node without a label
+_RULE = "time"
+_DATA = "raw/data.npz"
+_LABELS = "raw/node-label.npz"
+_ROWS = 2**20  #: labels or years that are converted at a time
+_AHEAD = 4  #: blocks that are inflated before they are needed
 
 
 class PapersParams(OGBNodesParams):
@@ -61,7 +61,7 @@ class PapersPipeline(OneGraphPipeline[PapersParams, PublishedSplitParams]):
 
     version = 1
     passes = ("sort",)
-    Params: ClassVar[type[PapersParams]] = PapersParams
+    Params = PapersParams
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -20,13 +20,13 @@ from kmip_data.pipelines.datasets.ogb.papers import FEATURES
 from kmip_data.pipelines.datasets.ogb.tables import FILES
 from kmip_data.pipelines.shared.sample_files import gzipped, lines_bytes
 
-CITATIONS: Final = 14.548  #: edges a node of the published graph
-LABELLED: Final = 0.3  #: share of labels in a small sample, 0.0139 of the published nodes
-ALIKE: Final = 0.7  #: share of citations inside a class
-_POWER: Final = 3  #: in-degree of rank r falls as r^(1/3 - 1): an exponent of 2.5
-_BLOCK: Final = 2**17  #: nodes, and eight times as many edges, that are drawn at a time
-_NOISE: Final = 2**14  #: rows of noise, of which each node has one
-_MULTIPLIER: Final = 2_654_435_761  #: spreads the ranks over the nodes
+CITATIONS = 14.548  #: edges a node of the published graph
+LABELLED = 0.3  #: share of labels in a small sample, 0.0139 of the published nodes
+ALIKE = 0.7  #: share of citations inside a class
+_POWER = 3  #: in-degree of rank r falls as r^(1/3 - 1): an exponent of 2.5
+_BLOCK = 2**17  #: nodes, and eight times as many edges, that are drawn at a time
+_NOISE = 2**14  #: rows of noise, of which each node has one
+_MULTIPLIER = 2_654_435_761  #: spreads the ranks over the nodes
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from kmip_data.arrays import I64
 from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.formats.numbers import Table
 from kmip_data.pipelines.shared.molecules import check_partition
 
-MOST_BYTES: Final = 20_000_000_000  #: of a decompressed table
-MOST_ROWS: Final = 2**31
+MOST_BYTES = 20_000_000_000  #: of a decompressed table
+MOST_ROWS = 2**31
 #: Part of a split -> its file.
-FILES: Final = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
+FILES = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 
 
 def raw_table(folder: Path, name: str, columns: int, **bounds: Any) -> Table:

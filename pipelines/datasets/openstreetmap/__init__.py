@@ -8,7 +8,6 @@ deviations from City-Networks' own generator: ``docs/fidelity.md``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -28,9 +27,9 @@ from kmip_data.pipelines.shared.cities import CityPipeline, check_tensors, chunk
 class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     """The pipeline of Helsinki and of the recipe ``city``, whatever name a city has."""
 
-    Params: ClassVar[type[OpenStreetMapParams]] = OpenStreetMapParams
+    Params = OpenStreetMapParams
     node_ids = True
-    Source: ClassVar[type[CitySource]] = CitySource
+    Source = CitySource
 
     def bring(
         self,

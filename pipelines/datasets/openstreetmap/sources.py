@@ -25,8 +25,7 @@ from kmip_data.pipelines.datasets.openstreetmap.parameters import (
 )
 from kmip_data.pipelines.datasets.openstreetmap.tensors import Vocabulary
 from kmip_data.pipelines.raw.archives import open_archive
-from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
-from kmip_data.pipelines.raw.extract import recognise, write_members
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own, unpack
 from kmip_data.pipelines.shared.own import given_file
 
 
@@ -55,7 +54,7 @@ def obtain_city(
 
     def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
         if source.archive is not None:
-            return _unpack(source.archive, manifest, target, quiet=quiet)
+            return unpack(open_archive(source.archive), manifest, target, quiet=quiet)
         with writing(target):
             target.mkdir()
 
@@ -87,22 +86,6 @@ def obtain_city(
         return members, sources
 
     return store_own(folder, make, quiet=quiet)
-
-
-def _unpack(
-    archive: Path,
-    manifest: Manifest,
-    target: Path,
-    *,
-    quiet: bool,
-) -> tuple[dict[str, str], list[StoredSource]]:
-    """Write the members of an archive of tensors."""
-    plan = recognise(open_archive(archive), manifest.content)
-    members = write_members(plan, target, quiet=quiet)
-    digest, size = plan.fingerprint()
-    name = archive.resolve().name
-    receipt = Receipt(name=name, origin=name, sha256=digest, bytes=size)
-    return members, [StoredSource(receipt=receipt)]
 
 
 def _copy(path: Path, target: Path) -> Receipt:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -50,7 +50,7 @@ class PCQMContactSplitParams(SplitParams):
 class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParams]):
     """Pipeline of ``pcqm-contact``."""
 
-    SplitParams: ClassVar[type[PCQMContactSplitParams]] = PCQMContactSplitParams
+    SplitParams = PCQMContactSplitParams
     records_per_unit = 8_192  #: about 14 MB per shard
     lists = LISTS
 

@@ -132,7 +132,7 @@ class PeptidesStructParams(MoleculeParams):
 class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     """Pipeline of ``peptides-struct``."""
 
-    Params: ClassVar[type[PeptidesStructParams]] = PeptidesStructParams
+    Params = PeptidesStructParams
     table = "peptide_structure_normalized_dataset.csv.gz"
     lists: ClassVar[dict[str, str]] = {
         "upstream": "splits_random_stratified_peptide_structure.pickle"

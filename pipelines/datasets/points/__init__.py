@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -37,10 +37,10 @@ from kmip_data.pipelines.shared.own import (
 )
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
-FOLDER: Final = "points"
-LIDAR: Final = (".las", ".laz")
-KEY_LENGTH: Final = 160
-MOST_CLASSES: Final = 65_536
+FOLDER = "points"
+LIDAR = (".las", ".laz")
+KEY_LENGTH = 160
+MOST_CLASSES = 65_536
 
 
 class PointSource(Strict):
@@ -137,8 +137,8 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     """Pipeline of ``points``, whatever name a dataset has."""
 
     version = 1
-    Params: ClassVar[type[OwnPointParams]] = OwnPointParams
-    Source: ClassVar[type[PointSource]] = PointSource
+    Params = OwnPointParams
+    Source = PointSource
 
     def schema(self, params: OwnPointParams) -> Schema:
         """Position, features, in blocks also the position in the room, and the class."""

@@ -12,28 +12,28 @@ import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, require_extra
 
-MAX_COLUMNS: Final = 1_000
-_TYPES: Final = {
+MAX_COLUMNS = 1_000
+_TYPES = {
     "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
     "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
     "double": "f8", "float64": "f8",
 }  # fmt: skip
-_ORDERS: Final = {
+_ORDERS = {
     "ascii": "",
     "binary_little_endian": "<",
     "binary_big_endian": ">",
 }
-_MAX_HEADER: Final = 1_000  #: lines
-_CHUNK: Final = 2**20  #: points of a LAS file decoded at a time
-_VLR: Final = 54  #: bytes of the header of a LAS file's variable length record
-_LAZ_POINTS_PER_BYTE: Final = 256  #: points that are all the same: 82; a header may declare 2⁶⁴
+_MAX_HEADER = 1_000  #: lines
+_CHUNK = 2**20  #: points of a LAS file decoded at a time
+_VLR = 54  #: bytes of the header of a LAS file's variable length record
+_LAZ_POINTS_PER_BYTE = 256  #: points that are all the same: 82; a header may declare 2⁶⁴
 
 Columns = Mapping[str, Array]
 
@@ -285,7 +285,7 @@ def _las_columns(reader: Any, size: int) -> Columns:
     return columns
 
 
-READERS: Final[Mapping[str, Callable[[Path], Columns]]] = {
+READERS: Mapping[str, Callable[[Path], Columns]] = {
     ".npy": _npy,
     ".ply": _ply,
     ".pcd": _pcd,

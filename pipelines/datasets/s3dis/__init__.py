@@ -88,8 +88,8 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     """Pipeline of ``s3dis``."""
 
     version = 1
-    Params: ClassVar[type[S3DISParams]] = S3DISParams
-    SplitParams: ClassVar[type[S3DISSplitParams]] = S3DISSplitParams
+    Params = S3DISParams
+    SplitParams = S3DISSplitParams
     stratified_parts = ("train", "val")  #: not the test area
 
     def schema(self, params: S3DISParams) -> Schema:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -105,7 +105,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     """Pipeline of ``shapenet-part``."""
 
     version = 1
-    Params: ClassVar[type[ShapeNetPartParams]] = ShapeNetPartParams
+    Params = ShapeNetPartParams
 
     def schema(self, params: ShapeNetPartParams) -> Schema:
         """Normals before positions, as the k-MIP code fed them; part label; category."""

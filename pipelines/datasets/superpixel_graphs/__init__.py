@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
     """Pipeline of ``pascalvoc-sp`` and ``coco-sp.toml``."""
 
     version = 1
-    background: ClassVar[int | None] = 0
+    background = 0
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -97,9 +97,9 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
     version = 3
     extra = "images"
-    background: ClassVar[int | None] = 0
-    Params: ClassVar[type[OwnSuperpixelParams]] = OwnSuperpixelParams
-    Source: ClassVar[type[SuperpixelSource]] = SuperpixelSource
+    background = 0
+    Params = OwnSuperpixelParams
+    Source = SuperpixelSource
 
     def schema(self, params: OwnSuperpixelParams) -> Schema:
         """Columns of LRGB: 14 features, edge features by the rule, and the class."""

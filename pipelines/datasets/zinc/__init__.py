@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -38,12 +38,12 @@ from kmip_data.pipelines.shared.checks import array_of, check_all, in_range
 from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
 from kmip_data.pipelines.shared.records import index_column, units_of_parts
 
-RECORDS_PER_UNIT: Final = 20_000  #: about 12 MB per shard
-ATOM_TYPES: Final = 28
-BOND_TYPES: Final = 4  #: 0 is no bond
-ATOMS: Final = "atom_type"
-BONDS: Final = "bond_type"
-TARGET: Final = "logP_SA_cycle_normalized"
+RECORDS_PER_UNIT = 20_000  #: about 12 MB per shard
+ATOM_TYPES = 28
+BOND_TYPES = 4  #: 0 is no bond
+ATOMS = "atom_type"
+BONDS = "bond_type"
+TARGET = "logP_SA_cycle_normalized"
 
 
 class ZincPipeline(Pipeline[Params, PublishedSplitParams]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, require_extra
 from kmip_data.pipelines.shared.checks import array_of, check_all, check_edges
 
-_LONGEST: Final = 100_000  #: bytes of a line; the largest molecule takes 3,000
-_ROWS: Final = 1_000  #: of Parquet, read at a time
+_LONGEST = 100_000  #: bytes of a line; the largest molecule takes 3,000
+_ROWS = 1_000  #: of Parquet, read at a time
 
 
 def json_rows(path: Path) -> Iterator[Any]:

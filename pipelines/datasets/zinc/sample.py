@@ -7,7 +7,7 @@ less for each ring.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -15,11 +15,11 @@ from numpy.random import PCG64, Generator
 from kmip_data.pipelines.datasets.zinc import ATOMS, BONDS, TARGET
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_pickled_dictionaries
 
-DEFAULT_MOLECULES: Final = 240
-PUBLISHED: Final = {"train": 10, "val": 1, "test": 1}
-LEFT_OUT: Final = 3  #: molecules of each pickle that its index does not list
-_SHARES: Final = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: of types of atoms
-_VALUES: Final = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
+DEFAULT_MOLECULES = 240
+PUBLISHED = {"train": 10, "val": 1, "test": 1}
+LEFT_OUT = 3  #: molecules of each pickle that its index does not list
+_SHARES = np.array([0.7, 0.1, 0.1, 0.02, 0.04, 0.02, 0.01, 0.01])  #: of types of atoms
+_VALUES = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
 
 
 def write_sample(

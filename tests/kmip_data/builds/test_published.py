@@ -12,7 +12,7 @@ from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.build import build_dataset
 
-OWN_FILES = {"city", "points", "superpixels"}  #: recipes, for files of the user
+OWN_FILES = {"city", "graphs", "points", "superpixels"}  #: recipes, for files of the user
 PUBLISHED = sorted(set(dataset_names()) - OWN_FILES)
 #: In ``make check``: targets from a sum of products, a city's sinusoids, quantiles, a k-NN graph.
 FEW = ["peptides-struct", "paris", "city-roads-m", "shapenet-part"]

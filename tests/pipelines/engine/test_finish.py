@@ -75,7 +75,7 @@ def test_other_parameters_may_give_other_nodes_and_edges():
 
 
 def test_what_a_recipe_makes_has_a_title_of_its_own():
-    for recipe in ("city", "points", "superpixels"):
+    for recipe in ("city", "graphs", "points", "superpixels"):
         assert named(load_manifest(recipe), "marais").title.startswith("marais: ")
     assert named(load_manifest("s3dis"), "s3dis") == load_manifest("s3dis")
 

@@ -1,0 +1,129 @@
+"""Lists of edges, alone or with tables of nodes and graphs next to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from kmip_data.arrays import I64, Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, read_tables
+from kmip_data.pipelines.shared.edges import there_and_back
+
+WANTS = "edges.csv with source and target, if you like nodes.csv and graphs.csv"
+#: File without its suffix -> level of its rows; graphs are in the order of the first of these.
+Rows = dict[str, I64]  #: of each graph
+LEVELS = {"graphs": "graph", "nodes": "node", "edges": "edge"}
+
+
+def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
+    """True for one text, or where a table is called so."""
+    if len(heads) == 1:
+        return all(b"\0" not in head and not head.startswith(b"<") for head in heads.values())
+    return "edges" in map(_stem, heads)
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0].lower()
+
+
+def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the graphs of tables, which are in memory."""
+    stems = {_stem(name): name for name in files} if len(files) > 1 else {"edges": files[0]}
+    if len(stems) < len(files):
+        raise DamagedInput("Two tables have the same name.", found=", ".join(files))
+    tables = {}
+    for stem, level in LEVELS.items():
+        if stem in stems:
+            (tables[level],) = read_tables(folder / stems[stem])
+    yield from assemble(tables, facts)
+
+
+def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the graphs of tables by level: rows of a graph may lie anywhere."""
+    # 1. What the columns are, and which rows a graph has.
+    params = facts.params
+    edges = tables["edge"]
+    names = ("0", "1") if "0" in edges.names else (params.source, params.target)
+    ends = np.stack([edges.ids(name) for name in names])
+    if ends.dtype == object:
+        ends = ends.astype(str)
+    known = {params.graph, params.node, *names}
+    columns = {level: table.columns(level, known, facts) for level, table in tables.items()}
+    facts.require([edges, *tables.values()])
+    groups = _by_graph(tables, params.graph)
+
+    # 2. Graph by graph.
+    for name in groups[next(iter(tables))]:
+        rows_of = {level: group.get(name, np.empty(0, int)) for level, group in groups.items()}
+        index, count = _positions(tables, ends, rows_of, params.node)
+        values = {}
+        for level, by_key in columns.items():
+            rows = rows_of[level]
+            for key, array in by_key.items():
+                values[key] = array[rows]
+                if key.startswith("graph/"):
+                    # Labels and parts of edges are those of their graph.
+                    if not len(rows):
+                        raise DamagedInput(
+                            f"The graph {name!r} has no edge that says its {key[6:]}."
+                        )
+                    other = (array[rows] != array[rows[0]]) & (array[rows] == array[rows])
+                    if other.any():
+                        fault = f"{key[6:]} differs from that of the first edge of its graph"
+                        raise edges.fault(rows[other.argmax()], fault, "put it into graphs.csv")
+                    values[key] = array[rows[:1]]
+        if params.undirected:
+            index = there_and_back(index.T)
+            if "edge/edge_attr" in values:
+                values["edge/edge_attr"] = values["edge/edge_attr"].repeat(2, axis=0)
+        yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=index)
+
+
+def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:
+    """Return the rows of each graph by level; the first level has all graphs."""
+    several = "graph" in tables or any(column in table.names for table in tables.values())
+    groups: dict[str, Rows] = {}
+    for level, table in tables.items():
+        names = np.arange(len(table.frame)) * (level == "graph")
+        if column in table.names or (several and level != "graph"):
+            names = table.ids(column)
+        names = names.astype(str)
+        groups[level] = cast(Rows, pd.Series(names).groupby(names, sort=False).indices)
+        first = next(iter(tables))
+        for name, rows in groups[level].items():
+            if name not in groups[first]:
+                raise table.fault(rows[0], f"the graph {name!r} is not in {tables[first].name}")
+    return groups
+
+
+def _positions(
+    tables: Mapping[str, Table], all_ends: Array, rows_of: Mapping[str, I64], column: str
+) -> tuple[I64, int]:
+    """Return edges by the positions of their nodes, (2, E), and the number of nodes."""
+    ends = all_ends[:, rows_of["edge"]]
+    if "node" not in tables:
+        ids, positions = np.unique(ends, return_inverse=True)
+        return positions.reshape(ends.shape), len(ids)
+    nodes = tables["node"]
+    rows = rows_of["node"]
+    ids = nodes.ids(column)[rows] if column in nodes.names else np.arange(len(rows))
+    if ids.dtype != ends.dtype:
+        ids = ids.astype(str)
+        ends = ends.astype(str)
+    index = pd.Index(ids)
+    if not index.is_unique:
+        row = rows[index.duplicated().argmax()]
+        raise nodes.fault(row, "the node is there twice")
+    positions = index.get_indexer(pd.Index(ends.reshape(-1))).reshape(ends.shape)
+    unknown = np.argwhere(positions.T < 0)
+    if len(unknown):
+        row, end = unknown[0]
+        fault = f"the node {ends[end, row]} is none of the {len(ids)} nodes of its graph"
+        raise tables["edge"].fault(rows_of["edge"][row], fault)
+    return positions, len(ids)

@@ -1,0 +1,285 @@
+"""Parameters of your own graphs, tables of text, and what their columns are."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field, PrivateAttr
+
+from kmip_data.arrays import F32, Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import NO_PART, NODE_PARTS, part_name
+from kmip_data.pipelines.shared.own import OwnParams
+
+PART = "split"  #: column that has parts and nothing else
+USUAL_LABELS = ("label", "y")
+NO_CLASS = -1  #: of a node
+_MOST_CLASSES = 65_536
+_LOOKED_AT = 100  #: rows, one of which must be a part in any other column of parts
+_HEAD = 2**16
+_GZIP = b"\x1f\x8b"
+
+
+class GraphParams(OwnParams):
+    """Parameters that change the records."""
+
+    label: tuple[str, ...] = Field(
+        default=(),
+        description="column of the target of nodes or graphs; repeat (default: label or y)",
+    )
+    task: Literal["classification", "multilabel", "regression"] | None = Field(
+        default=None, description="meaning of the labels (default: as their values suggest)"
+    )
+    feature: tuple[str, ...] = Field(
+        default=(),
+        description="column of a feature of nodes or edges; repeat, or none (default: all others)",
+    )
+    source: str = Field(default="source", description="column of the node that an edge leaves")
+    target: str = Field(default="target", description="column of the node that an edge enters")
+    graph: str = Field(default="graph", description="column of the graph of a node or edge")
+    node: str = Field(default="node", description="column of the name or number of a node")
+    undirected: bool = Field(default=False, description="add each edge in the other direction, too")
+    #: Of the raw files, whose digests are in the build key: columns, texts of classes, graphs, and
+    #: graphs of a shard.
+    _read: tuple[Schema, tuple[str, ...], int, int] = PrivateAttr(
+        default=(Schema(columns=()), (), 0, 1)
+    )
+
+
+@dataclass
+class Facts:
+    """Parameters, and what a reader finds of the columns of all graphs."""
+
+    params: GraphParams
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: attribute -> its columns
+    level: str = "graph"  #: of the targets
+    parts: list[str] = field(default_factory=list)  #: keys of columns of parts
+
+    def require(self, tables: Sequence[Table]) -> None:
+        """Refuse names of parameters that no table has."""
+        for name in (*self.params.label, *self.params.feature):
+            if name != "none" and not any(name in table.names for table in tables):
+                raise tables[0].missing(name)
+
+    def target(self, targets: Sequence[Array]) -> tuple[Column, tuple[str, ...]]:
+        """Return the column of the targets of all graphs, and the texts that are classes."""
+        y = np.concatenate(targets)
+        names = self.names["y"]
+        classes: tuple[str, ...] = ()
+        if y.dtype == object and y.ndim == 1:
+            classes = tuple(sorted({*y.astype(str)} - {""}))
+        y = numbers(y, classes)
+        known = y[~np.isnan(y)]
+        low = known.min(initial=np.inf)
+        high = known.max(initial=-np.inf)
+        whole = bool((known == np.rint(known)).all())
+        complete = known.size == y.size
+        task = self.params.task or ("classification" if whole else "regression")
+        if self.params.task is None and y.ndim > 1:
+            task = "multilabel" if whole and low >= 0 and high <= 1 else "regression"
+        labels = f"The labels {', '.join(names)} are {low:g} to {high:g}"
+        most = {"classification": _MOST_CLASSES - 1, "multilabel": 1}.get(task, np.inf)
+        column: dict[str, Any] = {
+            "key": f"{self.level}/y",
+            "attribute": "y",
+            "doc": ", ".join(names),
+        }
+        column["stored"] = column["presented"] = "float32"
+        if y.ndim > 1 or task == "multilabel":
+            column |= {"shape": (len(names),), "fields": names}
+        if task != "regression" and (not whole or low < 0 or high > most):
+            raise DamagedInput(
+                f"{labels}, which is no {task}.",
+                expected="one label, a text or a whole number from 0; several of 0 and 1; or numbers",
+                next="--set task=classification, multilabel or regression",
+            )
+        if task == "multilabel":
+            column |= {"low": 0, "high": 1, "num_classes": len(names)}
+            column["stored"] = "uint8" if complete else "float16"
+        if task != "classification":
+            return Column(**column, finite=complete), ()
+
+        # Nodes of one graph may be without a class: they are in no part.
+        if y.ndim > 1 or (not complete and (self.level, len(targets)) != ("node", 1)):
+            row = int(np.isnan(y).argmax())
+            raise DamagedInput(
+                f"The {self.level} {row} (from 0) has no label, and needs a class.",
+                next="leave it out, or --set task=multilabel, whose labels may be missing",
+            )
+        low = 0 if complete else NO_CLASS
+        stored = "uint16" if complete else "int32"
+        column |= {"presented": "int64", "stored": stored, "low": low, "high": int(high)}
+        return Column(**column, num_classes=int(high) + 1), classes
+
+
+def numbers(targets: Array, classes: Sequence[str]) -> Array:
+    """Return targets as numbers, those of ``classes`` for texts, NaN where there is none."""
+    if targets.dtype == object and targets.ndim == 1:
+        codes = {name: number for number, name in enumerate(classes)}
+        return np.array([codes.get(str(text), np.nan) for text in targets], np.float64)
+    try:
+        return targets.astype(np.float64)
+    except ValueError as error:
+        raise DamagedInput(f"Several labels are numbers: {error}.") from error
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a file."""
+
+    name: str
+    frame: Any  #: of pandas
+    first: int = 0  #: line of the first row
+    row: str = "line"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.frame)
+
+    def fault(self, row: int, what: str, hint: str | None = None) -> DamagedInput:
+        """Return the error for one row."""
+        return DamagedInput(f"{self.name}, {self.row} {self.first + row}: {what}.", next=hint)
+
+    def missing(self, name: str) -> DamagedInput:
+        """Return the error for a column that is not there."""
+        return DamagedInput(
+            f"{self.name} has no column {name!r}.",
+            found=", ".join(self.names)[:500],
+            next="--set source=, target=, graph=, label=, feature= or smiles= and one of the columns",
+        )
+
+    def ids(self, name: str) -> Array:
+        """Return a column of names or numbers, none of which may be empty."""
+        if name not in self.names:
+            raise self.missing(name)
+        empty = self.frame[name].isna()
+        if empty.any():
+            raise self.fault(empty.argmax(), f"{name!r} is empty")
+        return self.column(name)
+
+    def column(self, name: str) -> Array:
+        """Return a column: numbers, or texts as objects, empty where there is none."""
+        values: pd.Series[Any] = self.frame[name]
+        if values.dtype.kind in "iufb":
+            return values.to_numpy()
+        return values.fillna("").to_numpy(object)
+
+    def features(self, names: Sequence[str]) -> F32:
+        """Return columns of finite numbers, (R, F)."""
+        columns = [np.empty((len(self.frame), 0), np.float32)]
+        for name in names:
+            values = pd.to_numeric(self.frame[name], errors="coerce").to_numpy(np.float64)
+            with np.errstate(over="ignore"):
+                column = values.astype(np.float32)
+            row = np.isfinite(column).argmin() if len(column) else 0
+            if len(column) and not np.isfinite(column[row]):
+                fault = f"the feature {name!r} is {self.frame[name][row]}, not a finite number"
+                raise self.fault(row, fault, "--set feature=COLUMN of numbers; repeat, or none")
+            columns.append(column[:, None])
+        return np.concatenate(columns, axis=1)
+
+    def columns(self, level: str, ids: set[str], facts: Facts) -> dict[str, Array]:
+        """Return targets, parts and features by key, (R, …) each; what is none is a feature."""
+        values = {}
+        labels = [name for name in facts.params.label or USUAL_LABELS if name in self.names]
+        if "y" not in facts.names and labels:
+            labels = labels if facts.params.label else labels[:1]
+            facts.names["y"] = tuple(labels)
+            facts.level = "node" if level == "node" else "graph"
+            targets = [self.column(name) for name in labels]
+            flat = len(labels) == 1 and facts.params.task != "multilabel"
+            values[f"{facts.level}/y"] = targets[0] if flat else np.stack(targets, axis=1)
+
+        features = []
+        for name in self.names:
+            if name in ids or name in facts.names.get("y", ()):
+                continue
+            codes = self._parts(name)
+            if codes is not None:
+                key = f"{'node' if level == 'node' else 'graph'}/{name}"
+                values[key] = codes
+                facts.parts.append(key)
+            elif not facts.params.feature or name in facts.params.feature:
+                features.append(name)
+        if features and level != "graph":
+            attribute = "x" if level == "node" else "edge_attr"
+            values[f"{level}/{attribute}"] = self.features(features)
+            facts.names[attribute] = tuple(features)
+        return values
+
+    def _parts(self, name: str) -> Array | None:
+        """Return the codes of a column of parts, ``None`` for another column."""
+        texts = self.column(name)
+        codes = [_code(text) for text in texts[:_LOOKED_AT]]
+        if name != PART and not set(codes) & set(NODE_PARTS.values()):
+            return None
+        codes += [_code(text) for text in texts[_LOOKED_AT:]]
+        if None in codes:
+            row = codes.index(None)
+            raise self.fault(row, f"{name!r} is {texts[row]!r}, not train, val or test")
+        return np.array(codes, np.uint8)
+
+
+def _code(text: object) -> int | None:
+    return NO_PART if text == "" else NODE_PARTS.get(part_name(str(text).lower()) or "")
+
+
+def head_of(path: Path, most: int = 4_096) -> bytes:
+    """Return the first bytes of a file, decompressed."""
+    with path.open("rb") as file:
+        head = file.read(most)
+    if head.startswith(_GZIP):
+        return zlib.decompressobj(wbits=31).decompress(head, most)
+    return head
+
+
+def read_tables(path: Path, chunk: int | None = None, *, names: bool = True) -> Iterator[Table]:
+    """Yield a table, or its rows in chunks; columns without names are 0, 1 and so on.
+
+    Raises ``DamagedInput`` where it is cut off, or a row has more fields than the others.
+    """
+    try:
+        lines = head_of(path, _HEAD).decode("utf-8-sig", "replace").split("\n")
+        comments = 0
+        while lines[comments].startswith("#") and comments < len(lines) - 1:
+            comments += 1
+        line = lines[comments]
+        mark = next((mark for mark in "\t,; " if mark in line), ",")
+        names = names and not all(pd.notna(pd.to_numeric(line.split(mark), errors="coerce")))
+        with path.open("rb") as file:
+            is_gzip = file.read(2) == _GZIP
+        frames = pd.read_csv(
+            path,
+            sep=mark,
+            chunksize=chunk or sys.maxsize,
+            header=0 if names else None,
+            skiprows=comments,
+            compression="gzip" if is_gzip else None,
+            encoding="utf-8-sig",
+            keep_default_na=False,
+            na_values=[""],
+            skipinitialspace=True,
+            low_memory=False,
+        )
+        done = comments + names + 1
+        for frame in frames:
+            if not isinstance(frame.index, pd.RangeIndex):
+                raise ValueError("more fields than in the first line")  # noqa: TRY004, TRY301
+            frame.columns = [str(name).strip() for name in frame]
+            yield Table(path.name, frame.reset_index(drop=True), done)
+            done += len(frame)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise DamagedInput(
+            f"{path.name} cannot be read as a table.",
+            expected="UTF-8 text, or gzip of it, with as many fields in each line",
+            found=" ".join(str(error).split())[:300],
+        ) from error
