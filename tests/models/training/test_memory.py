@@ -116,6 +116,10 @@ def test_more_of_anything_needs_more_memory(data: RunData, monkeypatch) -> None:
     assert need() == pytest.approx(plain / 2, rel=0.05, abs=weights)
 
 
+def test_the_cut_of_one_node_is_one_node(data: RunData) -> None:
+    assert memory.cut_of(data.config, data, BatchSize(1, 1, 1, 1)).num_nodes == 1
+
+
 def test_generators_and_weights_are_left_alone(data: RunData) -> None:
     before = torch.get_rng_state()
     memory.plan_memory(data.config, data, CPU)
