@@ -50,6 +50,7 @@ OF_EXTRAS = {
     "distributed",
     "huggingface_hub",
     "submitit",
+    "laspy",
 }
 DEV_ONLY = {"geopandas", "ogb", "sklearn"}  #: compared with in benchmarks
 
