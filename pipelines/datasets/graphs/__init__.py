@@ -49,7 +49,9 @@ PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 class GraphSource(Strict):
     """Source of graphs."""
 
-    path: Path = Field(description="file, folder or archive: docs/own-data.md has the formats")
+    path: Path | None = Field(
+        default=None, description="file, folder or archive: docs/own-data.md has the formats"
+    )
 
 
 class GraphSplitParams(OwnSplitParams):
@@ -83,6 +85,8 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         self, source: GraphSource, params: GraphParams, home: Home, *, offline: bool, quiet: bool
     ) -> tuple[RawCopy, bool]:
         """Copy the files, out of an archive too, into the home folder."""
+        if source.path is None:
+            raise UsageError("--archive is missing.", next="a file, folder or zip of tables")
         archive = open_archive(source.path.expanduser().absolute())
         return store_own(
             home.raw / self.manifest.name,
