@@ -28,7 +28,7 @@ from kmip_data.format.schema import FORMAT_VERSION, bytes_per
 from kmip_data.format.splits import NO_PART, NODE_PARTS, parts_fault
 from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, GraphRecord, write_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
-from kmip_data.manifest import dataset_names
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.survey import PlainGraph, Survey, plain_graph, to_record
 
@@ -125,7 +125,8 @@ def check_target(folder: Path, name: str) -> None:
             expected=NAME_WORDS,
             next="another name: save(…, name=…), build pyg --name NAME",
         )
-    if name in dataset_names():
+    # The name of a recipe, such as graphs, is free: its builds have names of their own.
+    if name in dataset_names() and not load_manifest(name).recipe:
         raise UsageError(
             f"The name {name!r} belongs to a dataset of this package.",
             next="another name: save(…, name=…), build pyg --name NAME",
