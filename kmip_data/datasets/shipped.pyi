@@ -364,7 +364,7 @@ class OGBNArxiv(BuiltDataset):
     ) -> None: ...
 
 class OGBNPapers100M(BuiltDataset):
-    """ogbn-papers100M (OGB), citations of 111 million papers.
+    """ogbn-papers100M (OGB), citations of papers.
 
     111,059,956 papers and 1,615,685,872 citations; the subject of the 1.4 % on arXiv, 172
     classes.
