@@ -31,23 +31,35 @@ class NpzFile:
         for entry in archive.files(_MEMBERS, 0):
             self._entries[entry.name.removesuffix(".npy")] = entry
 
-    def array(self, name: str, kinds: str, shape: tuple[int | None, ...]) -> ArrayStream:
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        return list(self._entries)
+
+    def array(self, name: str, kinds: str, shape: tuple[int | None, ...] | None) -> ArrayStream:
         """Open one array at its beginning.
 
-        ``kinds`` are letters of numpy dtype kinds; ``None`` in ``shape`` is any length. Raises
-        ``DamagedInput`` where the array is missing, damaged, or has another dtype or shape.
+        ``kinds`` are letters of numpy dtype kinds; ``None`` in ``shape`` is any length, and for
+        ``shape`` any shape. Raises ``DamagedInput`` where the array is missing, damaged, or has
+        another dtype or shape.
         """
         entry = self._entries.get(name)
         if entry is None or entry.fault:
             fault = entry.fault if entry else "is missing"
             raise DamagedInput(f"{self.name}: the array {name} {fault}.")
         stream = ArrayStream(self._archive, entry, f"{self.name}, {name}")
-        if stream.dtype.kind not in kinds or not fits(stream.shape, shape):
+        if stream.dtype.kind not in kinds or not (shape is None or fits(stream.shape, shape)):
             raise DamagedInput(
                 f"{stream.name} is {stream.dtype} {stream.shape}.",
-                expected=f"a dtype of kind {' or '.join(kinds)}, shape {shape_text(shape)}",
+                expected=f"a dtype of kind {' or '.join(kinds)}, shape {shape_text(shape or ())}",
             )
         return stream
+
+    def whole(self, name: str, kinds: str = "biuf") -> Array:
+        """Return one array of any shape."""
+        stream = self.array(name, kinds, None)
+        values = stream.take(math.prod(stream.shape))
+        return values.reshape(stream.shape, order="F" if stream.by_columns else "C")
 
     def number(self, name: str) -> int:
         """Return the only value of an array of shape (1,), from 1 to 2³² - 1."""

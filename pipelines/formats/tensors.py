@@ -81,6 +81,17 @@ def read_torch_file(
         )
 
 
+def stream_values(path: Path, extra: Allowed) -> Iterator[Value]:
+    """Yield the items of the list that a zip of ``torch.save`` holds, or what it holds instead."""
+    with _opened(path) as (pickled, _):
+        is_list = pickled[2:3] == b"]"  # behind the protocol
+    if is_list:
+        yield from stream_torch_list(path, extra)
+        return
+    value = read_torch_file(path, extra, mapping=mapped(path))
+    yield from value if isinstance(value, list) else [value]
+
+
 def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Value]:
     """Yield the items of the list that a zip of ``torch.save`` holds; tensors as numpy arrays.
 

@@ -12,8 +12,8 @@ from support.cases import check_each
 from support.cli import kmip
 
 import kmip_data
-from kmip_data.errors import DamagedInput
-from kmip_data.format.writer import GraphRecord
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 
@@ -29,7 +29,7 @@ def write(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
-def made(path: Path, **parameters) -> tuple[object, list[GraphRecord]]:
+def made(path: Path, **parameters) -> tuple[object, list[GraphRecord | Skipped]]:
     """Schema and records of a folder, without the engine."""
     raw = RawFolder(path, dict.fromkeys(sorted(file.name for file in path.iterdir()), ""), ())
     params = PIPELINE.resolve(PIPELINE.Params(**parameters), raw)
@@ -133,6 +133,215 @@ def test_a_single_graph_is_split_by_its_nodes(tmp_path, monkeypatch):
     )
 
 
+def test_molecules_have_the_features_of_ogb(tmp_path):
+    from torch_geometric.utils import from_smiles
+
+    from kmip_data.pipelines.shared.molecules import read_smiles
+
+    texts = ["CCO", "c1ccccc1Cl", "C/C=C/[N+](=O)[O-]", "[Na]"]
+    lines = [f"m{i},{text},{i % 2},{i / 3},test" for i, text in enumerate(texts)]
+    path = tmp_path / "m" / "molecules.csv"
+    path.parent.mkdir()
+    path.write_text("\n".join(["id,SMILES,toxic,gap,part", *lines, ""]))
+    schema, records = made(path.parent, label=("toxic", "gap"))
+    for number, (record, text) in enumerate(zip(records, texts, strict=True)):
+        expected = read_smiles(text).record("")
+        assert record.edge_index.tolist() == expected.edge_index.tolist()
+        np.testing.assert_array_equal(record.columns["node/x"], expected.columns["node/x"])
+        assert record.num_nodes == from_smiles(text).num_nodes
+        np.testing.assert_allclose(record.columns["graph/y"], [number % 2, number / 3], rtol=1e-6)
+    assert schema.labels.fields == ("toxic", "gap")
+    assert int(records[0].columns["graph/part"]) == 2
+    path.write_text("smiles,label\nCCO,1\nC1CC,0\n")
+    with pytest.raises(DamagedInput, match=r"bad\.csv, line 3: RDKit makes no molecule of 'C1CC'"):
+        made(write(tmp_path / "n", bad_csv=path.read_bytes()))
+    _, (_, skipped) = made(write(tmp_path / "k", bad_csv=path.read_bytes()), on_error="skip")
+    assert isinstance(skipped, Skipped)
+
+
+# --- files of libraries ---------------------------------------------------------------------------
+
+
+def same(record: GraphRecord, data) -> None:
+    """Compare a record with PyTorch Geometric's ``Data``."""
+    assert record.num_nodes == data.num_nodes
+    np.testing.assert_array_equal(record.edge_index, data.edge_index.numpy())
+    for attribute, key in (("x", "node/x"), ("edge_attr", "edge/edge_attr")):
+        if data.get(attribute) is not None:
+            np.testing.assert_allclose(record.columns[key], data[attribute].numpy())
+    if data.y is not None:
+        np.testing.assert_allclose(record.columns["graph/y"], data.y.numpy()[0])
+
+
+def tu_files(folder: Path, *, targets: str) -> Path:
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(2, 6, 7)
+    graph = np.repeat(np.arange(7), sizes)
+    first = np.repeat(np.cumsum(sizes) - sizes, 6)
+    ends = first[:, None] + rng.integers(0, np.repeat(sizes, 6)[:, None], (42, 2))
+    files = {
+        "A": ends + 1, "graph_indicator": graph[:, None] + 1,
+        "node_labels": rng.integers(3, 6, (len(graph), 2)), "edge_labels": rng.integers(0, 3, (42, 1)),
+        "node_attributes": rng.integers(0, 9, (len(graph), 2)) / 2,
+    }  # fmt: skip
+    if targets == "graph_labels":
+        files[targets] = rng.choice([-1, 1, 4], (7, 1))
+    else:
+        files[targets] = rng.integers(0, 9, (7, 2)) / 4
+    folder.mkdir()
+    for name, rows in files.items():
+        lines = [", ".join(map(str, row)) for row in rows.tolist()]
+        (folder / f"D_{name}.txt").write_text("\n".join([*lines, ""]))
+    return folder
+
+
+@pytest.mark.parametrize("targets", ["graph_labels", "graph_attributes"])
+def test_a_tudataset_is_the_one_of_pytorch_geometric(tmp_path, targets):
+    from torch_geometric.data.separate import separate
+    from torch_geometric.io import read_tu_data
+
+    folder = tu_files(tmp_path / "D", targets=targets)
+    data, slices, _ = read_tu_data(str(folder), "D")
+    _, records = made(folder)
+    for number, record in enumerate(records):
+        same(record, separate(type(data), data, number, slices, decrement=False))
+    assert len(records) == 7
+
+
+def pyg_graphs() -> list:
+    import torch
+    from torch_geometric.data import Data
+
+    generator = torch.Generator().manual_seed(0)
+    graphs = []
+    for nodes in (3, 5, 4):
+        edges = torch.randint(nodes, (2, 6), generator=generator)
+        x = torch.rand(nodes, 2, generator=generator)
+        graphs.append(
+            Data(x=x, edge_index=edges, edge_attr=x[edges[0]], y=torch.tensor([nodes % 2]))
+        )
+    return graphs
+
+
+@pytest.mark.parametrize("layout", ["list", "pair", "new pair", "one", "files"])
+def test_tensors_are_those_that_were_saved(tmp_path, layout):
+    import torch
+    from torch_geometric.data import Data, InMemoryDataset
+
+    graphs = pyg_graphs()
+    data, slices = InMemoryDataset.collate(graphs)
+    saved = {
+        "list": graphs, "pair": (data, slices), "new pair": (data.to_dict(), slices, Data),
+        "one": graphs[0],
+    }  # fmt: skip
+    folder = write(tmp_path / "t")
+    if layout == "files":
+        for part, graph in zip(("test", "train", "valid"), graphs, strict=True):
+            torch.save([graph], folder / f"{part}.pt")
+    else:
+        torch.save(saved[layout], folder / "graphs.pt")
+    schema, records = made(folder)
+    for record, graph in zip(records, graphs, strict=layout != "one"):
+        same(record, graph)
+    assert schema.labels.num_classes == 2
+    if layout == "files":
+        assert [int(record.columns["graph/file"]) for record in records] == [2, 0, 1]
+
+
+def test_masks_are_splits_and_other_values_are_kept(tmp_path):
+    """Two columns of masks, a value of each level that no name tells, a text; then what is refused."""
+    import torch
+    from torch_geometric.data import Data
+
+    edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    train = torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0]], dtype=torch.bool)
+    graph = Data(
+        edge_index=edges, y=torch.tensor([0, 1, -1, 1]), train_mask=train, test_mask=train.flip(0),
+        edge_time=torch.arange(4), age=torch.ones(4, dtype=torch.float64), year=1999, name="a",
+        flags=torch.tensor([[True, False, True]]), num_nodes=4,
+    )  # fmt: skip
+    folder = write(tmp_path / "t")
+    torch.save(graph, folder / "graph.pt")
+    schema, (record,) = made(folder, undirected=True)
+    assert record.columns["node/masks"].tolist() == [0, 255, 255, 2]
+    assert record.columns["node/masks1"].tolist() == [255, 0, 2, 255]
+    assert record.columns["node/y"].tolist() == [0, 1, -1, 1]
+    assert record.columns["edge/edge_time"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert record.columns["node/age"].dtype == np.float64
+    assert int(record.columns["graph/year"]) == 1999
+    assert record.columns["graph/flags"].tolist() == [1, 0, 1]
+    assert schema.column("graph/flags").presented == "bool"
+    assert made(folder, label=("age",))[0].labels.doc == "age"
+    with pytest.raises(DamagedInput, match=r"graph\.pt, graph 0 .* has no 'z'"):
+        made(folder, label=("z",))
+    with pytest.raises(UsageError, match="one array is the label"):
+        made(folder, feature=("age",))
+    other = graph.clone()
+    del other.year
+    torch.save([graph, other], folder / "graph.pt")
+    with pytest.raises(DamagedInput, match="Graph 00000001: graph/year is not as in the graphs"):
+        made(folder)
+    torch.save(Data(edge_index=edges, train_mask=train[:3]), folder / "graph.pt")
+    with pytest.raises(
+        DamagedInput, match=r"graph\.pt, graph 0 .from 0.: the mask of train is bool"
+    ):
+        made(folder)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "benchmark"])
+def test_arrays_are_those_of_scipy(tmp_path, form):
+    from scipy import sparse
+
+    matrix = sparse.random(8, 8, 0.3, form if form != "benchmark" else "csr", rng=0)
+    folder = write(tmp_path / "n")
+    path = folder / "graph.npz"
+    attr = sparse.random(8, 5, 0.5, "csr", rng=1)
+    if form == "benchmark":
+        arrays = {"labels": np.arange(8) % 3 - 1, "train_mask": np.arange(8) % 2 == 0}
+        arrays |= {"names": np.array(["a"] * 8, object)}  # never read
+        for name, part in (("adj", matrix), ("attr", attr)):
+            arrays |= {f"{name}_{key}": getattr(part, key) for key in ("data", "indices", "indptr")}
+            arrays[f"{name}_shape"] = part.shape
+        np.savez_compressed(path, **arrays)
+    else:
+        sparse.save_npz(path, matrix)
+        matrix = sparse.load_npz(path)
+    schema, (record,) = made(folder)
+    dense = np.zeros((8, 8), np.float32)
+    dense[tuple(record.edge_index)] = record.columns["edge/edge_attr"][:, 0]
+    np.testing.assert_array_equal(dense, matrix.toarray().astype(np.float32))
+    if form == "benchmark":
+        np.testing.assert_array_equal(record.columns["node/x"], attr.toarray().astype(np.float32))
+        assert record.columns["node/y"].tolist() == (np.arange(8) % 3 - 1).tolist()
+        assert schema.labels.num_classes == 2
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_graphml_is_what_networkx_reads(tmp_path, directed):
+    import networkx as nx
+
+    folder = write(tmp_path / "g")
+    for name in ("a", "b"):
+        graph = nx.gnp_random_graph(6, 0.5, seed=len(name), directed=directed)
+        graph.graph["label"] = name
+        for node in graph:
+            graph.nodes[node].update(mass=node / 2, size=node)
+        for number, (_, _, data) in enumerate(graph.edges(data=True)):
+            data["weight"] = number
+        nx.write_graphml(nx.relabel_nodes(graph, "n{}".format), folder / f"{name}.graphml")
+    schema, records = made(folder)
+    for record in records:
+        graph = nx.read_graphml(folder / f"{record.key}.graphml").to_directed()
+        names = list(graph)
+        ends = [(names[a], names[b]) for a, b in record.edge_index.T]
+        weights = record.columns["edge/edge_attr"][:, 0]
+        assert dict(zip(ends, weights, strict=True)) == nx.get_edge_attributes(graph, "weight")
+        expected = [[data["mass"], data["size"]] for _, data in graph.nodes(data=True)]
+        assert record.columns["node/x"].tolist() == expected
+    assert [int(record.columns["graph/y"]) for record in records] == [0, 1]
+    assert schema.column("node/x").fields == ("mass", "size")
+
+
 # --- labels --------------------------------------------------------------------------------------
 
 #: Values of the labels, the set task: kind and stored type of their column, or a fault.
@@ -172,6 +381,9 @@ def test_labels_say_what_the_task_is(tmp_path):
 
 # --- bad input -----------------------------------------------------------------------------------
 
+PICKLE = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00trueq\x01\x85R."
+GRAPHML = "<graphml xmlns='http://graphml.graphdrawing.org/xmlns'>{}</graphml>"
+TU = {"D_A_txt": "1, 2\n2, 1\n3, 3\n", "D_graph_indicator_txt": "1\n1\n2\n"}
 BAD = [
     ({"edges_csv": ""}, {}, "No columns"),
     ({"edges_csv": "source,source\n"}, {}, "no column 'target'"),
@@ -199,6 +411,16 @@ BAD = [
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
     ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "same name"),
     ({"a_bin": b"\0\1\2"}, {}, "no graphs of a format that is known"),
+    ({"edges_csv": EDGES}, {"smiles": "y"}, "no column 'y'"),
+    ({"a_pt": PICKLE}, {}, "cannot be read as tensors"),
+    ({"a_npz": b"PK\3\4" + bytes(22) + b"\5\0\0\0a.npy"}, {}, "not a whole zip"),
+    ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "declares a document type"),
+    ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml cannot be read as GraphML"),
+    ({**TU, "D_graph_indicator_txt": "2\n1\n2\n"}, {}, "graphs are not numbered in order"),
+    ({**TU, "D_A_txt": "1, 2\n1, 3\n"}, {}, "D_A.txt, line 2: the edge joins two"),
+    ({**TU, "D_A_txt": "1, 4\n"}, {}, "D_A.txt, line 1: .* are not two of the 3 nodes"),
+    ({**TU, "D_node_labels_txt": "1\n2\n"}, {}, "D_node_labels.txt has 2 lines, not 3"),
+    ({**TU, "D_graph_labels_txt": "1\nx\n"}, {}, "line 2: the feature '0' is x"),
 ]  # fmt: skip
 
 

@@ -15,22 +15,32 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.schema import Column, Schema
+from kmip_data.errors import DamagedInput, UsageError, require_extra
+from kmip_data.format.schema import RESERVED, Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS
-from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
+from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.datasets.graphs import edges
+from kmip_data.pipelines.datasets.graphs import (
+    arrays,
+    edges,
+    graphml,
+    smiles,
+    tensors,
+    tudataset,
+)
 from kmip_data.pipelines.datasets.graphs.tables import (
     NO_CLASS,
     Facts,
     GraphParams,
+    first_member,
     head_of,
     numbers,
 )
-from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.archives import BareFile, open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, store_own, unpack
+from kmip_data.pipelines.shared.edges import there_and_back
+from kmip_data.pipelines.shared.molecules import molecule_columns
 from kmip_data.pipelines.shared.own import (
     OwnPipeline,
     OwnSplitParams,
@@ -41,8 +51,9 @@ from kmip_data.pipelines.shared.own import (
 from kmip_data.pipelines.shared.records import units_of_rows
 
 #: Formats in the order in which they are tried.
-FORMATS = (edges,)
+FORMATS = (tensors, arrays, graphml, tudataset, smiles, edges)
 KEY_LENGTH = 160
+BYTES_OF_MOLECULE = 2_048  #: about, so that 30,000 are a shard
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 
 
@@ -59,7 +70,7 @@ class GraphSplitParams(OwnSplitParams):
 
     split: str = Field(
         default="given",
-        description="given: the column of parts, else random; random: records, or nodes of a single "
+        description="given: the masks, or column of parts, else random; random: records, or nodes of a single "
         "graph, dealt at random; stratified: with equal shares of the classes; or the name of a column "
         "of parts",
     )
@@ -86,8 +97,12 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     ) -> tuple[RawCopy, bool]:
         """Copy the files, out of an archive too, into the home folder."""
         if source.path is None:
-            raise UsageError("--archive is missing.", next="a file, folder or zip of tables")
-        archive = open_archive(source.path.expanduser().absolute())
+            raise UsageError("--archive is missing.", next="a file, folder or zip of graphs")
+        path = source.path.expanduser().absolute()
+        archive = open_archive(path)
+        # Tensors and arrays are zips themselves.
+        if archive.kind == "zip" and first_member(head_of(path)).endswith((b"data.pkl", b".npy")):
+            archive = BareFile(path)
         return store_own(
             home.raw / self.manifest.name,
             lambda target: unpack(archive, self.manifest, target, quiet=quiet),
@@ -98,28 +113,48 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         """Read all graphs once; return the parameters with their columns and classes."""
         facts, graphs = read_graphs(raw.path, list(raw.members), params)
         targets = []
+        kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
+        unfinished = set()  # keys of columns with values that are not finite
         nodes = keys = total = size = 0
         for graph in graphs:
             total += 1
             nodes = max(nodes, graph.num_nodes)
             keys = max(keys, len(graph.key))
-            arrays = dict(graph.columns)
+            values = dict(graph.columns)
             if "y" in facts.names:
-                targets.append(arrays.pop(f"{facts.level}/y"))
-            size += sum(array.nbytes for array in arrays.values()) + 8 * graph.num_edges
+                targets.append(values.pop(f"{facts.level}/y", np.empty(0)))
+            is_molecule = values.pop(smiles.SMILES, None) is not None
+            size += sum(array.nbytes for array in values.values()) + 8 * graph.num_edges
+            size += is_molecule * BYTES_OF_MOLECULE
+            these = {key: (array.dtype.name, array.shape[1:]) for key, array in values.items()}
+            if total == 1:
+                kinds = these
+            for key in kinds.keys() | these.keys():
+                if kinds.get(key) != these.get(key):
+                    raise DamagedInput(
+                        f"Graph {graph.key}: {key} is not as in the graphs before it.",
+                        expected=str(kinds.get(key)),
+                        found=str(these.get(key)),
+                    )
+                if not np.isfinite(values[key]).all():
+                    unfinished.add(key)
         if not total:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
 
         columns: list[Column] = []
-        for key, array in arrays.items():
+        if is_molecule:
+            require_extra("chem", self.manifest.name)
+            columns += molecule_columns()
+        for key, (dtype, shape) in kinds.items():
             attribute = key.partition("/")[2]
-            dtype = array.dtype.name
             names = facts.names.get(attribute, ())
             doc = PART_DOC if key in facts.parts else ""
+            if key in RESERVED or not attribute.isidentifier():
+                raise DamagedInput(f"{attribute!r} can be no name of a column.", next="rename it")
             columns.append(
                 Column(
-                    key=key, attribute=attribute, stored=dtype, presented=dtype, doc=doc,
-                    shape=(len(names),) if names else (), fields=names,
+                    key=key, attribute=attribute, presented=dtype, doc=doc, shape=shape,
+                    stored=dtype.replace("bool", "uint8"), fields=names, finite=key not in unfinished,
                 )
             )  # fmt: skip
         classes: tuple[str, ...] = ()
@@ -129,7 +164,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         schema = Schema(
             columns=tuple(columns),
             max_nodes=65_536 if nodes <= 65_536 else 2**32,
-            directed=not params.undirected,
+            directed=not (params.undirected or is_molecule),
             key_length=min(max(keys, 8), KEY_LENGTH),
         )
         resolved = params.model_copy()
@@ -146,23 +181,31 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         _, _, total, per_unit = params._read  # noqa: SLF001
         return units_of_rows(params.choose(total), per_unit, "graphs")
 
-    def records(self, prepared: Prepared, unit: Unit, params: GraphParams) -> Iterator[GraphRecord]:
-        """Yield the graphs of one unit."""
+    def records(
+        self, prepared: Prepared, unit: Unit, params: GraphParams
+    ) -> Iterator[GraphRecord | Skipped]:
+        """Yield the graphs of one unit; molecules are made of their SMILES here."""
         schema, classes, *_ = params._read  # noqa: SLF001
         target = schema.labels
         _, graphs = read_graphs(prepared.path, prepared.plan["members"], params)
         rows = set(unit.items["rows"])
         for graph in islice(compress(graphs, (row in rows for row in count())), len(rows)):
-            columns = dict(graph.columns)
+            key = ascii_key(graph.key, KEY_LENGTH)
+            try:
+                record = smiles.finished(graph)
+            except DamagedInput as error:
+                yield self.stop_or_skip(key, error, params)
+                continue
+            columns = dict(record.columns)
             if target is not None:
                 y = numbers(columns[target.key], classes)
                 if target.low == NO_CLASS:
                     y = np.nan_to_num(y, nan=NO_CLASS)
                 columns[target.key] = y.astype(target.stored)
             for column in schema.columns:
-                if column.level == "graph":
-                    columns[column.key] = columns[column.key][0]
-            yield replace(graph, key=ascii_key(graph.key, KEY_LENGTH), columns=columns)
+                array = columns[column.key].astype(column.stored, copy=False)
+                columns[column.key] = array[0] if column.level == "graph" else array
+            yield replace(record, key=key, columns=columns)
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Apply a column of parts, or deal graphs, or the nodes of a single graph, at random."""
@@ -187,7 +230,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             parts = {part: np.flatnonzero(codes == code) for part, code in NODE_PARTS.items()}
             return Split(rule, "given", {}, {part: rows.tolist() for part, rows in parts.items()})
         if not by_node or label is None:
-            raise UsageError(f"{rule!r} gives parts to nodes, and graphs are dealt.")
+            raise UsageError(
+                f"{rule!r} gives parts to nodes, and graphs are dealt.",
+                next="--split-rule random, or a column of parts of graphs",
+            )
 
         # Nodes without a target are in no part.
         y = records.column(label.key).reshape(int(records.nodes[0]), -1)
@@ -215,10 +261,23 @@ def read_graphs(
     facts = Facts(params)
     for form in FORMATS:
         if form.recognises(heads, params):
-            return facts, form.read(folder, members, facts)
+            return facts, _both_ways(form.read(folder, members, facts), params)
     shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
     raise DamagedInput(
         "These are no graphs of a format that is known.",
         expected="; or ".join(form.WANTS for form in FORMATS),
         found="; ".join(shown[:4]),
     )
+
+
+def _both_ways(graphs: Iterator[GraphRecord], params: GraphParams) -> Iterator[GraphRecord]:
+    """Yield the graphs, where ``undirected`` says so with each edge in the other direction, too."""
+    for graph in graphs:
+        if not params.undirected or graph.edge_index is None:
+            yield graph
+            continue
+        columns = dict(graph.columns)
+        for key, array in columns.items():
+            if key.startswith("edge/"):
+                columns[key] = array.repeat(2, axis=0)
+        yield replace(graph, edge_index=there_and_back(graph.edge_index.T), columns=columns)

@@ -12,8 +12,7 @@ import pandas as pd
 from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, read_tables
-from kmip_data.pipelines.shared.edges import there_and_back
+from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, read_table
 
 WANTS = "edges.csv with source and target, if you like nodes.csv and graphs.csv"
 #: File without its suffix -> level of its rows; graphs are in the order of the first of these.
@@ -40,7 +39,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     tables = {}
     for stem, level in LEVELS.items():
         if stem in stems:
-            (tables[level],) = read_tables(folder / stems[stem])
+            tables[level] = read_table(folder / stems[stem])
     yield from assemble(tables, facts)
 
 
@@ -49,13 +48,13 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
     # 1. What the columns are, and which rows a graph has.
     params = facts.params
     edges = tables["edge"]
+    facts.require([edges, *tables.values()])
     names = ("0", "1") if "0" in edges.names else (params.source, params.target)
     ends = np.stack([edges.ids(name) for name in names])
     if ends.dtype == object:
         ends = ends.astype(str)
     known = {params.graph, params.node, *names}
     columns = {level: table.columns(level, known, facts) for level, table in tables.items()}
-    facts.require([edges, *tables.values()])
     groups = _by_graph(tables, params.graph)
 
     # 2. Graph by graph.
@@ -78,10 +77,6 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
                         fault = f"{key[6:]} differs from that of the first edge of its graph"
                         raise edges.fault(rows[other.argmax()], fault, "put it into graphs.csv")
                     values[key] = array[rows[:1]]
-        if params.undirected:
-            index = there_and_back(index.T)
-            if "edge/edge_attr" in values:
-                values["edge/edge_attr"] = values["edge/edge_attr"].repeat(2, axis=0)
         yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=index)
 
 

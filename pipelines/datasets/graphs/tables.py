@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,14 +14,16 @@ import pandas as pd
 from pydantic import Field, PrivateAttr
 
 from kmip_data.arrays import F32, Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column, Schema
-from kmip_data.format.splits import NO_PART, NODE_PARTS, part_name
+from kmip_data.format.splits import NO_PART, NODE_PARTS, PARTS, part_name
 from kmip_data.pipelines.shared.own import OwnParams
+from kmip_data.pipelines.shared.records import codes_of_masks
 
 PART = "split"  #: column that has parts and nothing else
 USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
+MASKS = [f"{part}_{name}" for part in PARTS for name in ("mask", "masks")]
 _MOST_CLASSES = 65_536
 _LOOKED_AT = 100  #: rows, one of which must be a part in any other column of parts
 _HEAD = 2**16
@@ -46,6 +48,7 @@ class GraphParams(OwnParams):
     target: str = Field(default="target", description="column of the node that an edge enters")
     graph: str = Field(default="graph", description="column of the graph of a node or edge")
     node: str = Field(default="node", description="column of the name or number of a node")
+    smiles: str = Field(default="smiles", description="column of the SMILES of a molecule")
     undirected: bool = Field(default=False, description="add each edge in the other direction, too")
     #: Of the raw files, whose digests are in the build key: columns, texts of classes, graphs, and
     #: graphs of a shard.
@@ -69,10 +72,63 @@ class Facts:
             if name != "none" and not any(name in table.names for table in tables):
                 raise tables[0].missing(name)
 
+    def label_of(self, names: Iterable[str], usual: Sequence[str], where: str) -> str:
+        """Return the name of the array of targets, nothing where there is none."""
+        given = self.params.label
+        if len(given) > 1 or self.params.feature:
+            raise UsageError(
+                f"{where}: one array is the label, and all others are kept.",
+                next="at most one --set label=, and no --set feature=",
+            )
+        for name in given or usual:
+            if name in names:
+                return name
+        if given:
+            raise DamagedInput(
+                f"{where} has no {given[0]!r}.",
+                found=", ".join(names)[:500],
+                next="--set label= and one of these",
+            )
+        return ""
+
+    def labels(self, name: str, y: Array, level: str) -> dict[str, Array]:
+        """Return an array of targets, one row for each graph or node, by its key."""
+        y = y.copy()  # a view of a file until the next graph
+        if level == "node" and y.dtype.kind == "i":
+            y = np.where(y == NO_CLASS, np.nan, y)
+        if self.params.task == "multilabel" or (y.ndim == 2 and y.shape[1] != 1):
+            y = y.reshape(len(y), -1)
+            self.names["y"] = tuple(f"{name} {column}" for column in range(y.shape[1]))
+        else:
+            y = y.reshape(-1)
+            self.names["y"] = (name,)
+        self.level = level
+        return {f"{level}/y": y}
+
+    def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
+        """Return the parts of nodes by key, for each column of masks called ``train_mask`` and so on."""
+        masks = []
+        for part in PARTS:
+            mask = arrays.get(f"{part}_mask", arrays.get(f"{part}_masks", np.zeros(nodes, bool)))
+            # As many rows as nodes, or as many columns.
+            masks.append(mask.T if mask.shape[-1:] == (nodes,) else mask)
+        if not any(mask.any() for mask in masks):
+            return {}
+        folds = max(mask.shape[1] if mask.ndim == 2 else 1 for mask in masks)
+        parts = {}
+        for fold in range(folds):
+            columns = [mask[:, fold] if mask.ndim == 2 else mask for mask in masks]
+            key = f"node/masks{fold or ''}"
+            parts[key] = codes_of_masks(columns, nodes, where)
+        self.parts += parts
+        return parts
+
     def target(self, targets: Sequence[Array]) -> tuple[Column, tuple[str, ...]]:
         """Return the column of the targets of all graphs, and the texts that are classes."""
-        y = np.concatenate(targets)
         names = self.names["y"]
+        if len({y.shape[1:] for y in targets}) > 1:
+            raise DamagedInput(f"Graphs have other numbers of labels {', '.join(names)}.")
+        y = np.concatenate(targets)
         classes: tuple[str, ...] = ()
         if y.dtype == object and y.ndim == 1:
             classes = tuple(sorted({*y.astype(str)} - {""}))
@@ -242,8 +298,16 @@ def head_of(path: Path, most: int = 4_096) -> bytes:
     return head
 
 
-def read_tables(path: Path, chunk: int | None = None, *, names: bool = True) -> Iterator[Table]:
-    """Yield a table, or its rows in chunks; columns without names are 0, 1 and so on.
+def first_member(head: bytes) -> bytes:
+    """Return the name of the first file of a zip, nothing for other files."""
+    if not head.startswith(b"PK\3\4") or len(head) < 30:
+        return b""
+    (length,) = struct.unpack_from("<H", head, 26)
+    return head[30 : 30 + length]
+
+
+def read_table(path: Path, *, names: bool = True) -> Table:
+    """Return a table; columns without names are 0, 1 and so on.
 
     Raises ``DamagedInput`` where it is cut off, or a row has more fields than the others.
     """
@@ -257,10 +321,9 @@ def read_tables(path: Path, chunk: int | None = None, *, names: bool = True) -> 
         names = names and not all(pd.notna(pd.to_numeric(line.split(mark), errors="coerce")))
         with path.open("rb") as file:
             is_gzip = file.read(2) == _GZIP
-        frames = pd.read_csv(
+        frame = pd.read_csv(
             path,
             sep=mark,
-            chunksize=chunk or sys.maxsize,
             header=0 if names else None,
             skiprows=comments,
             compression="gzip" if is_gzip else None,
@@ -270,13 +333,10 @@ def read_tables(path: Path, chunk: int | None = None, *, names: bool = True) -> 
             skipinitialspace=True,
             low_memory=False,
         )
-        done = comments + names + 1
-        for frame in frames:
-            if not isinstance(frame.index, pd.RangeIndex):
-                raise ValueError("more fields than in the first line")  # noqa: TRY004, TRY301
-            frame.columns = [str(name).strip() for name in frame]
-            yield Table(path.name, frame.reset_index(drop=True), done)
-            done += len(frame)
+        if not isinstance(frame.index, pd.RangeIndex):
+            raise ValueError("more fields than in the first line")  # noqa: TRY004, TRY301
+        frame.columns = [str(name).strip() for name in frame]
+        return Table(path.name, frame, comments + names + 1)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise DamagedInput(
             f"{path.name} cannot be read as a table.",

@@ -1,0 +1,103 @@
+"""Files of ``numpy.savez`` and scipy's ``save_npz``: adjacency, features and labels of a graph each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
+from kmip_data.pipelines.formats.npz import NpzFile
+from kmip_data.pipelines.shared.checks import check_edges
+
+WANTS = "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels"
+#: What begins the names of a matrix's arrays, or is its name where it is dense.
+_ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
+_FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
+_LABELS = ("labels", "label", "y", "node_labels")
+_EDGES = ("edge_index", "edges")
+
+
+def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
+    """True where all files are zips of arrays."""
+    return all(first_member(head).endswith(b".npy") for head in heads.values())
+
+
+def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the graph of each file."""
+    for file in files:
+        try:
+            yield _graph(NpzFile(folder / file), file, facts)
+        except UsageError:
+            raise
+        except ValueError as error:  # of scipy, about arrays that are no matrix
+            raise DamagedInput(f"{file} has no graph: {error}.", expected=WANTS) from error
+
+
+def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
+    columns: dict[str, Any] = {}
+    nodes = 0
+    listed = [key for key in _EDGES if key in file.names]
+    if listed:
+        edges = file.whole(listed[0], "iu")
+        if edges.ndim != 2 or 2 not in edges.shape:
+            raise ValueError(f"{listed[0]} has the shape {edges.shape}")
+        edges = edges if len(edges) == 2 else edges.T
+    else:
+        matrix = _matrix(file, _ADJACENCY)
+        if matrix is None:
+            raise ValueError(f"no adjacency among its arrays {', '.join(file.names)}")
+        nodes = matrix.shape[0]
+        if matrix.shape != (nodes, nodes):
+            raise ValueError(f"the adjacency has the shape {matrix.shape}")
+        edges = np.stack([matrix.row, matrix.col])
+        if (matrix.data != 1).any():
+            columns["edge/edge_attr"] = matrix.data.astype(np.float32)[:, None]
+
+    features = _matrix(file, _FEATURES)
+    if features is not None:
+        x = features.toarray().astype(np.float32)
+        columns["node/x"] = x.reshape(len(x), -1)
+        nodes = nodes or len(x)
+        if len(x) != nodes:
+            raise ValueError(f"features have {len(x):,} rows for {nodes:,} nodes")
+    nodes = nodes or int(edges.max(initial=-1)) + 1
+    check_edges(edges, nodes, name)
+
+    label = facts.label_of(file.names, _LABELS, name)
+    if label:
+        y = np.atleast_1d(file.whole(label))
+        level = "node" if len(y) == nodes else "graph"
+        columns |= facts.labels(label, y if level == "node" else y.reshape(1, -1), level)
+    masks = {key: file.whole(key) for key in MASKS if key in file.names}
+    columns |= facts.masks(masks, nodes, name)
+    key = str(Path(name).with_suffix(""))
+    return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
+
+
+def _matrix(file: NpzFile, names: Sequence[str]) -> Any:
+    """Return the matrix of the first name that there is, by its entries; checked."""
+    from scipy import sparse
+
+    for name in names:
+        if name in file.names:
+            return sparse.coo_array(file.whole(name))
+        if f"{name}data" not in file.names or f"{name}shape" not in file.names:
+            continue
+        shape = tuple(file.whole(f"{name}shape", "iu").tolist())
+        data = file.whole(f"{name}data")
+        if f"{name}row" in file.names:
+            ends = [file.whole(f"{name}{axis}", "iu") for axis in ("row", "col")]
+            return sparse.coo_array((data, tuple(ends)), shape)
+        form = sparse.csr_array
+        if f"{name}format" in file.names and file.whole(f"{name}format", "S").item() == b"csc":
+            form = sparse.csc_array
+        parts = [file.whole(f"{name}{part}", "iu") for part in ("indices", "indptr")]
+        matrix = form((data, *parts), shape)
+        matrix.check_format(full_check=True)
+        return matrix.tocoo()
+    return None

@@ -1,0 +1,53 @@
+"""A table of molecules: SMILES, targets and parts, with the features of the Open Graph Benchmark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, read_table
+from kmip_data.pipelines.shared.molecules import RefusedSmilesError, read_smiles
+
+WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
+SMILES = "smiles"  #: of a record without its atoms: the text and where it is from
+
+
+def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
+    """True for one table with such a column, or where the parameters name it."""
+    first = next(iter(heads.values())).partition(b"\n")[0].decode("utf-8", "replace").lower()
+    names = re.split('[\t,; "\r\ufeff]', first)
+    return len(heads) == 1 and (params.smiles != SMILES or SMILES in names)
+
+
+def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the molecules in the order of the rows, each a SMILES as yet without its atoms."""
+    table = read_table(folder / files[0])
+    facts.require([table])
+    column = facts.params.smiles
+    column = next((name for name in table.names if name.lower() == column.lower()), column)
+    texts = table.ids(column).astype(str)
+    columns = table.columns("graph", {column}, facts)
+    for row, text in enumerate(texts):
+        if not text.isascii() or not text.isprintable():
+            raise table.fault(row, f"{text[:80]!a} is no SMILES")
+        values = {key: rows[row : row + 1] for key, rows in columns.items()}
+        values[SMILES] = np.array([text, f"{table.name}, line {table.first + row}"])
+        yield GraphRecord(key=f"{row:06d}", num_nodes=0, columns=values)
+
+
+def finished(graph: GraphRecord) -> GraphRecord:
+    """Return a molecule with its atoms and bonds; ``DamagedInput`` where RDKit makes none."""
+    columns = dict(graph.columns)
+    if SMILES not in columns:
+        return graph
+    text, where = columns.pop(SMILES).tolist()
+    try:
+        return read_smiles(text).record(graph.key, **columns)
+    except RefusedSmilesError as error:
+        fault = f"{where}: RDKit makes no molecule of {text[:200]!r}: {error}."
+        raise DamagedInput(fault) from error

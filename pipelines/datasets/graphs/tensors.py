@@ -1,0 +1,194 @@
+"""Files of ``torch.save``: a list of ``Data``, one, or the collated pair of an ``InMemoryDataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.splits import NODE_PARTS, part_name
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
+from kmip_data.pipelines.formats.pickles import never_called
+from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, stream_values
+from kmip_data.pipelines.shared.checks import array_of, check_edges
+
+WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
+#: Besides Data: the dictionaries of a collated pair.
+_ALLOWED = {
+    **NUMPY,
+    **PYG,
+    "collections.defaultdict": lambda *_: {},
+    "builtins.dict": never_called("dict"),
+    "__builtin__.dict": never_called("dict"),
+}
+_ROWS_OF_NODES = ("x", "feat", "pos", "batch", "node_type", "n_id")
+
+
+def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
+    """True where a file is a zip with a pickle, or a pickle, which its reader refuses."""
+    return any(
+        first_member(head).endswith(b"data.pkl") or head.startswith(b"\x80")
+        for head in heads.values()
+    )
+
+
+def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the graphs of all files; arrays are views of a file until the next graph is asked for.
+
+    Files called train, val and test are the parts.
+    """
+    # The levels of attributes are known once all graphs are.
+    levels: dict[str, list[str]] = {}
+    columns = facts.params._read[0].columns  # noqa: SLF001
+    for column in columns:
+        levels[column.attribute] = [column.level]
+    if not columns:
+        for _, _, graph in _graphs(folder, files, facts):
+            for attribute, fitting in _fitting(graph).items():
+                possible = levels.get(attribute, fitting)
+                levels[attribute] = [level for level in possible if level in fitting]
+
+    parts = [NODE_PARTS.get(part_name(Path(file).stem) or "") for file in files]
+    if None not in parts:
+        facts.parts.append("graph/file")
+    for file, where, graph in _graphs(folder, files, facts):
+        record = _record(graph, levels, where, facts)
+        if None not in parts:
+            code = np.array([parts[files.index(file)]], np.uint8)
+            record = replace(record, columns={**record.columns, "graph/file": code})
+        yield record
+
+
+def _graphs(
+    folder: Path, files: Sequence[str], facts: Facts
+) -> Iterator[tuple[str, str, GraphRecord]]:
+    """Yield file, place and arrays by attribute of each graph."""
+    for file in files:
+        stem = f"{Path(file).with_suffix('')}/" if len(files) > 1 else ""
+        number = 0
+        for value in stream_values(folder / file, _ALLOWED):
+            for item in _items(value, file):
+                where = f"{file}, graph {number} (from 0)"
+                yield file, where, _graph(item, f"{stem}{number:08d}", where, facts)
+                number += 1
+
+
+def _attributes(value: Any) -> Any:
+    return value.mapping if isinstance(value, PickledData) else value
+
+
+def _items(value: Any, file: str) -> Iterator[dict[str, Any]]:
+    """Yield the attributes of each graph of an item or a collated pair."""
+    if isinstance(value, tuple) and len(value) in {2, 3} and isinstance(value[1], dict):
+        yield from _separated(_attributes(value[0]), value[1], file)
+        return
+    item = _attributes(value)
+    if not isinstance(item, dict):
+        raise DamagedInput(f"{file} holds {type(value).__name__}.", expected=WANTS)
+    yield item
+
+
+def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[str, Any]]:
+    """Yield the graphs of a collated one, whose rows follow each other."""
+    bounds: dict[str, Array] = {}
+    for name, ends in slices.items():
+        rows = data.get(name) if isinstance(data, dict) else None
+        axis = -1 if "index" in name or name == "face" else 0
+        if rows is None:
+            continue
+        size = rows.shape[axis] if isinstance(rows, np.ndarray) and rows.ndim else len(rows)
+        bound = np.asarray(ends)
+        if (
+            bound.ndim != 1
+            or bound.dtype.kind not in "iu"
+            or bound[-1] != size
+            or (np.diff(bound) < 0).any()
+        ):
+            raise DamagedInput(f"{file}: the slices of {name} do not fit its {size:,} rows.")
+        bounds[name] = bound
+    counts = {len(ends) for ends in bounds.values()}
+    if len(counts) != 1:
+        raise DamagedInput(f"{file}: slices are of {sorted(counts)} graphs.", expected=WANTS)
+    for number in range(counts.pop() - 1):
+        item = {}
+        for name, ends in bounds.items():
+            rows = data[name]
+            part = slice(ends[number], ends[number + 1])
+            if not isinstance(rows, np.ndarray):
+                item[name] = rows[number]
+            else:
+                item[name] = rows[..., part] if "index" in name or name == "face" else rows[part]
+        if isinstance(data.get("_num_nodes"), list):
+            item["num_nodes"] = data["_num_nodes"][number]
+        yield item
+
+
+def _graph(item: dict[str, Any], name: str, where: str, facts: Facts) -> GraphRecord:
+    """Return the arrays of an item; texts, which nothing is computed from, are left out."""
+    item = dict(item)
+    label = facts.label_of(item, ("y",), where)
+    if label:
+        item["y"] = item.pop(label)
+    edges = array_of(item, "edge_index", "iu", (2, None), where)
+    del item["edge_index"]
+    nodes = item.pop("num_nodes", None)
+    if not isinstance(nodes, int):
+        rows = [item[key] for key in _ROWS_OF_NODES if isinstance(item.get(key), np.ndarray)]
+        nodes = len(rows[0]) if rows else int(edges.max(initial=-1)) + 1
+    check_edges(edges, nodes, where)
+    arrays: dict[str, Array] = {}
+    for attribute, value in item.items():
+        if value is None or isinstance(value, str):
+            continue
+        array = np.asarray(value) if isinstance(value, bool | int | float) else value
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+            raise DamagedInput(
+                f"{where}: {attribute} is {type(value).__name__}, not a tensor or number.",
+                next=f"leave it out (del data.{attribute}) before torch.save",
+            )
+        arrays[attribute] = array
+    return GraphRecord(key=name, num_nodes=nodes, columns=arrays, edge_index=edges)
+
+
+def _fitting(graph: GraphRecord) -> dict[str, list[str]]:
+    """Return the levels that each attribute has rows for, the likeliest first."""
+    fitting = {}
+    for attribute, array in graph.columns.items():
+        rows = array.shape[:1]
+        levels = {"node": (graph.num_nodes,), "edge": (graph.num_edges,), "graph": rows}
+        order = ["node", "edge", "graph"]
+        if "edge" in attribute:
+            order = ["edge", "node", "graph"]
+        elif attribute == "y":
+            order = ["node", "graph"]
+        fitting[attribute] = [level for level in order if levels[level] == rows]
+    return fitting
+
+
+def _record(
+    graph: GraphRecord, levels: Mapping[str, list[str]], where: str, facts: Facts
+) -> GraphRecord:
+    """Return the graph with its columns by key."""
+    columns: dict[str, Array] = {}
+    masks = {}
+    for attribute, array in graph.columns.items():
+        if attribute in MASKS:
+            masks[attribute] = array
+            continue
+        level = levels[attribute][0]
+        rows = array
+        if level == "graph" and (array.ndim < 2 or len(array) != 1):
+            # A number, or a row of them.
+            rows = array.reshape(1) if array.size == 1 else array[None]
+        if attribute == "y":
+            columns |= facts.labels((*facts.params.label, "y")[0], rows, level)
+        else:
+            columns[f"{level}/{attribute}"] = rows
+    columns |= facts.masks(masks, graph.num_nodes, where)
+    return replace(graph, columns=columns)

@@ -1,0 +1,106 @@
+"""The text files of TUDataset: ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and what lies next to them.
+
+Features and edges are those of PyTorch Geometric's class with attributes: attributes, then a column
+for each label; each pair of nodes once, no loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kmip_data.arrays import Array
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.datasets.graphs.edges import assemble
+from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, read_table
+
+WANTS = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
+_ENDS = ("_A.txt", "_graph_indicator.txt")
+_MOST_LABELS = 10_000  #: each a column
+
+
+def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
+    """True where there are the two files that every such dataset has."""
+    return all(any(name.endswith(end) for name in heads) for end in _ENDS)
+
+
+def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
+    """Yield the graphs in order; all files are in memory."""
+    prefix = next(name for name in files if name.endswith(_ENDS[0])).removesuffix(_ENDS[0])
+
+    def table(kind: str, rows: int | None = None) -> Any:
+        name = f"{prefix}_{kind}.txt"
+        if name not in files:
+            return None
+        table = read_table(folder / name, names=False)
+        if rows not in {None, len(table.frame)}:
+            raise DamagedInput(f"{name} has {len(table.frame):,} lines, not {rows:,}.")
+        table.features(table.names)
+        return table
+
+    def features(level: str, rows: int) -> pd.DataFrame:
+        columns: dict[str, Any] = {}
+        attributes = table(f"{level}_attributes", rows)
+        for name in attributes.names if attributes else ():
+            columns[f"attribute {name}"] = attributes.frame[name]
+        labels = table(f"{level}_labels", rows)
+        for name in labels.names if labels else ():
+            kinds = labels.frame[name] - labels.frame[name].min()
+            if kinds.max() >= _MOST_LABELS:
+                raise labels.fault(int(kinds.argmax()), f"more than {_MOST_LABELS:,} labels")
+            for kind in range(int(kinds.max()) + 1):
+                columns[f"label {name} is {kind}"] = (kinds == kind).astype(float)
+        return pd.DataFrame(columns, index=range(rows))
+
+    indicator = table("graph_indicator")
+    listed = table("A")
+    if indicator is None:
+        raise DamagedInput(f"{prefix}{_ENDS[1]} is missing.", expected=WANTS)
+    graph = indicator.frame["0"]
+    if graph.dtype.kind != "i" or (graph.diff() < 0).any() or graph.min() < 1:
+        raise indicator.fault(int((graph.diff() < 0).argmax()), "graphs are not numbered in order")
+    _check_ends(listed, graph.to_numpy())
+
+    # Tables of nodes, edges and graphs; sorting joins edges of the same two nodes.
+    params = facts.params
+    nodes = features("node", len(graph)).assign(
+        **{params.graph: graph, params.node: graph.index + 1}
+    )
+    edges = features("edge", len(listed.frame))
+    edges[[params.source, params.target]] = listed.frame[["0", "1"]]
+    edges = edges[edges[params.source] != edges[params.target]]
+    edges = edges.groupby([params.source, params.target], as_index=False).sum()
+    edges[params.graph] = graph.to_numpy()[edges[params.source] - 1]
+    graphs = pd.DataFrame({params.graph: range(1, graph.max() + 1)})
+    targets = table("graph_attributes", len(graphs)) or table("graph_labels", len(graphs))
+    if targets:
+        values = targets.frame
+        if f"{prefix}_graph_attributes.txt" not in files:
+            # Classes in order, whatever their numbers.
+            values = values.rank(method="dense").astype(int) - 1
+        names = [f"label {name}" for name in values]
+        graphs[names] = values
+        facts.params = params.model_copy(update={"label": tuple(names)})
+    tables = {}
+    for level, frame in {"graph": graphs, "node": nodes, "edge": edges}.items():
+        tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
+    yield from assemble(tables, facts)
+
+
+def _check_ends(listed: Table, graphs: Array) -> None:
+    """Refuse edges of nodes that are not there, and of two graphs."""
+    ends = listed.frame.to_numpy()
+    if len(listed.names) != 2 or ends.dtype.kind != "i":
+        raise listed.fault(0, "not two numbers of nodes")
+    outside = ((ends < 1) | (ends > len(graphs))).any(axis=1)
+    if outside.any():
+        row = int(outside.argmax())
+        raise listed.fault(row, f"{ends[row]} are not two of the {len(graphs):,} nodes")
+    first, second = graphs[ends.T - 1]
+    apart = first != second
+    if apart.any():
+        raise listed.fault(int(apart.argmax()), "the edge joins two graphs")
