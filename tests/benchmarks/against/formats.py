@@ -171,7 +171,8 @@ def spdl(data: ShardedDataset, folder: Path) -> Stored:
         def read() -> Iterator[Any]:
             builder = PipelineBuilder().add_source(order).pipe(item, concurrency=threads)
             builder = builder.aggregate(size).pipe(collate).add_sink(2)
-            with builder.build(num_threads=threads).auto_stop() as pipeline:
+            pipeline = builder.build(num_threads=threads)
+            with pipeline.auto_stop():  # it yields no pipeline
                 yield from pipeline.get_iterator()
 
         return read
