@@ -102,20 +102,30 @@ def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[st
         axis = -1 if "index" in name or name == "face" else 0
         if rows is None:
             continue
-        size = rows.shape[axis] if isinstance(rows, np.ndarray) and rows.ndim else len(rows)
         bound = np.asarray(ends)
+        size = -1  # of what has no rows
+        if isinstance(rows, np.ndarray) and rows.ndim:
+            size = rows.shape[axis]
+        elif isinstance(rows, list) and len(rows) == len(np.atleast_1d(bound)) - 1:
+            size = len(rows)
         if (
             bound.ndim != 1
             or bound.dtype.kind not in "iu"
+            or not bound.size
+            or bound[0] != 0
             or bound[-1] != size
             or (np.diff(bound) < 0).any()
         ):
-            raise DamagedInput(f"{file}: the slices of {name} do not fit its {size:,} rows.")
+            raise DamagedInput(f"{file}: the slices of {name} do not fit its rows.")
         bounds[name] = bound
     counts = {len(ends) for ends in bounds.values()}
     if len(counts) != 1:
         raise DamagedInput(f"{file}: slices are of {sorted(counts)} graphs.", expected=WANTS)
-    for number in range(counts.pop() - 1):
+    graphs = counts.pop() - 1
+    sizes = data.get("_num_nodes")
+    if isinstance(sizes, list) and len(sizes) != graphs:
+        raise DamagedInput(f"{file}: {len(sizes)} numbers of nodes for {graphs} graphs.")
+    for number in range(graphs):
         item = {}
         for name, ends in bounds.items():
             rows = data[name]
@@ -124,8 +134,8 @@ def _separated(data: Any, slices: dict[str, Any], file: str) -> Iterator[dict[st
                 item[name] = rows[number]
             else:
                 item[name] = rows[..., part] if "index" in name or name == "face" else rows[part]
-        if isinstance(data.get("_num_nodes"), list):
-            item["num_nodes"] = data["_num_nodes"][number]
+        if isinstance(sizes, list):
+            item["num_nodes"] = sizes[number]
         yield item
 
 
