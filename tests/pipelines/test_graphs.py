@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zipfile
 from pathlib import Path
 
@@ -381,6 +382,15 @@ def test_labels_say_what_the_task_is(tmp_path):
 
 # --- bad input -----------------------------------------------------------------------------------
 
+
+def npz(**arrays):
+    """Bytes of ``numpy.savez``."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+MATRIX = {"adj_data": [1], "adj_indices": [0], "adj_indptr": [0, 1], "adj_shape": 1}
 PICKLE = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00trueq\x01\x85R."
 GRAPHML = "<graphml xmlns='http://graphml.graphdrawing.org/xmlns'>{}</graphml>"
 TU = {"D_A_txt": "1, 2\n2, 1\n3, 3\n", "D_graph_indicator_txt": "1\n1\n2\n"}
@@ -396,6 +406,9 @@ BAD = [
     ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "cannot be read as a table"),
     ({"edges_csv": 'source,target\n"1,2\n'}, {}, "cannot be read as a table"),
     ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "cannot be read as a table"),
+    ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz is a damaged gzip"),
+    ({"a_npz": npz(**MATRIX)}, {}, "a.npz has no graph"),
+    ({"a_npz": npz(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz has no graph"),
     ({"edges_csv": "source,target,w\n1,2,3\n2,1,\n"}, {}, "line 3: the feature 'w' is nan"),
     ({"edges_csv": "source,target,w\n1,2,3\n2,1,x\n"}, {}, "line 3: the feature 'w' is x, not a"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: the feature 'w' is 1e"),
@@ -432,3 +445,15 @@ def test_bad_files_are_errors_that_name_the_row(tmp_path):
             made(write(tmp_path / f"{number:03d}", **files), **options)
 
     check_each(check, BAD)
+
+
+@pytest.mark.parametrize("bounds", [[], 5, [0, 1], [1, 2, 3, 4, 5, 6, 7], [0, 3, 2, 3, 4, 5, 6]])
+def test_slices_that_do_not_fit_are_refused(tmp_path, bounds):
+    import torch
+    from torch_geometric.data import InMemoryDataset
+
+    data, slices = InMemoryDataset.collate(pyg_graphs())
+    folder = write(tmp_path / "t")
+    torch.save((data, {**slices, "y": torch.tensor(bounds)}), folder / "a.pt")
+    with pytest.raises(DamagedInput, match="the slices of y do not fit|slices are of"):
+        made(folder)

@@ -34,7 +34,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
             yield _graph(NpzFile(folder / file), file, facts)
         except UsageError:
             raise
-        except ValueError as error:  # of scipy, about arrays that are no matrix
+        except (ValueError, TypeError) as error:  # of scipy, about arrays that are no matrix
             raise DamagedInput(f"{file} has no graph: {error}.", expected=WANTS) from error
 
 

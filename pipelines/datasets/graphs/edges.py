@@ -15,8 +15,8 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, read_table
 
 WANTS = "edges.csv with source and target, if you like nodes.csv and graphs.csv"
+Rows = dict[str, I64]  #: rows of each graph, by its name
 #: File without its suffix -> level of its rows; graphs are in the order of the first of these.
-Rows = dict[str, I64]  #: of each graph
 LEVELS = {"graphs": "graph", "nodes": "node", "edges": "edge"}
 
 

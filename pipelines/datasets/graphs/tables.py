@@ -290,12 +290,15 @@ def _code(text: object) -> int | None:
 
 
 def head_of(path: Path, most: int = 4_096) -> bytes:
-    """Return the first bytes of a file, decompressed."""
+    """Return the first bytes of a file, decompressed; ``DamagedInput`` for a damaged gzip."""
     with path.open("rb") as file:
         head = file.read(most)
-    if head.startswith(_GZIP):
+    if not head.startswith(_GZIP):
+        return head
+    try:
         return zlib.decompressobj(wbits=31).decompress(head, most)
-    return head
+    except zlib.error as error:
+        raise DamagedInput(f"{path.name} is a damaged gzip: {error}.") from error
 
 
 def first_member(head: bytes) -> bytes:
