@@ -15,6 +15,7 @@ I8 = NDArray[np.int8]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
 Integers = NDArray[np.integer[Any]]  #: of any width
 Array = NDArray[Any]  #: of any dtype
 

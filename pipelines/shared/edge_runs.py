@@ -12,12 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import I64, U32, Array
 from kmip_data.runtime.threads import njit_nogil
-
-U32 = NDArray[np.uint32]
 
 BLOCK_EDGES = 2**21  #: partitioned at a time: 128 KiB a bucket at 128 buckets
 BUCKET_EDGES = 2**22  #: sorted at a time, in the mean

@@ -390,6 +390,15 @@ def npz(**arrays):
     return file.getvalue()
 
 
+def zip_of(name, content):
+    """Bytes of a zip with one file."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+EMPTY_MEMBER = zip_of("edge_index.npy", b"")
 MATRIX = {"adj_data": [1], "adj_indices": [0], "adj_indptr": [0, 1], "adj_shape": 1}
 PICKLE = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00trueq\x01\x85R."
 GRAPHML = "<graphml xmlns='http://graphml.graphdrawing.org/xmlns'>{}</graphml>"
@@ -407,6 +416,7 @@ BAD = [
     ({"edges_csv": 'source,target\n"1,2\n'}, {}, "cannot be read as a table"),
     ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "cannot be read as a table"),
     ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz is a damaged gzip"),
+    ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index is not an array: EOF"),
     ({"a_npz": npz(**MATRIX)}, {}, "a.npz has no graph"),
     ({"a_npz": npz(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz has no graph"),
     ({"edges_csv": "source,target,w\n1,2,3\n2,1,\n"}, {}, "line 3: the feature 'w' is nan"),
@@ -455,5 +465,5 @@ def test_slices_that_do_not_fit_are_refused(tmp_path, bounds):
     data, slices = InMemoryDataset.collate(pyg_graphs())
     folder = write(tmp_path / "t")
     torch.save((data, {**slices, "y": torch.tensor(bounds)}), folder / "a.pt")
-    with pytest.raises(DamagedInput, match="the slices of y do not fit|slices are of"):
+    with pytest.raises(DamagedInput, match=r"the slices of y do not fit|slices are of"):
         made(folder)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kmip_data.arrays import F32, U8
+from kmip_data.arrays import F32, U8, U32
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 #: 32-bit words of the generator's state; each is drawn once before all are renewed.
@@ -31,7 +31,6 @@ FIRST = 3
 GRAIN = 1 << 16
 
 Bool = NDArray[np.bool_]
-U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 
