@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kmip_data.arrays import F32, U8, U32
+from kmip_data.arrays import F32, U8, U32, Bools
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 #: 32-bit words of the generator's state; each is drawn once before all are renewed.
@@ -30,7 +30,6 @@ FIRST = 3
 #: Elements that are worth handing to a thread.
 GRAIN = 1 << 16
 
-Bool = NDArray[np.bool_]
 U64 = NDArray[np.uint64]
 
 
@@ -130,7 +129,7 @@ def _temper(words: U32, out: U32) -> None:
 
 
 @njit_nogil()
-def _compare(numbers: U64, limit: np.uint64, mask: Bool) -> None:
+def _compare(numbers: U64, limit: np.uint64, mask: Bools) -> None:
     """Compare the low 53 bits of numbers whose halves are swapped."""
     for i in range(len(mask)):
         number = (numbers[i] << np.uint64(32)) | (numbers[i] >> np.uint64(32))
@@ -138,7 +137,7 @@ def _compare(numbers: U64, limit: np.uint64, mask: Bool) -> None:
 
 
 @njit_nogil()
-def _draw(words: U32, unread: int, limit: int, mask: Bool) -> int:
+def _draw(words: U32, unread: int, limit: int, mask: Bools) -> int:
     """Draw two words for each element of ``mask``; return the number of unread ``words``."""
     tempered = np.empty(WORDS + 2, np.uint32)
     below = np.uint64(limit)
