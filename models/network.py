@@ -18,11 +18,13 @@ from kmip_data.models.context import PLAIN, ForwardContext, Searched
 from kmip_data.models.encoders import WithPositional
 from kmip_data.models.layers.batch import GraphBatch, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.hops import within
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
 from kmip_data.models.parts import Activation, Place
 from kmip_data.models.tables import (
+    NORMS_OF_ROWS,
     all_heads,
     all_norms,
     edge_encoders,
@@ -115,7 +117,7 @@ class GPSLayer(nn.Module):
             if not isinstance(self.local, GatedGCN):
                 e = formed(e)
             local, e = self.local(x, e, batch)
-            added = x if self.add_local_input else None
+            added = x[: len(local)] if self.add_local_input else None
             h = normed(self.norm_local, local, added, batch)
 
         # 2. Attention to the same input; its norm adds the first branch.
@@ -214,6 +216,13 @@ class GPSNetwork(nn.Module):
         self.layers = nn.ModuleList(
             _gps_layer(config, number, wide) for number, wide in enumerate(widths)
         )
+        #: True if a layer reads no nodes but a node's neighbours, so that a sample can be trimmed.
+        self.is_local = (
+            config.attention.kind == "none"
+            and config.local.divides
+            and config.norm in NORMS_OF_ROWS
+            and not any(part.reads for part in parts)
+        )
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = all_heads()[config.head or "node"].build(
             dim,
@@ -230,7 +239,7 @@ class GPSNetwork(nn.Module):
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
 
         :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric
-        batch.
+        batch. Predictions of a sampled neighbourhood are those of its seeds, the first nodes.
         """
         graphs = read_batch(batch, self.reads, context)
         if self.position is not None:
@@ -243,11 +252,17 @@ class GPSNetwork(nn.Module):
             x = block(x, graphs)
         e = self.edge_encoder(graphs) if self.reads_edges else None
         carried: Sequence[Any] = () if self.begin is None else self.begin(e, graphs)
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers):
+            part = graphs
+            if self.is_local:
+                hops = len(self.layers) - number
+                narrows = getattr(layer.local, "narrows", False)
+                x, e, part = within(x, e, graphs, hops, targets_only=narrows)
             if self.checkpoint_layers and self.training:
-                x, e, *carried = recomputed(layer, x, e, graphs, *carried)
+                x, e, *carried = recomputed(layer, x, e, part, *carried)
             else:
-                x, e, *carried = layer(x, e, graphs, *carried)
+                x, e, *carried = layer(x, e, part, *carried)
+        x, _, graphs = within(x, None, graphs, 0)
         out: Tensor = self.head(x, graphs)
         return out if self.output_scale == 1 else out * self.output_scale
 
@@ -265,8 +280,9 @@ class ForeignNetwork(nn.Module):
 
     def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
         """Predictions, in the form of the targets."""
-        out: Tensor = self.network(read_batch(batch, self.reads, context))
-        return out
+        graphs = read_batch(batch, self.reads, context)
+        out: Tensor = self.network(graphs)
+        return out if graphs.hops is None else out[: graphs.hops.nodes[0]]
 
 
 def _network(config: ModelConfig, **sizes: Any) -> nn.Module:

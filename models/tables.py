@@ -76,6 +76,8 @@ NORMS: dict[str, Build] = {
     "graph": late("kmip_data.models.layers.norms:GraphNorm"),  # the thesis and Exphormer
     "none": late("torch.nn:Identity"),  # stacks of message passing
 }
+#: Norms that read no sums over a graph in an evaluation: a row does not depend on the others.
+NORMS_OF_ROWS = {"batch", "layer", "none"}
 
 
 def all_norms() -> Mapping[str, Build]:

@@ -10,7 +10,7 @@ gradient one with them sorted by source.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -94,6 +94,23 @@ class EdgeList:
     by_target: bool = False
     #: Of a graph on several processes: sources from N on are rows of its halo.
     partition: Partition | AllNodes | None = None
+    #: Number of possible sources, of which the nodes are the first; None: the nodes and the halo.
+    sources: int | None = None
+    #: The edges that these are the first of; degrees are counted among them.
+    whole: EdgeList | None = None
+
+    def first(self, nodes: int, edges: int, sources: int) -> EdgeList:
+        """Return the first edges, from the first ``sources`` to the first ``nodes``; degrees stay."""
+        distance = self.distance
+        return replace(
+            self,
+            source=self.source[:edges],
+            target=self.target[:edges],
+            num_nodes=nodes,
+            distance=None if distance is None else distance[:edges],
+            sources=sources,
+            whole=self,
+        )
 
     @property
     def index(self) -> Tensor:
@@ -149,7 +166,9 @@ class EdgeList:
 
     @property
     def num_sources(self) -> int:
-        """Number of possible sources: the nodes and the halo."""
+        """Number of possible sources."""
+        if self.sources is not None:
+            return self.sources
         if self.partition is None:
             return self.num_nodes
         return self.num_nodes + self.partition.halo
@@ -161,7 +180,13 @@ class EdgeList:
 
     @functools.cached_property
     def degrees(self) -> tuple[Tensor, Tensor]:
-        """(N, 1) float64 each: edges from others into each node, and edges from itself."""
+        """(N, 1) float64 each: edges from others into each node, and edges from itself.
+
+        Of the first edges of a sample, (S, 1): those of every source, among all of its edges.
+        """
+        if self.whole is not None:
+            others, loops = self.whole.degrees
+            return others[: self.num_sources], loops[: self.num_sources]
         loops = torch.zeros(self.num_nodes, dtype=torch.float64, device=self.source.device)
         loops.index_add_(0, self.target, self.is_loop.to(loops))
         others = self.incoming.start.diff() - loops

@@ -160,8 +160,17 @@ class BatchSize:
 COUNTED = "counted"
 #: Attribute of a batch whose step is recorded: list of the objects that the CUDA graph must keep alive.
 KEEP = "kept_alive"
+#: Attribute of a sampled neighbourhood: its :class:`Hops`.
+HOPS = "hops"
 #: Attributes of a batch with a row for each edge.
 EDGE_COLUMNS = {"edge_attr", "edge_rwse"}
+
+
+class Hops(NamedTuple):
+    """Sizes of a sampled neighbourhood, whose nodes and edges are in the order of its hops."""
+
+    nodes: list[int]  #: seeds, then nodes that each hop met first
+    edges: list[int]  #: edges of each hop; all are sorted by target
 
 
 class Rows(NamedTuple):
@@ -202,6 +211,8 @@ class GraphBatch:
     plans: dict[Any, Any] = field(default_factory=dict)
     #: Share of one graph on several processes.
     partition: Partition | None = None
+    #: Of a sampled neighbourhood: predictions are of its seeds, which come first.
+    hops: Hops | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -327,6 +338,7 @@ def read_batch(
         graph = batch.batch
 
     partition: Partition | None = getattr(batch, "partition", None)
+    hops: Hops | None = getattr(batch, HOPS, None)
     neighbor = getattr(batch, "neighbor", None)
     edges: Edges
     if neighbor is not None:
@@ -339,7 +351,8 @@ def read_batch(
         raise UsageError("the batch has no edges: no neighbor (N, k) or edge_index (2, E)")
     else:
         source, target = _whole_numbers(batch.edge_index, "edge_index", 2)
-        edges = EdgeList(source, target, len(x), partition=partition)
+        sampled = hops is not None
+        edges = EdgeList(source, target, len(x), by_target=sampled, partition=partition)
 
     columns = {}
     for name in added:
@@ -347,7 +360,16 @@ def read_batch(
         if column is not None:
             columns[name] = column
     return GraphBatch(
-        x, edges, edge_attr, ptr, graph, columns, counted, context, partition=partition
+        x,
+        edges,
+        edge_attr,
+        ptr,
+        graph,
+        columns,
+        counted,
+        context,
+        partition=partition,
+        hops=hops,
     )
 
 

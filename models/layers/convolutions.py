@@ -41,6 +41,9 @@ class Convolution(nn.Module):
     is added before the stack.
     """
 
+    #: True if ``x`` may have more rows than the batch has nodes: sources behind all targets.
+    narrows = False
+
     def __init__(
         self,
         dim: int,
@@ -66,7 +69,7 @@ class Convolution(nn.Module):
         """Nodes (N, inputs) to (N, dim); the edge features ``e`` are returned unchanged."""
         h = self.convolve(x, e, batch)
         if self.skip is not None:
-            h = h + self.skip(x)
+            h = h + self.skip(x[: len(h)])
         return self.after(h, batch), e
 
     def convolve(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> Tensor:
@@ -119,6 +122,8 @@ class GCN(Convolution):
     edge from a node to itself is not counted twice.
     """
 
+    narrows = True
+
     def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = Linear(self.inputs, dim, bias=False)
@@ -140,7 +145,9 @@ class GCN(Convolution):
             h = propagated(adjacency, h, scale, loop)
         else:
             h = scale * h
-            h = scale * (neighbor_sum(adjacency, h) + loop * h)
+            sums = neighbor_sum(adjacency, h)
+            rows = len(sums)
+            h = scale[:rows] * (sums + loop[:rows] * h[:rows])
         return h if self.bias is None else h + self.bias
 
 
@@ -158,6 +165,8 @@ class SAGE(Convolution):
     With ``self_loops``, i itself is among them, once even if there is such an edge.
     """
 
+    narrows = True
+
     def __init__(self, dim: int, *, self_loops: bool = False, **options: Any) -> None:
         super().__init__(dim, **options)
         self.self_loops = self_loops
@@ -168,10 +177,11 @@ class SAGE(Convolution):
         """(N, inputs) to (N, dim); no tensor has a row for each edge."""
         adjacency = batch.edges.adjacency
         sums = neighbor_sum(adjacency, x)
+        x = x[: len(sums)]
         if self.self_loops:
             others, loops = adjacency.degrees
-            sums = sums + (1 - loops).to(sums.dtype) * x
-            count = others + 1
+            sums = sums + (1 - loops[: len(x)]).to(sums.dtype) * x
+            count = others[: len(x)] + 1
         else:
             count = adjacency.incoming.start.diff()[:, None].clamp_min(1)
 

@@ -19,7 +19,8 @@ GRAIN = 256
 def propagated(edges: EdgeList, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
     """``scale`` · (Σ_j (``scale`` · x)_j + ``loop`` · ``scale`` · x), summed over the sources j of each node.
 
-    ``x`` is (N, d) float32, ``scale`` and ``loop`` are (N, 1) of it and take no gradient. Every
+    ``x`` is (N, d) float32, ``scale`` and ``loop`` are (N, 1) of it and take no gradient; the nodes
+    of the result are the first of these rows. Every
     product and sum is rounded as torch's operations round them, in their order.
     """
     return _Propagated.apply(x, edges, scale, loop)  # type: ignore[no-any-return, no-untyped-call]
@@ -50,7 +51,7 @@ def _pass(node: Tensor, start: Tensor, x: Tensor, scale: Tensor, loop: Tensor) -
     """
     # Threads of the pool do not know that no gradient is wanted.
     rows = x.detach().contiguous()
-    out = torch.empty_like(rows)
+    out = rows.new_empty(len(start) - 1, rows.shape[1])
     arrays = (
         node.long().numpy(),
         start.long().numpy(),
@@ -63,7 +64,7 @@ def _pass(node: Tensor, start: Tensor, x: Tensor, scale: Tensor, loop: Tensor) -
     def work(begin: int, end: int) -> None:
         _sum(begin, end, *arrays)
 
-    for_ranges(work, len(rows), grain=GRAIN)
+    for_ranges(work, len(out), grain=GRAIN)
     return out
 
 
@@ -86,7 +87,11 @@ def _sum(
             factor = scale[node[e]]
             for c in range(len(total)):
                 total[c] += factor * row[c]
-        row = x[i]
         factor = scale[i]
+        if i >= len(x):  # a source that is no target: it has no row of a gradient
+            for c in range(len(total)):
+                total[c] *= factor
+            continue
+        row = x[i]
         for c in range(len(total)):
             total[c] = factor * (total[c] + loop[i] * (factor * row[c]))

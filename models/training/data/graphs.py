@@ -17,7 +17,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS, read_split
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.sampling import Neighborhoods
-from kmip_data.models.layers.batch import BatchSize
+from kmip_data.models.layers.batch import HOPS, BatchSize, Hops
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.neighbors import NeighborBatches
@@ -230,6 +230,7 @@ class OneGraph(RunData):
                     values[name] = value[columns]
         values["edge_index"] = torch.from_numpy(np.stack([sampled.source, sampled.target]))
         values[f"{part}_mask"] = torch.arange(len(rows)) < len(seeds)
+        values[HOPS] = Hops(sampled.hop_nodes, sampled.hop_edges)
         return Data(**values, n_id=rows)
 
     def _size(self, part: str) -> int:

@@ -75,7 +75,9 @@ class TrainingModule(nn.Module):
             # DDP only in training: it would exchange buffers in an evaluation, too.
             network = self.network if self.training else self.model
             context = ForwardContext(self.config.training.precision)
-            return network(batch, context), self.task.targets(batch)
+            logits = network(batch, context)
+            # Those of a sampled neighbourhood are of its seeds alone.
+            return logits, self.task.targets(batch)[: len(logits)]
         except NotFinite as error:
             # Raised by the search: add the step of the run, and a cause. A loss may have been not
             # finite earlier in the epoch.
@@ -148,6 +150,7 @@ def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tens
     mask = getattr(batch, f"{part}_mask", None)
     if mask is None:
         return logits, target
+    mask = mask[: len(logits)]
     return logits[mask], target[mask]
 
 
