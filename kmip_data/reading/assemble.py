@@ -16,6 +16,7 @@ from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
 from kmip_data.reading.store import ShardStore
 from kmip_data.runtime import memory
+from kmip_data.runtime.paging import read_ahead
 from kmip_data.runtime.threads import HelperThreads
 
 Level = Literal["graph", "node", "edge"]
@@ -377,12 +378,15 @@ class Assembler:
         values, target, converted = _allocate(self._outputs, totals)
         for level, rows in ((gather.NODE, nodes), (gather.EDGE, edges)):
             fields = np.flatnonzero(self._layout[0, : len(target)] == level)
-            # In the order of the file: 745,000 rows take 53 ms, in that of the batch 80; from a
-            # cold disk neighbouring rows come together.
+            # In the order of the file: 745,000 rows take 53 ms, in that of the batch 80.
+            order = np.argsort(rows)
+            for field in fields:
+                stride = int(self._layout[1, field])
+                read_ahead(int(table[field, graph]), stride, stride, rows, order)
             gather.copy_chosen(
                 table[fields, graph],
                 rows,
-                np.argsort(rows),
+                order,
                 self._layout.take(fields, axis=1),
                 target[fields],
             )

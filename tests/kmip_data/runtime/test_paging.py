@@ -1,0 +1,42 @@
+"""Pages of a mapped file that are requested ahead: those of the rows, and no others."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from kmip_data.runtime.paging import PAGE, SAMPLED, _resident_share, read_ahead
+
+
+def shares(mapped, *rows):
+    """Share of each group of rows that is in memory."""
+    return [_resident_share(mapped.ctypes.data, 512, group, PAGE) for group in rows]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="Linux alone drops a file's pages")
+def test_pages_of_the_rows_come_and_no_others(tmp_path):
+    path = tmp_path / "rows"
+    rng = np.random.default_rng(0)
+    path.write_bytes(rng.bytes(4096 * PAGE))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    mapped = np.memmap(path, np.uint8, "r")
+
+    # Rows of two pages in eight; those of the six others are never requested.
+    pages = np.arange(4096).reshape(-1, 8)
+    rows, others = (group.flatten() * (PAGE // 512) for group in (pages[:, :2], pages[:, 2:]))
+    rows = rng.permutation(rows)
+    if shares(mapped, rows) != [0]:
+        pytest.skip("this file system keeps the pages of its files")
+
+    read_ahead(mapped.ctypes.data, 512, 512, rows[: SAMPLED - 1])
+    assert shares(mapped, rows) == [0]  # too few to be worth it
+    read_ahead(mapped.ctypes.data, 512, 512, rows, np.argsort(rows))
+    deadline = time.monotonic() + 20
+    while shares(mapped, rows) != [1] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert shares(mapped, rows, others) == [1, 0]
