@@ -13,6 +13,11 @@ import numpy as np
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_json
+from kmip_data.pipelines.datasets.openstreetmap.outlines import (
+    along_curve,
+    read_outlines,
+    search_outlines,
+)
 from kmip_data.runtime.threads import for_ranges
 
 if TYPE_CHECKING:
@@ -102,22 +107,27 @@ def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     missing = len(land_use.value)
     nearest = np.full(len(lon), missing, np.int64)
 
-    def search(start: int, stop: int) -> None:
+    def search_inside(start: int, stop: int) -> None:
+        # Inside an area the distance is 0.
         points = shapely.points(lon[start:stop], lat[start:stop])
-        result = nearest[start:stop]
-
-        # Inside an area the distance is 0: a test takes 0.3 µs, a search for the nearest area 10
-        # µs.
         point, area = tree.query(points)
         inside = shapely.distance(points[point], land_use.area[area]) == 0
-        np.minimum.at(result, point[inside], area[inside])
+        np.minimum.at(nearest, start + point[inside], area[inside])
 
-        outside = np.flatnonzero(result == missing)
-        point, area = tree.query_nearest(points[outside], all_matches=True)
-        np.minimum.at(result, outside[point], area)
+    search_inside(0, 1)  # builds the tree, which threads must not
+    for_ranges(search_inside, len(lon), grain=_POINTS // 16, most=_POINTS)
 
-    search(0, 1)  # builds the tree, which threads must not
-    for_ranges(search, len(lon), grain=_POINTS // 16, most=_POINTS)
+    outlines = read_outlines(land_use.area)
+    outside = np.flatnonzero(nearest == missing)
+    outside = outside[along_curve(lon[outside], lat[outside])]
+
+    def search_outside(start: int, stop: int) -> None:
+        points = outside[start:stop]
+        nearest_outline = nearest[points]
+        search_outlines(outlines, lon[points], lat[points], nearest_outline)
+        nearest[points] = nearest_outline
+
+    for_ranges(search_outside, len(outside), grain=_POINTS // 16, most=_POINTS)
     return nearest
 
 
