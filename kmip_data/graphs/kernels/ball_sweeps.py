@@ -128,6 +128,8 @@ def search_groups(
     hops: int,
     lanes: int,
     farthest: F64,
+    nodes: I32,
+    local: I32,
     start: int,
     stop: int,
 ) -> None:
@@ -135,11 +137,9 @@ def search_groups(
 
     The graph is symmetric, in compressed rows, with nodes numbered group after group. ``step`` is
     1, or infinity without an edge from the node of the row to the neighbour. ``starts`` (G + 1,)
-    has the first node of each group of at most ``lanes`` nodes.
+    has the first node of each group of at most ``lanes`` nodes. ``nodes`` and ``local`` are workspace,
+    (N,); ``local`` is -1 before and after.
     """
-    n = len(pointer) - 1
-    nodes = np.empty(n, np.int32)
-    local = np.full(n, -1, np.int32)
     part = _room(0, 0, lanes)
     best = np.empty(lanes)
     width = np.uint64(lanes)
