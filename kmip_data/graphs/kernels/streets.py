@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kmip_data.arrays import I32, I64
+from kmip_data.arrays import F64, I8, I32, I64
 from kmip_data.runtime.threads import njit_nogil
 
 
@@ -59,3 +59,19 @@ def distinct(source: I32, target: I32, edges: I32) -> tuple[I64, I32]:
             index[0, street] = target[edge - size]
             index[1, street] = source[edge - size]
     return first, index
+
+
+@njit_nogil()
+def add_shares(category: I8, number: int, first: I64, target: I32, total: F64) -> None:
+    """Add the share of each street's edges that have a category, in float32, to the total of its end.
+
+    ``category`` (M,) is that of the edges, by street; street ``s`` has the edges from ``first[s]``,
+    (S + 1,), on and ends at ``target[s]``, (S,).
+    """
+    for street in range(len(target)):
+        count = 0
+        for edge in range(first[street], first[street + 1]):
+            if category[edge] == number:
+                count += 1
+        if count:
+            total[target[street]] += np.float32(count / (first[street + 1] - first[street]))

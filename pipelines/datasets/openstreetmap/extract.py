@@ -30,6 +30,7 @@ from kmip_data.pipelines.datasets.openstreetmap.blocks import (
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
 from kmip_data.runtime.memory import mapped
+from kmip_data.runtime.threads import num_threads
 
 #: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see
 #: below.
@@ -241,9 +242,11 @@ class _Map:
         copy = self.folder / "copy.osm.pbf"
         source = osmium.io.File(str(self.path), file_format(self.path))
         target = osmium.io.File(str(copy), FORMAT)
+        # By default libosmium leaves two cores idle, or takes one where there are two.
+        pool = osmium.io.ThreadPool(num_threads())
         with (
-            osmium.SimpleWriter(target, overwrite=True) as writer,
-            osmium.io.Reader(source, kinds) as reader,
+            osmium.SimpleWriter(target, overwrite=True, thread_pool=pool) as writer,
+            osmium.io.Reader(source, kinds, pool) as reader,
         ):
             osmium.apply(reader, *handlers, writer)
         return copy

@@ -23,7 +23,7 @@ from kmip_data.arrays import F64, I8, I32, I64, U8, Array, Bools
 from kmip_data.graphs.elementary import arcsine, sine_cosine
 from kmip_data.pipelines.datasets.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Values, Ways
 from kmip_data.runtime.memory import mapped
-from kmip_data.runtime.threads import njit_nogil
+from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -33,6 +33,7 @@ BOTH = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some 
 _EDGE_ARRAYS = ("source", "target", "length", "oneway", "reversed")
 _AT_ONCE = 1 << 20  #: references of ways that are worked on together
 _STREETS_AT_ONCE = 1 << 17
+_MEASURED = 1 << 14  #: parts whose lengths are computed together: their arrays fit the L2 cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,12 +372,19 @@ def _columns(
         arrays = {name: getattr(graph, name)[row] for name in _EDGE_ARRAYS}
         return {**arrays, **tags}
 
-    length = great_circle(
-        graph.y[source] / UNITS_A_DEGREE,
-        graph.x[source] / UNITS_A_DEGREE,
-        graph.y[target] / UNITS_A_DEGREE,
-        graph.x[target] / UNITS_A_DEGREE,
-    )
+    length = np.empty(len(source))
+
+    def measure(start: int, stop: int) -> None:
+        tail = source[start:stop]
+        head = target[start:stop]
+        length[start:stop] = great_circle(
+            graph.y[tail] / UNITS_A_DEGREE,
+            graph.x[tail] / UNITS_A_DEGREE,
+            graph.y[head] / UNITS_A_DEGREE,
+            graph.x[head] / UNITS_A_DEGREE,
+        )
+
+    for_ranges(measure, len(source), grain=_MEASURED, most=_MEASURED)
     return {
         "source": source,
         "target": target,

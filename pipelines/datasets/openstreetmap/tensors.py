@@ -184,6 +184,8 @@ def _columns(
     ``means`` are length and speed of each street, ``column`` the category of each edge
     (``landuse``: node).
     """
+    from kmip_data.graphs.kernels.streets import add_shares  # loads numba
+
     n = graph.num_nodes
     yield graph.lon
     yield graph.lat
@@ -193,13 +195,16 @@ def _columns(
 
     for mean in means:
         yield mean_over_streets(streets.edge_index, mean, n)
+    target = streets.edge_index[1]
+    into = np.maximum(np.bincount(target, minlength=n), 1)
     widths = {"oneway": 2, "lanes": WIDTH, "reversed": 3, "highway": WIDTH}
     for name, width in widths.items():
         category = column[name][streets.member]
         for number in range(width):
             # The mean of a one-hot column: the share of the edges with this category.
-            share = streets.mean(category == number)
-            yield mean_over_streets(streets.edge_index, share, n)
+            total = np.zeros(n)
+            add_shares(category, number, streets.first, target, total)
+            yield total / into
 
 
 def land_uses(graph: StreetGraph, land_use: LandUse | None) -> Coded | None:
