@@ -118,6 +118,7 @@ _WORTH_SHARING = 100_000  #: graphs, nodes and edges; below, waking a thread cos
 _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
 _NO_EDGES = np.empty((2, 0), _INT64)
+_NO_NUMBERS = np.empty(0, _INT64)
 
 #: Attribute, level, shape of a row, presented dtype, stored dtype where it is another.
 _Output = tuple[str, int, tuple[int, ...], DType, DType | None]
@@ -232,41 +233,34 @@ class Assembler:
             neighbor = ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)
             outputs = [*outputs, neighbor]
         values, target, converted = _allocate(outputs, totals, pin=pin)
-        batch = None
+        graph_of_node = _NO_NUMBERS
         if numbers:
-            batch, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
-        index = None
+            graph_of_node, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
+        width = -1
+        index = _NO_EDGES
         if self.lengths or (self.edges and not compact):
+            width = self._k or 0
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64, pin=pin)
 
         unchecked = bool(self._unchecked[graphs].any())
         if unchecked:
             self._check_edges(edges, counts, graphs)
 
-        # 3. One compiled call per thread copies all fields, graph by graph.
+        # 3. One compiled call per thread copies everything.
         def copy(start: int, stop: int) -> None:
-            gather.copy_rows(
+            gather.copy_batch(
                 address,
                 pointers,
                 self._layout,
                 target,
+                edges,
+                width,
+                self._like,
+                index,
+                graph_of_node,
                 start,
                 stop,
             )
-            if batch is not None:
-                first = pointers[gather.NODE, start : stop + 1]
-                batch[first[0] : first[-1]] = np.repeat(np.arange(start, stop), np.diff(first))
-            if index is not None:
-                width = self._k or 0
-                gather.write_edges(
-                    edges,
-                    pointers,
-                    width,
-                    self._like,
-                    index,
-                    start,
-                    stop,
-                )
 
         if helpers is None or sum(totals) < _WORTH_SHARING:
             copy(0, len(graphs))

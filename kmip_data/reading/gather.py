@@ -229,6 +229,36 @@ def write_edges(
 
 
 @njit_nogil()
+def copy_batch(  # noqa: PLR0913, PLR0917 -- compiled code is handed every array
+    source: I64,
+    pointers: I64,
+    layout: I64,
+    target: I64,
+    edges: I64,
+    width: int,
+    like: Array,
+    out: I64,
+    numbers: I64,
+    start: int,
+    stop: int,
+) -> None:
+    """Copy the rows and the edges of some graphs, and number their nodes by graph.
+
+    ``edges`` has the addresses of the edges, and ``width`` the number of edges per node of a
+    neighbour table, 0 for pairs, negative without edges. ``numbers`` (ΣN,), if not empty, receives
+    the position of its graph for each node. For the others see :func:`copy_rows` and
+    :func:`write_edges`.
+    """
+    # One call takes Python's lock once: of a batch of small graphs it saves 3 of 26 µs.
+    copy_rows(source, pointers, layout, target, start, stop)
+    if numbers.size > 0:
+        for b in range(start, stop):
+            numbers[pointers[NODE, b] : pointers[NODE, b + 1]] = b
+    if width >= 0:
+        write_edges(edges, pointers, width, like, out, start, stop)
+
+
+@njit_nogil()
 def copy_graph(
     table: I64,
     counts: I64,
@@ -239,12 +269,10 @@ def copy_graph(
     like: Array,
     out: I64,
 ) -> None:
-    """Copy the rows and the edges of one graph, as the kernels above do for a batch of one.
+    """Copy the rows and the edges of one graph, as :func:`copy_batch` does for a batch of one.
 
     ``table`` (≥ F, G) has the address of the first row of every graph, its edges after the F
-    fields; ``counts`` (3, G) the rows on the graph, node and edge level. ``width`` is the number of
-    edges per node of a neighbour table, 0 for pairs, negative without edges. For ``layout`` and
-    ``target`` see :func:`copy_rows`, for ``like`` and ``out`` :func:`write_edges`.
+    fields; ``counts`` (3, G) the rows on the graph, node and edge level.
     """
     address = np.empty((table.shape[0], 1), np.int64)
     for f in range(table.shape[0]):
@@ -252,9 +280,9 @@ def copy_graph(
     pointers = np.zeros((3, 2), np.int64)
     for level in range(3):
         pointers[level, 1] = counts[level, graph]
-    copy_rows(address, pointers, layout, target, 0, 1)
-    if width >= 0:
-        write_edges(address[target.size :], pointers, width, like, out, 0, 1)
+    edges = address[target.size :]
+    numbers = np.empty(0, np.int64)
+    copy_batch(address, pointers, layout, target, edges, width, like, out, numbers, 0, 1)
 
 
 @njit_nogil()

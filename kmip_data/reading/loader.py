@@ -351,6 +351,8 @@ class GraphLoader(DataLoader[Any]):
             for batch in made:
                 progress[1] += 1
                 yield batch
+                # Its memory is for the next one: 17 MB twice are more than the cache has.
+                del batch
         finally:
             helpers.close()
         if self._order.running is progress:

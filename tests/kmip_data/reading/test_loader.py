@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from itertools import product
 
 import numpy as np
@@ -96,6 +97,20 @@ def test_arguments_of_pyg(dataset):
             with cases(options):
                 arguments = {"batch_size": 4, **options}
                 assert_batches(GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments))
+
+
+def test_a_batch_is_not_kept_while_the_next_one_is_made(dataset):
+    yielded = []
+
+    def positions():
+        yield [0, 1]
+        yielded.append(yielded[0]() is None)  # the loader makes the second batch now
+        yield [2]
+
+    for batch in GraphLoader(dataset, batch_sampler=positions(), prefetch=0):
+        yielded.append(weakref.ref(batch))
+        del batch
+    assert yielded[1]
 
 
 def test_a_selection_a_part_and_a_subset(build, dataset):
