@@ -13,6 +13,7 @@ import numpy as np
 from kmip_data.arrays import Array, fits, shape_text
 from kmip_data.errors import DamagedInput
 
+MOST_NODES = 2**32  #: of a graph in a shard
 #: Kinds of numpy's dtypes, and the word for them.
 _KINDS = {"f": "floats", "iu": "whole numbers", "fiu": "numbers"}
 
@@ -47,8 +48,15 @@ def in_range(values: Array, count: int) -> bool:
     return not values.size or bool(0 <= values.min() <= values.max() < count)
 
 
+def nodes_of(edges: Array) -> int:
+    """Return the number of nodes that edges need."""
+    return int(edges.max()) + 1 if edges.size else 0
+
+
 def check_edges(edges: Array, nodes: int, where: str) -> None:
-    """Refuse edges between nodes that are not there."""
+    """Refuse more nodes than a shard can number, and edges between nodes that are not there."""
+    if nodes > MOST_NODES:
+        raise DamagedInput(f"{where}: {nodes:,} nodes, of at most {MOST_NODES:,}.")
     if not in_range(edges, nodes):
         least = edges.min()
         largest = edges.max()

@@ -399,6 +399,10 @@ def zip_of(name, content):
 
 
 EMPTY_MEMBER = zip_of("edge_index.npy", b"")
+HUGE = 10**12
+ENTRY = {"data": [1], "row": [0], "col": [0]}
+ROWS = {f"attr_{key}": value for key, value in ENTRY.items()}
+EDGE = np.zeros((2, 1), int)
 MATRIX = {"adj_data": [1], "adj_indices": [0], "adj_indptr": [0, 1], "adj_shape": 1}
 PICKLE = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00trueq\x01\x85R."
 GRAPHML = "<graphml xmlns='http://graphml.graphdrawing.org/xmlns'>{}</graphml>"
@@ -419,6 +423,10 @@ BAD = [
     ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index is not an array: EOF"),
     ({"a_npz": npz(**MATRIX)}, {}, "a.npz has no graph"),
     ({"a_npz": npz(edge_index=np.zeros((2, 1), int), x=1.0)}, {}, "a.npz has no graph"),
+    ({"a_npz": npz(**ENTRY, shape=[HUGE, HUGE])}, {}, "a.npz: 1,000,000,000,000 nodes, of at most 4,"),
+    ({"a_npz": npz(edge_index=EDGE + HUGE)}, {}, "a.npz: 1,000,000,000,001 nodes"),
+    ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[HUGE, 2])}, {}, "a.npz: 1,000,000,000,000 nodes"),
+    ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[1, HUGE])}, {}, "features have the shape .1, 10{12}"),
     ({"edges_csv": "source,target,w\n1,2,3\n2,1,\n"}, {}, "line 3: the feature 'w' is nan"),
     ({"edges_csv": "source,target,w\n1,2,3\n2,1,x\n"}, {}, "line 3: the feature 'w' is x, not a"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: the feature 'w' is 1e"),
@@ -440,6 +448,8 @@ BAD = [
     ({"a_graphml": "<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>"}, {}, "declares a document type"),
     ({"a_graphml": GRAPHML.format("<graph>")}, {}, "a.graphml cannot be read as GraphML"),
     ({**TU, "D_graph_indicator_txt": "2\n1\n2\n"}, {}, "graphs are not numbered in order"),
+    ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n"}, {}, "line 3: graph 1,000,000,000,000, of 3 nodes"),
+    ({**TU, "D_graph_indicator_txt": f"1\n1\n{HUGE}\n", "D_graph_labels_txt": "1\n"}, {}, "1 lines, not 1,000"),
     ({**TU, "D_A_txt": "1, 2\n1, 3\n"}, {}, "D_A.txt, line 2: the edge joins two"),
     ({**TU, "D_A_txt": "1, 4\n"}, {}, "D_A.txt, line 1: .* are not two of the 3 nodes"),
     ({**TU, "D_node_labels_txt": "1\n2\n"}, {}, "D_node_labels.txt has 2 lines, not 3"),

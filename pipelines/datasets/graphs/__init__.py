@@ -7,13 +7,14 @@ graph. Facts: ``docs/own-data.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import compress, count, islice
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
+from kmip_data.arrays import Array
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, require_extra
 from kmip_data.format.schema import RESERVED, Column, Schema
@@ -39,6 +40,7 @@ from kmip_data.pipelines.datasets.graphs.tables import (
 )
 from kmip_data.pipelines.raw.archives import BareFile, open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, store_own, unpack
+from kmip_data.pipelines.shared.checks import MOST_NODES
 from kmip_data.pipelines.shared.edges import there_and_back
 from kmip_data.pipelines.shared.molecules import molecule_columns
 from kmip_data.pipelines.shared.own import (
@@ -112,64 +114,31 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
         """Read all graphs once; return the parameters with their columns and classes."""
         facts, graphs = read_graphs(raw.path, list(raw.members), params)
-        targets = []
-        kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
-        unfinished = set()  # keys of columns with values that are not finite
-        nodes = keys = total = size = 0
+        survey = _Survey()
         for graph in graphs:
-            total += 1
-            nodes = max(nodes, graph.num_nodes)
-            keys = max(keys, len(graph.key))
-            values = dict(graph.columns)
-            if "y" in facts.names:
-                targets.append(values.pop(f"{facts.level}/y", np.empty(0)))
-            is_molecule = values.pop(smiles.SMILES, None) is not None
-            size += sum(array.nbytes for array in values.values()) + 8 * graph.num_edges
-            size += is_molecule * BYTES_OF_MOLECULE
-            these = {key: (array.dtype.name, array.shape[1:]) for key, array in values.items()}
-            if total == 1:
-                kinds = these
-            for key in kinds.keys() | these.keys():
-                if kinds.get(key) != these.get(key):
-                    raise DamagedInput(
-                        f"Graph {graph.key}: {key} is not as in the graphs before it.",
-                        expected=str(kinds.get(key)),
-                        found=str(these.get(key)),
-                    )
-                if not np.isfinite(values[key]).all():
-                    unfinished.add(key)
-        if not total:
+            survey.add(graph, facts)
+        if not survey.graphs:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
 
-        columns: list[Column] = []
-        if is_molecule:
+        columns = survey.columns(facts)
+        if survey.is_molecule:
             require_extra("chem", self.manifest.name)
-            columns += molecule_columns()
-        for key, (dtype, shape) in kinds.items():
-            attribute = key.partition("/")[2]
-            names = facts.names.get(attribute, ())
-            doc = PART_DOC if key in facts.parts else ""
-            if key in RESERVED or not attribute.isidentifier():
-                raise DamagedInput(f"{attribute!r} can be no name of a column.", next="rename it")
-            columns.append(
-                Column(
-                    key=key, attribute=attribute, presented=dtype, doc=doc, shape=shape,
-                    stored=dtype.replace("bool", "uint8"), fields=names, finite=key not in unfinished,
-                )
-            )  # fmt: skip
+            columns = [*molecule_columns(), *columns]
         classes: tuple[str, ...] = ()
-        if targets:
-            target, classes = facts.target(targets)
+        if survey.targets:
+            target, classes = facts.target(survey.targets)
             columns.append(target)
         schema = Schema(
             columns=tuple(columns),
-            max_nodes=65_536 if nodes <= 65_536 else 2**32,
-            directed=not (params.undirected or is_molecule),
-            key_length=min(max(keys, 8), KEY_LENGTH),
+            max_nodes=65_536 if survey.most_nodes <= 65_536 else MOST_NODES,
+            directed=not (params.undirected or survey.is_molecule),
+            key_length=min(max(survey.longest_key, 8), KEY_LENGTH),
         )
+
+        # As many graphs in a shard as fill it on average.
+        per_unit = survey.graphs * MAX_SHARD_BYTES // max(survey.size, MAX_SHARD_BYTES) or 1
         resolved = params.model_copy()
-        per_unit = total * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
-        resolved._read = (schema, classes, total, per_unit)  # noqa: SLF001
+        resolved._read = (schema, classes, survey.graphs, per_unit)  # noqa: SLF001
         return resolved
 
     def prepare(self, raw: RawFolder, params: GraphParams, workdir: Path) -> Prepared:
@@ -248,6 +217,68 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
 
 PIPELINE = OwnGraphsPipeline
+
+
+@dataclass
+class _Survey:
+    """Columns and sizes of all graphs."""
+
+    graphs: int = 0
+    most_nodes: int = 0
+    longest_key: int = 0
+    size: int = 0  #: bytes, about
+    is_molecule: bool = False
+    targets: list[Array] = field(default_factory=list)
+    #: Column -> dtype and shape of a row, the same in all graphs.
+    kinds: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    unfinished: set[str] = field(default_factory=set)  #: columns with values that are not finite
+
+    def add(self, graph: GraphRecord, facts: Facts) -> None:
+        """Count a graph; refuse it if its columns are not those of the graphs before it."""
+        self.graphs += 1
+        self.most_nodes = max(self.most_nodes, graph.num_nodes)
+        self.longest_key = max(self.longest_key, len(graph.key))
+
+        # Targets of all graphs are looked at together; a molecule has its columns later.
+        values = dict(graph.columns)
+        if "y" in facts.names:
+            self.targets.append(values.pop(f"{facts.level}/y", np.empty(0)))
+        self.is_molecule = values.pop(smiles.SMILES, None) is not None
+        self.size += sum(array.nbytes for array in values.values()) + 8 * graph.num_edges
+        self.size += self.is_molecule * BYTES_OF_MOLECULE
+
+        kinds = {key: (array.dtype.name, array.shape[1:]) for key, array in values.items()}
+        if self.graphs == 1:
+            self.kinds = kinds
+        for key in self.kinds.keys() | kinds.keys():
+            if self.kinds.get(key) != kinds.get(key):
+                raise DamagedInput(
+                    f"Graph {graph.key}: {key} is not as in the graphs before it.",
+                    expected=str(self.kinds.get(key)),
+                    found=str(kinds.get(key)),
+                )
+            if not np.isfinite(values[key]).all():
+                self.unfinished.add(key)
+
+    def columns(self, facts: Facts) -> list[Column]:
+        """Return the columns of the schema but the targets."""
+        columns = []
+        for key, (dtype, shape) in self.kinds.items():
+            attribute = key.partition("/")[2]
+            if key in RESERVED or not attribute.isidentifier():
+                raise DamagedInput(f"{attribute!r} can be no name of a column.", next="rename it")
+            column = Column(
+                key=key,
+                attribute=attribute,
+                stored=dtype.replace("bool", "uint8"),
+                presented=dtype,
+                shape=shape,
+                doc=PART_DOC if key in facts.parts else "",
+                fields=facts.names.get(attribute, ()),
+                finite=key not in self.unfinished,
+            )
+            columns.append(column)
+        return columns
 
 
 def read_graphs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
 from kmip_data.pipelines.formats.npz import NpzFile
-from kmip_data.pipelines.shared.checks import check_edges
+from kmip_data.pipelines.shared.checks import check_edges, nodes_of
 
 WANTS = "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels"
 #: What begins the names of a matrix's arrays, or is its name where it is dense.
@@ -20,6 +21,7 @@ _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
 _LABELS = ("labels", "label", "y", "node_labels")
 _EDGES = ("edge_index", "edges")
+_MOST_FEATURES = 2**31  #: of a node in a shard
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -58,15 +60,17 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         if (matrix.data != 1).any():
             columns["edge/edge_attr"] = matrix.data.astype(np.float32)[:, None]
 
+    # A sparse matrix declares any shape in a few bytes: it is checked before it is made dense.
     features = _matrix(file, _FEATURES)
     if features is not None:
-        x = features.toarray().astype(np.float32)
-        columns["node/x"] = x.reshape(len(x), -1)
-        nodes = nodes or len(x)
-        if len(x) != nodes:
-            raise ValueError(f"features have {len(x):,} rows for {nodes:,} nodes")
-    nodes = nodes or int(edges.max(initial=-1)) + 1
+        rows, *axes = features.shape
+        nodes = nodes or rows
+        if rows != nodes or math.prod(axes) > _MOST_FEATURES:
+            raise ValueError(f"features have the shape {features.shape} for {nodes:,} nodes")
+    nodes = nodes or nodes_of(edges)
     check_edges(edges, nodes, name)
+    if features is not None:
+        columns["node/x"] = features.toarray().astype(np.float32).reshape(nodes, -1)
 
     label = facts.label_of(file.names, _LABELS, name)
     if label:

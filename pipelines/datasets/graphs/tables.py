@@ -107,6 +107,8 @@ class Facts:
 
     def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
         """Return the parts of nodes by key, for each column of masks called ``train_mask`` and so on."""
+        if not arrays:
+            return {}
         masks = []
         for part in PARTS:
             mask = arrays.get(f"{part}_mask", arrays.get(f"{part}_masks", np.zeros(nodes, bool)))

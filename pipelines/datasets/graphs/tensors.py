@@ -16,7 +16,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.datasets.graphs.tables import MASKS, Facts, GraphParams, first_member
 from kmip_data.pipelines.formats.pickles import never_called
 from kmip_data.pipelines.formats.tensors import NUMPY, PYG, PickledData, stream_values
-from kmip_data.pipelines.shared.checks import array_of, check_edges
+from kmip_data.pipelines.shared.checks import array_of, check_edges, nodes_of
 
 WANTS = ".pt of torch.save: Data, a list of them, or (data, slices)"
 #: Besides Data: the dictionaries of a collated pair.
@@ -150,7 +150,7 @@ def _graph(item: dict[str, Any], name: str, where: str, facts: Facts) -> GraphRe
     nodes = item.pop("num_nodes", None)
     if not isinstance(nodes, int):
         rows = [item[key] for key in _ROWS_OF_NODES if isinstance(item.get(key), np.ndarray)]
-        nodes = len(rows[0]) if rows else int(edges.max(initial=-1)) + 1
+        nodes = len(rows[0]) if rows else nodes_of(edges)
     check_edges(edges, nodes, where)
     arrays: dict[str, Array] = {}
     for attribute, value in item.items():

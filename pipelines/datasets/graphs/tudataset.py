@@ -61,8 +61,10 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     if indicator is None:
         raise DamagedInput(f"{prefix}{_ENDS[1]} is missing.", expected=WANTS)
     graph = indicator.frame["0"]
-    if graph.dtype.kind != "i" or (graph.diff() < 0).any() or graph.min() < 1:
-        raise indicator.fault(int((graph.diff() < 0).argmax()), "graphs are not numbered in order")
+    last = _last_graph(indicator)
+    targets = table("graph_attributes", last) or table("graph_labels", last)
+    if not targets and last > len(graph):
+        raise indicator.fault(len(graph) - 1, f"graph {last:,}, of {len(graph):,} nodes")
     _check_ends(listed, graph.to_numpy())
 
     # Tables of nodes, edges and graphs; sorting joins edges of the same two nodes.
@@ -75,8 +77,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     edges = edges[edges[params.source] != edges[params.target]]
     edges = edges.groupby([params.source, params.target], as_index=False).sum()
     edges[params.graph] = graph.to_numpy()[edges[params.source] - 1]
-    graphs = pd.DataFrame({params.graph: range(1, graph.max() + 1)})
-    targets = table("graph_attributes", len(graphs)) or table("graph_labels", len(graphs))
+    graphs = pd.DataFrame({params.graph: range(1, last + 1)})
     if targets:
         values = targets.frame
         if f"{prefix}_graph_attributes.txt" not in files:
@@ -89,6 +90,14 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     for level, frame in {"graph": graphs, "node": nodes, "edge": edges}.items():
         tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
     yield from assemble(tables, facts)
+
+
+def _last_graph(indicator: Table) -> int:
+    """Return the number of the last graph; they must be numbered in order, from 1."""
+    graph = indicator.frame["0"]
+    if graph.dtype.kind != "i" or (graph.diff() < 0).any() or graph.min() < 1:
+        raise indicator.fault(int((graph.diff() < 0).argmax()), "graphs are not numbered in order")
+    return int(graph.max())
 
 
 def _check_ends(listed: Table, graphs: Array) -> None:
