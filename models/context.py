@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 
 T = TypeVar("T")
 Searched = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) each
@@ -105,6 +106,16 @@ def triton_runs(device: torch.device) -> bool:
         and torch.cuda.get_device_capability(device) >= (8, 0)
         and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
     )
+
+
+def takes_passes(*tensors: Tensor) -> bool:
+    """True if functions of compiled passes take the tensors: float32 on a CPU.
+
+    torch.compile cannot trace them, and torch.func not differentiate them.
+    """
+    if torch.compiler.is_compiling() or peek_interpreter_stack() is not None:
+        return False
+    return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
 
 
 def kernels_run(part: str, device: torch.device) -> bool:

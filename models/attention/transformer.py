@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.layers.linear import Linear, linear
+from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 KEPT = 8  #: cached orders: all layers ask for the same one, recorded steps for that of a batch
@@ -43,6 +44,19 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     order = torch.from_numpy(np.concatenate(rows))
     inverse = order.argsort()
     return EqualSizes(order.to(device), inverse.to(device), groups)
+
+
+def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
+    """``scaled_dot_product_attention`` of (graphs, H, n, d) each, with dropout by probability ``p``.
+
+    For dropout on a CPU PyTorch has operations, one after the other. These are the same, of which
+    dropout draws the same numbers several times as fast.
+    """
+    if not p or queries.device.type != "cpu" or queries.dtype != torch.float32:
+        return scaled_dot_product_attention(queries, keys, values, dropout_p=p)
+    scale = queries.shape[-1] ** -0.25
+    scores = (queries * scale) @ (keys * scale).mT
+    return dropped(scores.softmax(-1), p) @ values
 
 
 class TransformerAttention(nn.Module):
@@ -110,11 +124,11 @@ class TransformerAttention(nn.Module):
 
         dim = projected.shape[1] // 3
         done = [projected[:0, :dim]]
-        start = 0
-        for graphs, nodes in plan.groups:
-            stop = start + graphs * nodes
-            rows = projected[start:stop].view(graphs, nodes, 3, self.heads, -1)
-            start = stop
+        # One split, whose gradient is one copy: that of a slice fills a tensor of all rows.
+        counts = [graphs * nodes for graphs, nodes in plan.groups]
+        groups = torch.split(projected, counts)
+        for group, (graphs, nodes) in zip(groups, plan.groups, strict=True):
+            rows = group.view(graphs, nodes, 3, self.heads, -1)
 
             # With dropout all weights of a call are in memory; without, none are.
             at_once = graphs
@@ -122,12 +136,7 @@ class TransformerAttention(nn.Module):
                 at_once = max(1, WEIGHTS // (self.heads * nodes**2))
             for part in torch.split(rows, at_once):
                 queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
-                attended = scaled_dot_product_attention(
-                    queries,
-                    keys,
-                    values,
-                    dropout_p=dropout,
-                )
+                attended = _attended(queries, keys, values, dropout)
                 by_node = attended.transpose(1, 2).flatten(0, 1)
                 done.append(by_node.flatten(1))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum
+from kmip_data.models.context import takes_passes
+from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import Edges, GraphBatch
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, dropout, relu_dropout
@@ -139,7 +140,7 @@ class GCN(Convolution):
         loop = 1 - loops.to(dtype)
 
         h: Tensor = self.lin(x)
-        if _is_compiled(adjacency, h):
+        if adjacency.partition is None and takes_passes(h):
             from kmip_data.models.layers.cpu.propagation import propagated
 
             h = propagated(adjacency, h, scale, loop)
@@ -149,13 +150,6 @@ class GCN(Convolution):
             rows = len(sums)
             h = scale[:rows] * (sums + loop[:rows] * h[:rows])
         return h if self.bias is None else h + self.bias
-
-
-def _is_compiled(edges: EdgeList, x: Tensor) -> bool:
-    """True if compiled passes over the edges take ``x``."""
-    if edges.partition is not None or torch.compiler.is_compiling():
-        return False
-    return x.device.type == "cpu" and x.dtype == torch.float32
 
 
 class SAGE(Convolution):

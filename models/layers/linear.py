@@ -1,9 +1,9 @@
 """Linear maps whose large float32 products on a CPU are oneDNN's.
 
-PyTorch leaves these products to MKL, which on AMD processors runs them at a third of oneDNN's
-speed: 30,000 × 235 by 235 × 235 takes 47 ms of a Zen 5 core with MKL and 17 ms with oneDNN, the
-gradient of the weight 40 and 24 ms. Sums are rounded in a different order, so small products, which
-gain little, stay MKL's.
+PyTorch leaves these products to MKL, which on AMD processors runs them at half of oneDNN's speed or
+less: 12,950 × 72 by 72 × 72 takes 1.6 ms of a Zen 5 core with MKL and 0.7 ms with oneDNN, the
+gradient of the weight 1.6 and 1.2 ms; 30,000 × 235 by 235 × 235 takes 47 and 17 ms. Sums are rounded
+in a different order. Small products, which gain less than a function of our own costs, stay MKL's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-#: Multiplications from which a product is oneDNN's, two milliseconds of MKL. Helsinki's networks
-#: stay below.
-LARGE = 2**27
+from kmip_data.models.context import takes_passes
+
+#: Multiplications from which a product is oneDNN's: 0.1 milliseconds of MKL.
+LARGE = 2**22
+#: Rows of one product of a weight's gradient: 60,000 × 235 take 77 ms at once and 50 ms in pieces.
+ROWS = 2**13
 
 
 class Linear(nn.Linear):
@@ -35,7 +37,7 @@ def closeness(dim: int) -> nn.Module:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Multiply ``x`` (…, in) by the transposed ``weight`` (out, in) and add ``bias`` (out,): (…, out)."""
-    if torch.compiler.is_compiling() or not _is_large(x, weight):
+    if not _is_large(x, weight):
         return nn.functional.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     out: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
@@ -44,9 +46,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _is_large(x: Tensor, weight: Tensor) -> bool:
     """True if oneDNN takes the product: on a CPU, float32 on both sides, at least ``LARGE``."""
-    if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
-        return False
-    if x.dtype != torch.float32 or weight.dtype != torch.float32:
+    if not takes_passes(x, weight) or torch.is_autocast_enabled("cpu"):
         return False
     multiplications = x.numel() * len(weight)
     return multiplications >= LARGE and bool(torch.backends.mkldnn.enabled) and _has_onednn()
@@ -65,6 +65,19 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     return product
 
 
+def _product_of_columns(a: Tensor, b: Tensor) -> Tensor:
+    """``a``ᵀ · ``b``: (n, k), (n, m) → (k, m)."""
+    # The first operand is copied, transposed: the narrower one.
+    if a.shape[1] > b.shape[1]:
+        return _product_of_columns(b, a).t()
+    total = None
+    for a_rows, b_rows in zip(torch.split(a, ROWS), torch.split(b, ROWS), strict=True):
+        product = _product(a_rows.t(), b_rows.t())
+        total = product if total is None else total.add_(product)
+    assert total is not None
+    return total
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -72,11 +85,17 @@ class _Linear(torch.autograd.Function):
         return _product(x, weight, bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-        grad_x = _product(grad, weight.t()) if wants_x else None
-        grad_weight = _product(grad.t(), x.t()) if wants_weight else None
-        grad_bias = grad.sum(0) if wants_bias else None
-        return grad_x, grad_weight, grad_bias
+        grad_x = None
+        grad_weight = None
+        if torch.is_grad_enabled():  # create_graph: these are differentiated in turn
+            grad_x = grad @ weight
+            grad_weight = grad.t() @ x
+        else:
+            if wants_x:
+                grad_x = _product(grad, weight.t())
+            if wants_weight:
+                grad_weight = _product_of_columns(grad, x)
+        return grad_x, grad_weight, grad.sum(0) if wants_bias else None

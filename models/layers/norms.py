@@ -16,7 +16,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import kernels_run
+from kmip_data.models.context import kernels_run, takes_passes
 from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import BatchRows, GraphBatch, rows_of
 
@@ -235,6 +235,12 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         nodes = batch.members
         count = batch.sizes * x.shape[1]
         x = widened(x)
+        recorded = batch.counted is not None or batch.context.keep is not None
+        if takes_passes(x, self.weight) and batch.partition is None and not recorded:
+            from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
+
+            return normalised(x, batch.ptr, self.weight, self.bias, self.eps)
+
         mean = nodes.sum_at_target(x).sum(1, keepdim=True) / count
         x = x - nodes.at_target(mean)
         variance = nodes.sum_at_target(x * x).sum(1, keepdim=True) / count
@@ -322,8 +328,7 @@ def dropout(x: Tensor, p: float, batch: BatchRows = None) -> Tensor:
 
 
 def _dropped(x: Tensor, p: float) -> Tensor:
-    small = x.numel() < DRAWN_IN_BLOCKS or not 0 < p < 1
-    if small or x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
+    if x.numel() < DRAWN_IN_BLOCKS or not 0 < p < 1 or not takes_passes(x):
         return nn.functional.dropout(x, p)
     from kmip_data.models.layers.cpu import chances  # numba, which small graphs do not pay for
 

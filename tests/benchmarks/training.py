@@ -31,16 +31,24 @@ class PyGLayer(nn.Module):
     """PyTorch Geometric's ``GPSConv`` around its gated convolution, called as the layers of our networks.
 
     ``ResGatedGraphConv`` is the nearest it has to GatedGCN: gates from both ends and the edge, edge
-    features that stay what they are.
+    features that stay what they are. Attention drops weights as ours does.
     """
 
-    def __init__(
-        self, dim: int, *, heads: int, attention: str, dropout: float, reads_edges: bool
-    ) -> None:
+    def __init__(self, config: ModelConfig, attention: str, *, reads_edges: bool) -> None:
         super().__init__()
+        dim = config.hidden_dim
         conv = ResGatedGraphConv(dim, dim, edge_dim=dim if reads_edges else None)
-        heads = next(number for number in range(heads, 0, -1) if dim % number == 0)
-        self.layer = GPSConv(dim, conv, heads=heads, dropout=dropout, attn_type=attention)
+        most = getattr(config.attention, "heads", 4)
+        heads = next(number for number in range(most, 0, -1) if dim % number == 0)
+        options = {"dropout": getattr(config.attention, "dropout", 0.0)}
+        self.layer = GPSConv(
+            dim,
+            conv,
+            heads=heads,
+            dropout=config.dropout,
+            attn_type=attention,
+            attn_kwargs=options,
+        )
 
     def forward(
         self, x: Tensor, e: Tensor | None, graphs: GraphBatch
@@ -76,13 +84,10 @@ class UpstreamAttention(nn.Module):
 
 def _in_pyg(attention: str) -> Callable[[GPSNetwork, ModelConfig], None]:
     def replace(network: GPSNetwork, config: ModelConfig) -> None:
-        options: dict[str, Any] = {
-            "heads": getattr(config.attention, "heads", 4),
-            "dropout": config.dropout,
-        }
-        options |= {"attention": attention, "reads_edges": network.reads_edges}
-        layers = (PyGLayer(config.hidden_dim, **options) for _ in range(config.layers))
-        network.layers, network.begin = nn.ModuleList(layers), None
+        reads_edges = network.reads_edges
+        layers = (PyGLayer(config, attention, reads_edges=reads_edges) for _ in network.layers)
+        network.layers = nn.ModuleList(layers)
+        network.begin = None
 
     return replace
 

@@ -6,6 +6,7 @@ Their formulas are in test_whole_networks.py.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -188,3 +189,16 @@ def test_no_features_are_kept() -> None:
     assert (
         sum(size for at, size in kept.items() if at not in given) < 4 * rows + x.numel() * 4 + 1000
     )
+
+
+def test_dropout_is_torchs_bit_for_bit():
+    """Of the scores of several graphs at once, enough for masks drawn in blocks."""
+    operands = [torch.randn(3, HEADS, 120, DIM, requires_grad=True) for _ in range(3)]
+    torchs = partial(nn.functional.scaled_dot_product_attention, dropout_p=0.5)
+    results = []
+    for attend in (torchs, partial(transformer._attended, p=0.5)):
+        torch.manual_seed(3)
+        out = attend(*operands)
+        results.append([out, *torch.autograd.grad(out.square().sum(), operands)])
+    for expected, result in zip(*results, strict=True):
+        assert torch.equal(result, expected)

@@ -62,3 +62,29 @@ def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
     monkeypatch.setattr(linear, "_product", lambda a, *b: shapes.append(a.shape) or product(a, *b))
     layer(x).sum().backward()
     assert shapes == [(100, 8), (8, 100)]
+
+
+@pytest.mark.parametrize("widths", [(5, 9), (9, 5)])
+def test_gradient_of_the_weight_is_summed_over_pieces(monkeypatch, widths):
+    monkeypatch.setattr(linear, "ROWS", 32)
+    x, grad = (torch.randn(100, width) for width in widths)
+    expected = x.double().t() @ grad.double()
+    result = linear._product_of_columns(x, grad)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_second_derivative_is_that_of_float64(monkeypatch):
+    monkeypatch.setattr(linear, "LARGE", 1)
+    layer = Linear(7, 6)
+    exact = nn.Linear(7, 6).double()
+    exact.load_state_dict(layer.state_dict())
+
+    def second(layer: nn.Module, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        slope.square().sum().backward()
+        return layer.weight.grad
+
+    x = torch.randn(50, 7)
+    result = second(layer, x).double()
+    torch.testing.assert_close(result, second(exact, x.double()), rtol=1e-4, atol=1e-3)
