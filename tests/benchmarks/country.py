@@ -128,8 +128,14 @@ def measured(intersections: int, *, commands: bool = True) -> Country:
         return Country(nodes, costs)
 
 
-def run_module(module: str, words: Sequence[str], log: Path | None = None) -> tuple[Cost, str]:
-    """Run a command.
+def run_module(
+    module: str,
+    words: Sequence[str],
+    log: Path | None = None,
+    *,
+    most: float = float("inf"),
+) -> tuple[Cost, str]:
+    """Run a command, and stop it when it takes more than ``most`` bytes.
 
     Its memory is that of all its processes at one moment, the highest of 20 a second.
     """
@@ -144,12 +150,17 @@ def run_module(module: str, words: Sequence[str], log: Path | None = None) -> tu
             with suppress(psutil.Error):
                 family = [child, *child.children(recursive=True)]
                 peak = max(peak, sum(process.memory_info().rss for process in family))
+                if peak > most:
+                    for process in family:
+                        process.kill()
             time.sleep(0.05)
         seconds = time.perf_counter() - start
         texts = [file.seek(0) or file.read() for file in (out, err)]
     lines = texts[1].strip().splitlines() or ["without a word"]
     said = next((line for line in lines if line.startswith("Error: ")), lines[-1])
     code = child.returncode
+    if peak > most:
+        return Cost(seconds, peak, f"stopped above {most / 2**30:.0f} GiB"), texts[0]
     said = said.removeprefix("Error: ")
     reason = (
         f"stopped by {signal.Signals(-code).name}"

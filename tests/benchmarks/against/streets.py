@@ -2,19 +2,20 @@
 
 The others stop earlier: QuackOSM at geometries of roads, pyrosm at tables of nodes and edges, OSMnx
 at the simplified graph; labels, land use and a finished build are in our figure alone. pyosmium
-only reads the file: the floor of all.
+only reads the file: the floor of all. ``python -m benchmarks.against.streets 620000 --readers pyrosm
+--runs 3`` measures a part: countries of so many directed edges against some of the others.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
-import os
 import statistics
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.against.maps import READERS
 from benchmarks.country import EDGES, Cost, run_module
 from benchmarks.peers import print_rows
 from benchmarks.table import Row
@@ -25,50 +26,8 @@ OSMNX_LIMIT = (
     700_000  #: directed edges; OSMnx holds the XML and a graph of Python objects in memory
 )
 TARGET = 3.0
-MODULE = "benchmarks.against.streets"
-
-
-def read_pyosmium(path: Path) -> int:
-    """Count nodes and ways."""
-    import osmium
-
-    return sum(1 for _ in osmium.FileProcessor(str(path)))
-
-
-def read_pyrosm(path: Path) -> int:
-    """Return the number of edges of the driving network."""
-    import pyrosm
-
-    _nodes, edges = pyrosm.OSM(str(path)).get_network("driving", nodes=True)
-    return len(edges)
-
-
-def read_quackosm(path: Path) -> int:
-    """Return the number of roads."""
-    import quackosm
-    from duckdb_extensions import import_extension
-
-    import_extension("spatial")
-    with tempfile.TemporaryDirectory() as folder:
-        roads = quackosm.convert_pbf_to_geodataframe(
-            path, tags_filter={"highway": True}, working_directory=folder, verbosity_mode="silent"
-        )
-    return len(roads)
-
-
-def read_osmnx(path: Path) -> int:
-    """Return the number of directed edges of the simplified graph; the XML is written before."""
-    import osmnx
-
-    return len(osmnx.graph_from_xml(path.with_suffix(".osm"), retain_all=True).edges)
-
-
-READERS: dict[str, Callable[[Path], int]] = {
-    "pyosmium": read_pyosmium,
-    "pyrosm": read_pyrosm,
-    "quackosm": read_quackosm,
-    "osmnx": read_osmnx,
-}
+MEMORY = 12 * 2**30  #: bytes at which a library is stopped
+MODULE = "benchmarks.against.maps"
 #: Name of a row by reader.
 LABELS = {
     "pyosmium": "pyosmium {osmium}, reading alone",
@@ -78,24 +37,37 @@ LABELS = {
 }
 
 
-def rows(*, quick: bool) -> Iterator[Row]:
+def rows(
+    *,
+    quick: bool = False,
+    sizes: Sequence[int] = (),
+    readers: Sequence[str] = tuple(READERS),
+    runs: int | None = None,
+) -> Iterator[Row]:
     """Measure generated countries; each run is a process that begins with its imports."""
-    sizes = {20_000: 1} if quick else SIZES
     packages = ("osmium", "pyrosm", "quackosm", "osmnx")
     versions = {name: importlib.metadata.version(name) for name in packages}
-    for edges, runs in sizes.items():
+    with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
+        # Compiles what no earlier run has compiled.
+        in_turns(generated(Path(name), 2_000), 2_000, 1, ())
+    for edges in sizes or ([20_000] if quick else SIZES):
+        count = runs or SIZES.get(edges, 1)
         with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
             path = generated(Path(name), edges)
-            costs = in_turns(path, edges, runs)
+            costs = in_turns(path, edges, count, readers)
 
         ours = costs.pop("ours")
         for reader, peer in costs.items():
-            ratios = [peer[i].seconds / ours[i].seconds for i in range(runs) if not peer[i].reason]
+            ratios = [
+                theirs.seconds / our.seconds
+                for our, theirs in zip(ours, peer, strict=True)
+                if not theirs.reason
+            ]
             label = LABELS[reader].format(**versions)
             memory = max(cost.memory for cost in peer) / 2**30
             against = f"{label} ({memory:.1f} GiB)"
             if not ratios:
-                yield _row(edges, ours, against=f"{label}: {peer[0].reason}")
+                yield _row(edges, ours, against=f"{against}: {peer[0].reason}")
                 continue
             seconds = statistics.median(cost.seconds for cost in peer)
             ratio = statistics.median(ratios)
@@ -134,9 +106,14 @@ def generated(folder: Path, edges: int) -> Path:
     return path
 
 
-def in_turns(path: Path, edges: int, runs: int) -> dict[str, list[Cost]]:
+def in_turns(
+    path: Path,
+    edges: int,
+    runs: int,
+    chosen: Sequence[str],
+) -> dict[str, list[Cost]]:
     """Run all sides in turn; return seconds and peak memory of each run."""
-    readers = [name for name in READERS if name != "osmnx" or edges < OSMNX_LIMIT]
+    readers = [name for name in chosen if name != "osmnx" or edges < OSMNX_LIMIT]
     costs: dict[str, list[Cost]] = {name: [] for name in ("ours", *readers)}
     for _ in range(runs):
         with tempfile.TemporaryDirectory(dir=path.parent) as home:
@@ -145,7 +122,7 @@ def in_turns(path: Path, edges: int, runs: int) -> dict[str, list[Cost]]:
         assert not cost.reason, cost.reason
         costs["ours"].append(cost)
         for reader in readers:
-            cost, printed = run_module(MODULE, (reader, str(path)))
+            cost, printed = run_module(MODULE, (reader, str(path)), most=MEMORY)
             # A country has more roads than a tenth of its edges: nobody returns an empty table.
             assert cost.reason or int(printed) > edges / 10, f"{reader} read {printed} of {edges}"
             costs[reader].append(cost)
@@ -153,8 +130,9 @@ def in_turns(path: Path, edges: int, runs: int) -> dict[str, list[Cost]]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in READERS:
-        print(READERS[sys.argv[1]](Path(sys.argv[2])))
-        sys.stdout.flush()
-        os._exit(0)  # threads of a library are no part of what is measured
-    print_rows(rows(quick="--quick" in sys.argv))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sizes", nargs="*", type=int)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--readers", nargs="+", choices=READERS, default=list(READERS))
+    parser.add_argument("--runs", type=int)
+    print_rows(rows(**vars(parser.parse_args())))
