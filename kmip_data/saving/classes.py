@@ -62,15 +62,12 @@ def save_class(
     with _running(address):
         loaded = _load(address)
         known = inspect.signature(loaded).parameters
-        given = dict(arguments)
-        if "root" in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
-            given["root"] = str(root)
         by_part = "split" in known and known["split"].default in _SPLITS
-        if by_part and "split" not in given:
-            datasets = {part: loaded(**given, split=part) for part in PARTS}
+        if by_part and "split" not in arguments:
+            datasets = {part: _made(loaded, root, {**arguments, "split": part}) for part in PARTS}
             _check_differ(address, [dataset[0] for dataset in datasets.values() if len(dataset)])
         else:
-            datasets = {"": loaded(**given)}
+            datasets = {"": _made(loaded, root, arguments)}
         sizes = {part: len(dataset) for part, dataset in datasets.items()}
     if not sum(sizes.values()):
         raise UsageError(f"{address} has no items.", next="other arguments: --set KEY=VALUE")
@@ -111,6 +108,17 @@ def _load(address: str) -> Any:
             next="--set class=torch_geometric.datasets:Planetoid, for one",
         )
     return loaded
+
+
+def _made(loaded: Any, root: Path, arguments: Mapping[str, Any]) -> Any:
+    """Return the dataset, with ``root`` where its class or ``**kwargs`` take it; FakeDataset's are shapes."""
+    known = inspect.signature(loaded).parameters
+    if "root" in known:
+        return loaded(root=str(root), **arguments)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        with contextlib.suppress(TypeError):
+            return loaded(root=str(root), **arguments)
+    return loaded(**arguments)
 
 
 @contextlib.contextmanager

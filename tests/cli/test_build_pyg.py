@@ -76,6 +76,11 @@ class Planetoid(InMemoryDataset):
         self.data, self.slices = self.collate([data])
 
 
+class Passes(Rings):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
+
 class Breaks(Rings):
     def get(self, number):
         raise RuntimeError("item is gone")
@@ -235,6 +240,15 @@ def test_splits_of_classes_of_the_user(home, mine):
     masks = build(f"{mine}:Planetoid", name="masks")
     item = kmip_data.open(masks["path"])[0]
     assert item.val_mask.tolist() == [n % 4 == 1 for n in range(12)]
+
+
+def test_root_is_given_to_classes_that_take_it(home, mine):
+    passed = build(f"{mine}:Passes", name="passes")
+    assert passed["counts"]["graphs"] == 20
+    assert (home / "raw" / "passes" / "processed" / "rings.pt").is_file()
+    fake = build(f"{PYG}:FakeDataset", "--set", "num_graphs=2", "--set", "label=3", name="fake")
+    assert fake["counts"]["graphs"] == 2
+    assert kmip_data.open(fake["path"], split=None)[0].label.shape == (3,)
 
 
 def test_what_is_refused(home, mine):
