@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,18 +44,23 @@ def rows(
     sizes: Sequence[int] = (),
     readers: Sequence[str] = tuple(READERS),
     runs: int | None = None,
+    maps: Path | None = None,
 ) -> Iterator[Row]:
-    """Measure generated countries; each run is a process that begins with its imports."""
+    """Measure generated countries; each run is a process that begins with its imports.
+
+    The ``maps`` are kept in this folder, if one is given. Each cost is printed when it is there.
+    """
     packages = ("osmium", "pyrosm", "quackosm", "osmnx")
     versions = {name: importlib.metadata.version(name) for name in packages}
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
+        folder = Path(name)
         # Compiles what no earlier run has compiled.
-        in_turns(generated(Path(name), 2_000), 2_000, 1, ())
+        in_turns(generated(maps or folder, 2_000), folder, 2_000, 1, ())
     for edges in sizes or ([20_000] if quick else SIZES):
         count = runs or SIZES.get(edges, 1)
         with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as name:
-            path = generated(Path(name), edges)
-            costs = in_turns(path, edges, count, readers)
+            folder = Path(name)
+            costs = in_turns(generated(maps or folder, edges), folder, edges, count, readers)
 
         ours = costs.pop("ours")
         for reader, peer in costs.items():
@@ -90,10 +96,12 @@ def _row(edges: int, ours: list[Cost], **more: object) -> Row:
 
 
 def generated(folder: Path, edges: int) -> Path:
-    """Write a country, and its XML where OSMnx can hold it."""
+    """Return a country, and its XML where OSMnx can hold it, written where they are missing."""
+    path = folder / f"generated-{edges}.osm.pbf"
+    if path.exists():
+        return path
     from support.maps.country import write_country
 
-    path = folder / f"generated-{edges}.osm.pbf"
     write_country(path, round(edges / EDGES))
     if edges < OSMNX_LIMIT:
         import osmium
@@ -108,6 +116,7 @@ def generated(folder: Path, edges: int) -> Path:
 
 def in_turns(
     path: Path,
+    folder: Path,
     edges: int,
     runs: int,
     chosen: Sequence[str],
@@ -116,15 +125,17 @@ def in_turns(
     readers = [name for name in chosen if name != "osmnx" or edges < OSMNX_LIMIT]
     costs: dict[str, list[Cost]] = {name: [] for name in ("ours", *readers)}
     for _ in range(runs):
-        with tempfile.TemporaryDirectory(dir=path.parent) as home:
+        with tempfile.TemporaryDirectory(dir=folder) as home:
             words = ("build", "city", "--name", "country", "--archive", str(path))
             cost, _ = run_module("kmip_data", (*words, "--quiet", "--home", home))
         assert not cost.reason, cost.reason
+        print(f"{edges:,}, ours: {cost}", file=sys.stderr)
         costs["ours"].append(cost)
         for reader in readers:
             cost, printed = run_module(MODULE, (reader, str(path)), most=MEMORY)
             # A country has more roads than a tenth of its edges: nobody returns an empty table.
             assert cost.reason or int(printed) > edges / 10, f"{reader} read {printed} of {edges}"
+            print(f"{edges:,}, {reader}: {cost}", file=sys.stderr)
             costs[reader].append(cost)
     return costs
 
@@ -135,4 +146,5 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--readers", nargs="+", choices=READERS, default=list(READERS))
     parser.add_argument("--runs", type=int)
+    parser.add_argument("--maps", type=Path)
     print_rows(rows(**vars(parser.parse_args())))
