@@ -21,10 +21,10 @@ def read_pyosmium(path: Path) -> int:
 
 
 def read_pyrosm(path: Path) -> int:
-    """Return the number of edges of the driving network."""
+    """Return the number of edges of all streets, the network of our build."""
     import pyrosm
 
-    _nodes, edges = pyrosm.OSM(str(path)).get_network("driving", nodes=True)
+    _nodes, edges = pyrosm.OSM(str(path)).get_network("all", nodes=True)
     return len(edges)
 
 
