@@ -280,9 +280,9 @@ def copy_graph(
     pointers = np.zeros((3, 2), np.int64)
     for level in range(3):
         pointers[level, 1] = counts[level, graph]
-    edges = address[target.size :]
-    numbers = np.empty(0, np.int64)
-    copy_batch(address, pointers, layout, target, edges, width, like, out, numbers, 0, 1)
+    copy_rows(address, pointers, layout, target, 0, 1)
+    if width >= 0:
+        write_edges(address[target.size :], pointers, width, like, out, 0, 1)
 
 
 @njit_nogil()
