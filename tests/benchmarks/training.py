@@ -1,8 +1,14 @@
-"""Training steps against networks of the same width and depth with other people's layers."""
+"""Training steps against networks of the same width and depth with other people's layers.
+
+One at a time, as all together take half an hour::
+
+    PYTHONPATH=tests python -m benchmarks.training peptides-func/gcn    # any part of dataset/model
+"""
 
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,12 +25,13 @@ from torch_geometric.nn import GCNConv, GPSConv, ResGatedGraphConv
 
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.layers import linear
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.convolutions import GCN
 from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.measuring import CHUNK
 from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method, pad
-from kmip_data.models.profiling.turns import seconds
+from kmip_data.models.profiling.turns import machine_line, seconds
 
 
 class PyGLayer(nn.Module):
@@ -152,17 +159,25 @@ class Workplace:
     targets: dict[str, float]
     sample: dict[str, int] | None = None  #: parameters of the sample; None: the real dataset
     batch: int | None = None  #: graphs of a step; None: as the preset has it
-    without: tuple[str, ...] = ()  #: rivals whose step does not fit into 24 GiB
+    rounds: int = 3
+    without: tuple[str, ...] = ()  #: rivals whose step does not fit into 12 GiB
 
 
 MODELS = {"gps-kmip": 2.0, "gps-transformer": 2.0, "gcn": 1.5}
-#: Scores of PyG's attention over 8 × 4,096 points take 2 GiB a layer and head, several times.
-DENSE = ("PyG GPSConv, multihead",)
+#: PyG's gated convolution keeps several tensors of 1,048,576 edges in each of 8 layers.
+EDGES = ("PyG GPSConv, multihead", "PyG GPSConv, performer")
 WORKPLACES = (
     Workplace("helsinki", MODELS),
     # The preset's 200 peptides take PyG's padded attention over 20 GiB.
     Workplace("peptides-func", MODELS, {"limit": 600}, batch=32),
-    Workplace("s3dis", MODELS, {"limit": 24}, without=DENSE),
+    # Upstream's search takes 20 s a step.
+    Workplace(
+        "s3dis",
+        {"gps-kmip": 2.0, "gcn": 1.5},
+        {"limit": 24},
+        rounds=2,
+        without=EDGES,
+    ),
 )
 
 
@@ -181,6 +196,8 @@ class Products(TorchDispatchMode):
             self.operands.append((func, tensors))
         elif func is aten.addmm.default:
             self.operands.append((aten.mm.default, tensors[1:]))
+        elif func is torch.ops.mkldnn._linear_pointwise.default:
+            self.operands.append((linear._product, tensors))
         return func(*args, **(kwargs or {}))
 
     def seconds(self, repeats: int) -> float:
@@ -194,12 +211,16 @@ class Products(TorchDispatchMode):
             return statistics.median(seconds(multiply) for _ in range(repeats))
 
 
-def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Measure steps of three models on three datasets, with PyG's layers and k-MIP as upstream."""
+def rows(*, quick: bool = False, only: str = "") -> Iterator[Row]:
+    """Measure steps of three models on three datasets, with PyG's layers and k-MIP as upstream.
+
+    ``only`` is a part of ``dataset/model``.
+    """
     for workplace in WORKPLACES[1:2] if quick else WORKPLACES:
         with tempfile.TemporaryDirectory() as folder:
             for model, target in workplace.targets.items():
-                yield from _steps(workplace, model, target, Path(folder), quick=quick)
+                if only in f"{workplace.dataset}/{model}":
+                    yield from _steps(workplace, model, target, Path(folder), quick=quick)
 
 
 def _steps(
@@ -228,7 +249,7 @@ def _steps(
             others[name](made.module.model, made.config.model)
         return made
 
-    rounds, most, duration = (1, 1, 1.0) if quick else (3, 5, 30.0)
+    rounds, most, duration = (1, 1, 1.0) if quick else (workplace.rounds, 5, 20.0)
     paces = compare_training(
         dict.fromkeys((model, *others), contestant),
         rounds=rounds,
@@ -256,3 +277,9 @@ def _steps(
         what=what, against="its matrix products alone", ours=ours.seconds, theirs=alone, unit="s",
         ratio=alone / ours.seconds,
     )  # fmt: skip
+
+
+if __name__ == "__main__":
+    for row in rows(only=sys.argv[1]):
+        click.echo(row.markdown("training"))
+    click.echo(machine_line())

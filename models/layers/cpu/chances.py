@@ -27,8 +27,8 @@ LEFT = 2
 #: Indices of ``next`` and of the first word, as 64-bit numbers.
 NEXT = 2
 FIRST = 3
-#: Elements that are worth handing to a thread.
-GRAIN = 1 << 16
+#: Elements that are worth handing to a thread: 430,000 take 0.2 ms on two, 0.1 ms on one.
+GRAIN = 1 << 20
 
 U64 = NDArray[np.uint64]
 

@@ -13,7 +13,7 @@ from kmip_data.arrays import F32, F64, I64
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 #: Elements that are worth handing to a thread.
-GRAIN = 1 << 18
+GRAIN = 1 << 20
 #: Rows whose gradients of the weights are summed together: results do not depend on threads.
 ROWS = 256
 

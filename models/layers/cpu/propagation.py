@@ -12,8 +12,8 @@ from kmip_data.arrays import F32, I64
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.runtime.threads import for_ranges, njit_nogil
 
-#: Nodes that are worth handing to a thread.
-GRAIN = 256
+#: Elements that are worth handing to a thread: 430,000 take 0.5 ms on two, 0.3 ms on one.
+GRAIN = 1 << 20
 
 
 def propagated(edges: EdgeList, x: Tensor, scale: Tensor, loop: Tensor) -> Tensor:
