@@ -1,8 +1,9 @@
-"""Compiled search on all cores of the CPU, in one of three ways by the size and data of each graph.
+"""Compiled search on all cores of the CPU, in one of four ways by the size and data of each graph.
 
-*exact*: small graphs and few queries, every key by the rule. *flat*: a float32 filter over all
-keys. *tree*: the same over those that no cone excludes, where a sample of the queries shows that
-this is worth it. Which one is in the debug log; the result is the same.
+*exact*: small graphs and few queries, every key by the rule. *bytes*: a filter of 8 bits over all
+keys that are long enough, on processors that multiply bytes. *flat*: a float32 filter, where bytes
+separate too little. *tree*: the same over those that no cone excludes, where a sample of the
+queries shows that this is worth it. Which one is in the debug log; the result is the same.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _EQUAL_KEYS = (
     1000  # from so many keys in many heads, three times as many in one, equal rows are looked for
 )
 _EQUAL_SHARE = 0.85  # of the first quarter of keys that is distinct, above which all are searched
-_TREE_KEYS = 30_000  # from so many keys and queries on: a tree is tried
+_BYTES = 0.25  # cost of a leaf of bytes, in leaves of the flat scan
+_SCORE = 5  # cost of scoring a key that passes the bytes, in the same
+_SCORED = 8  # times k keys pass float32, too
+_TREE_KEYS = 30_000  # from so many keys of a flat scan, and queries, on: a tree is tried
 _TREE_QUERIES = 8_192
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
@@ -225,9 +229,6 @@ def _search_large(
 
     Key 0 is row ``low`` of the head.
     """
-    from kmip_data.models.search.cpu.filter_scan import search_flat, search_tree
-    from kmip_data.models.search.cpu.tree import grow
-
     k = scores.shape[1]
 
     # 1. Data that no filter can rank: equal keys, a few giant keys, queries of zeros.
@@ -245,69 +246,20 @@ def _search_large(
     scores[zero] = 0
     indices[zero] = np.arange(low, low + k)
 
-    # 2. Grow the tree; without cones it is the layout of the flat scan.
-    large = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES
-    try_tree = large and _directions(keys) <= _TREE_DIM
-    tree = grow(keys, cones=try_tree, places=try_tree and hint.shape[1] > 0)
-
-    def climb(part: slice | I64, start: int, stop: int, *result: Any) -> int:
-        asked = queries[part]
-        hinted = hint[part]
-        leaves = search_tree(tree, asked, keys, hinted, k, low, _WARM, start, stop, *result)
-        return int(leaves)
-
-    def scan(part: slice | I64, start: int, stop: int, *result: Any) -> None:
-        search_flat(tree, queries[part], keys, k, low, start, stop, *result)
-
-    # 3. Try at most 128 queries, one in 64: the share of leaves that the cones leave, and how many
-    #    queries fail for ties. A leaf costs the tree about twice what it costs the flat scan.
-    tried = min(_SAMPLE, -(-len(queries) // 64))
-    sample = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
-    failed = np.zeros(tried, np.bool_)
-    trial = (np.empty((tried, k), np.float32), np.empty((tried, k), np.int64), failed)
-    share = 1.0
-    excluded = ""
-    if try_tree:
-        leaves = climb(sample, 0, tried, *trial)
-        share = leaves / (tried * len(keys) / 16)
-        excluded = f": cones leave {share:.0%} of the keys"
-    else:
-        scan(sample, 0, tried, *trial)
-    tied = float((failed & ~zero[sample]).mean())
-    pays = 2 * share + _CLIMB * 16 / len(keys) < 0.9
-
-    way = "flat"
-    if tied > _TIES:
-        way = "exact"
-    elif try_tree and pays:
-        way = "tree"
-    log.debug(
-        "%s scan of %d keys for %d queries%s; %.0f %% of a sample of queries full of ties",
-        way,
-        len(keys),
-        len(queries),
-        excluded,
-        100 * tied,
-    )
+    # 2. Choose a way by a sample of the queries.
+    way, search, cost = _choose_way(queries, keys, hint, zero, k, low)
     if way == "exact":
         _exactly(queries, keys, scores, indices, low)
         return
 
-    # 4. Search all queries that way, then those that failed exactly.
-    search: Callable[..., object] = scan
-    visited: float = len(keys)  # keys multiplied for a query
-    least = 16
-    if way == "tree":
-        search = climb
-        visited = share * len(keys)
-        least = 64  # queries that walk a tree together
+    # 3. Search all queries that way, then those that failed exactly.
     failed = np.zeros(len(queries), np.bool_)
-    at_once = int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64
+    at_once = int(_MOST_PRODUCTS / ((16 * max(cost, 0) + 1) * keys.shape[1])) // 64 * 64
     for_ranges(
         lambda start, stop: search(slice(None), start, stop, scores, indices, failed),
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
-        most=max(least, at_once),
+        most=max(64, at_once),  # queries that share what they bring into the cache
     )
     rest = np.flatnonzero(failed & ~zero)
     if len(rest):
@@ -316,6 +268,84 @@ def _search_large(
         _exactly(queries[rest], keys, rest_scores, rest_indices, low)
         scores[rest] = rest_scores
         indices[rest] = rest_indices
+
+
+def _choose_way(
+    queries: F32,
+    keys: F32,
+    hint: I64,
+    zero: Bools,
+    k: int,
+    low: int,
+) -> tuple[str, Callable[..., float], float]:
+    """Return the way to search, its function and what a query costs; queries of ``zero`` have no rank."""
+    from kmip_data.models.search.cpu.byte_scan import MOST_DIM, encode, search_bytes
+    from kmip_data.models.search.cpu.filter_scan import search_flat, search_tree
+    from kmip_data.models.search.cpu.lanes import multiplies_bytes
+    from kmip_data.models.search.cpu.tree import by_length, grow
+
+    # 1. Ways to search rows ``start`` to ``stop``. Each returns what it cost, in leaves of 16 keys
+    #    of the flat scan: one of bytes a quarter, one of the tree, whose queries differ, twice.
+    def scan_bytes(part: slice | I64, start: int, stop: int, *result: Any) -> float:
+        asked = queries[part]
+        leaves, scored = search_bytes(codes, asked, keys, k, low, start, stop, *result)
+        extra = max(0, scored - _SCORED * k * (stop - start))
+        return float(_BYTES * leaves + _SCORE * extra)
+
+    def scan(part: slice | I64, start: int, stop: int, *result: Any) -> float:
+        return float(search_flat(flat, queries[part], keys, k, low, start, stop, *result))
+
+    def climb(part: slice | I64, start: int, stop: int, *result: Any) -> float:
+        asked = queries[part]
+        hinted = hint[part]
+        leaves = search_tree(tree, asked, keys, hinted, k, low, _WARM, start, stop, *result)
+        return float(2 * leaves + _CLIMB * (stop - start))
+
+    # 2. Try them on at most 128 queries, one in 64: what a query costs, and how many fail for ties.
+    tried = min(_SAMPLE, -(-len(queries) // 64))
+    sample = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
+
+    def attempt(search: Callable[..., float]) -> tuple[float, float]:
+        failed = np.zeros(tried, np.bool_)
+        result = (np.empty((tried, k), np.float32), np.empty((tried, k), np.int64), failed)
+        cost = search(sample, 0, tried, *result) / tried
+        return cost, float((failed & ~zero[sample]).mean())
+
+    sorted_keys = by_length(keys)
+    way = ""
+    search: Callable[..., float] = scan_bytes
+    if multiplies_bytes() and keys.shape[1] <= MOST_DIM:
+        codes = encode(keys, sorted_keys)
+        cost, tied = attempt(scan_bytes)
+        if tied <= _TIES and cost < len(keys) / 16:
+            way = "bytes"
+    if not way:
+        way = "flat"
+        search = scan
+        flat = grow(keys, sorted_keys, cones=False)
+        cost, tied = attempt(scan)
+    # 3. A tree where much is left to scan. Its cones take directions, of which there are few.
+    large = 16 * cost >= _TREE_KEYS and len(queries) >= _TREE_QUERIES
+    if large and _directions(keys) <= _TREE_DIM:
+        tree = grow(keys, sorted_keys, places=hint.shape[1] > 0)
+        cost_of_tree, tied_in_tree = attempt(climb)
+        if cost_of_tree < 0.9 * cost:
+            way = "tree"
+            search = climb
+            cost = cost_of_tree
+            tied = tied_in_tree
+    if tied > _TIES:
+        way = "exact"
+    log.debug(
+        "%s scan of %d keys for %d queries, at the cost of %.0f leaves of 16 each; %.0f %% of a"
+        " sample full of ties",
+        way,
+        len(keys),
+        len(queries),
+        cost,
+        100 * tied,
+    )
+    return way, search, cost
 
 
 def _exactly(

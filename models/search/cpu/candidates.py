@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import carray  # type: ignore[attr-defined] # exported, not declared
 
-from kmip_data.arrays import F32, I64, Bools
+from kmip_data.arrays import F32, Bools
 from kmip_data.models.search.cpu import lanes
 from kmip_data.models.search.cpu.lanes import (
     Pointer,
@@ -110,7 +111,7 @@ def pack(score: np.float32, row: np.int64) -> np.int64:
 
 @njit_nogil(error_model="numpy")
 def write_sorted(
-    packed: I64,
+    packed: Pointer,
     count: int,
     k: int,
     low: int,
@@ -118,13 +119,13 @@ def write_sorted(
     indices: Pointer,
     to: int,
 ) -> None:
-    """Write the k ≤ ``count`` best of ``packed[:count]``, best first, from ``to`` on behind two pointers.
+    """Write the k ≤ ``count`` best of ``count`` packed, best first, from ``to`` on behind two pointers.
 
     The int64 of ``packed`` are distinct, see :func:`pack`; they are overwritten, and so are 8 after
     ``count``. ``low`` is added to each row.
     """
     if count > _LONG:
-        packed[:count].sort()
+        carray(packed, (count,)).sort()
         for i in range(k):
             best = packed[count - 1 - i]
             scores[to + i] = unordered(best >> 32)
@@ -132,19 +133,17 @@ def write_sorted(
         return
 
     # The rank of each is the number of better ones: no branch to guess, unlike sorting.
-    numbers = pointer(packed)
-    store(numbers, count, splat(_EMPTY))
+    store(packed, count, splat(_EMPTY))
     for i in range(count):
-        value = numbers[i]
+        value = packed[i]
         rank = 0
         limit = splat(value)
         for j in range(0, count, 8):
-            better = lanes.above(load(numbers, j), limit)
+            better = lanes.above(load(packed, j), limit)
             rank += count_bits(better)
         if rank < k:
             scores[to + rank] = unordered(value >> 32)
             indices[to + rank] = LAST - (value & LAST) + low
-    lanes.hold(packed)
 
 
 OUT = np.float32(np.inf)  #: floor of a query that is given up: nothing reaches it
@@ -161,11 +160,10 @@ class Block(NamedTuple):
     filled: Pointer  #: (B,) int64, number of candidates
     due: Pointer  #: (B,) int64, number at which to drop those that are out
     floor: Pointer  #: (B,) float32, least product that passes
-    limit: Pointer  #: (B,) float32, least reach of a cone that passes
+    limit: Pointer  #: (B,) float32, least reach of a cone, or length of a key, that passes
     slack: Pointer  #: (B,) float32, gap between the k-th best product and the floor
     line: Pointer  #: (16,) float32, scratch
-    packed: I64  #: scratch of :func:`finish`
-    query: Pointer  #: (d,) float64, scratch of :func:`finish`
+    packed: Pointer  #: (space + 8,) int64, scratch of :func:`write_best`
     k: int
     space: int
     margin: np.float32  #: how far a cone may reach beyond what is computed for it
@@ -180,7 +178,6 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
     wholes = np.empty(rows * 2, np.int64)
     places = np.empty(rows * space, np.int32)
     packed = np.empty(space + 8, np.int64)
-    query = np.empty(dim)
     state = reals[rows * space + 16 :]
     block = Block(
         unit=pointer(state[rows * 3 + 16 :]),
@@ -192,13 +189,12 @@ def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
         limit=pointer(state[rows:]),
         slack=pointer(state[rows * 2 :]),
         line=pointer(state[rows * 3 :]),
-        packed=packed,
-        query=pointer(query),
+        packed=pointer(packed),
         k=k,
         space=space,
         margin=np.float32(4 * error_of_cones(dim)),
     )
-    return block, (reals, wholes, places, query)
+    return block, (reals, wholes, places, packed)
 
 
 @njit_nogil(error_model="numpy")
@@ -235,6 +231,14 @@ def set_floor(block: Block, i: int, value: np.float32) -> None:
     block.floor[i] = value
     # A cone that points away reaches 0 at most, whatever was computed for it.
     block.limit[i] = value - block.margin if value > block.margin else -OUT
+
+
+@njit_nogil(error_model="numpy")
+def least_limit(block: Block, i: int) -> np.float32:
+    """Return the length below which no key passes for any of the four queries from ``i`` on."""
+    first = min(block.limit[i], block.limit[i + 1])
+    second = min(block.limit[i + 2], block.limit[i + 3])
+    return min(first, second)
 
 
 @njit_nogil(error_model="numpy")
@@ -333,6 +337,66 @@ def offer(block: Block, i: int, products: Register, position: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
+def score(
+    block: Block,
+    i: int,
+    start: int,
+    number: Pointer,
+    queries: Pointer,
+    query: int,
+    keys: Pointer,
+    dim: int,
+) -> None:
+    """Score the candidates of a query from ``start`` on by the rule, in place of their products.
+
+    Rows of ``queries`` and ``keys`` are behind pointers; the query is row ``query``.
+    """
+    base = i * block.space
+    last = base + block.filled[i] - 1
+    # Float64 sums in index order are one chain of dependent additions: four candidates hide its
+    # latency.
+    for j in range(base + start, last + 1, 4):
+        row_0 = number[block.place[j]] * dim
+        row_1 = number[block.place[min(j + 1, last)]] * dim
+        row_2 = number[block.place[min(j + 2, last)]] * dim
+        row_3 = number[block.place[min(j + 3, last)]] * dim
+        sum_0 = 0.0
+        sum_1 = 0.0
+        sum_2 = 0.0
+        sum_3 = 0.0
+        for c in range(dim):
+            factor = np.float64(queries[query * dim + c])
+            sum_0 += factor * keys[row_0 + c]
+            sum_1 += factor * keys[row_1 + c]
+            sum_2 += factor * keys[row_2 + c]
+            sum_3 += factor * keys[row_3 + c]
+        zero = np.float32(0)  # + 0: no −0
+        block.near[j] = np.float32(sum_0) + zero
+        block.near[j + 1] = np.float32(sum_1) + zero
+        block.near[j + 2] = np.float32(sum_2) + zero
+        block.near[j + 3] = np.float32(sum_3) + zero
+
+
+@njit_nogil(error_model="numpy")
+def write_best(
+    block: Block,
+    i: int,
+    number: Pointer,
+    low: int,
+    scores: Pointer,
+    indices: Pointer,
+    to: int,
+) -> None:
+    """Write the k best of the scored candidates of a query, from ``to`` on."""
+    base = i * block.space
+    n = block.filled[i]
+    for j in range(n):
+        row = np.int64(number[block.place[base + j]])
+        block.packed[j] = pack(block.near[base + j], row)
+    write_sorted(block.packed, n, block.k, low, scores, indices, to)
+
+
+@njit_nogil(error_model="numpy")
 def finish(
     block: Block,
     count: int,
@@ -346,46 +410,14 @@ def finish(
     failed: Bools,
 ) -> None:
     """Rank the candidates of each query by the rule and write the k best, or note that it was given up."""
-    k = block.k
     dim = queries.shape[1]
-    rows = pointer(keys)
+    query_rows = pointer(queries)
+    key_rows = pointer(keys)
     for i in range(count):
-        # 1. Drop the candidates under the last floor.
+        # Drop the candidates under the last floor, then score and rank what is left.
         if block.floor[i] != OUT:
             cut(block, i, 0)
         failed[first + i] = block.floor[i] == OUT
-        if block.floor[i] == OUT:
-            continue
-        base = i * block.space
-        n = block.filled[i]
-        for c in range(dim):
-            block.query[c] = queries[first + i, c]
-        # 2. Float64 sums in index order are one chain of dependent additions: four candidates hide
-        #    its latency.
-        for j in range(0, n, 4):
-            row_0 = number[block.place[base + j]]
-            row_1 = number[block.place[base + min(j + 1, n - 1)]]
-            row_2 = number[block.place[base + min(j + 2, n - 1)]]
-            row_3 = number[block.place[base + min(j + 3, n - 1)]]
-            sum_0 = 0.0
-            sum_1 = 0.0
-            sum_2 = 0.0
-            sum_3 = 0.0
-            for c in range(dim):
-                factor = block.query[c]
-                sum_0 += factor * rows[row_0 * dim + c]
-                sum_1 += factor * rows[row_1 * dim + c]
-                sum_2 += factor * rows[row_2 * dim + c]
-                sum_3 += factor * rows[row_3 * dim + c]
-            _rank(block, j, sum_0, row_0)
-            _rank(block, j + 1, sum_1, row_1)
-            _rank(block, j + 2, sum_2, row_2)
-            _rank(block, j + 3, sum_3, row_3)
-        write_sorted(block.packed, n, k, low, scores, indices, (first + i) * k)
-
-
-@njit_nogil(error_model="numpy", forceinline=True)
-def _rank(block: Block, j: int, total: float, row: int) -> None:
-    """Store the score of candidate j by the rule."""
-    score = np.float32(total) + np.float32(0)  # + 0: no −0
-    block.packed[j] = pack(score, np.int64(row))
+        if block.floor[i] != OUT:
+            score(block, i, 0, number, query_rows, first + i, key_rows, dim)
+            write_best(block, i, number, low, scores, indices, (first + i) * block.k)

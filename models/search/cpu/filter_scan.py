@@ -16,10 +16,11 @@ from kmip_data.models.search.cpu.lanes import (
     pointer,
     splat,
 )
-from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
+from kmip_data.models.search.cpu.tree import BRANCH, CONE, LEAF, SHELL, Tree
 from kmip_data.runtime.threads import njit_nogil
 
 BLOCK = 64  # queries that share what they bring into the cache
+_SHELL_LEAVES = SHELL // LEAF  # keys of a shell may have any order
 _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 
 
@@ -81,9 +82,13 @@ def search_flat(
     scores: F32,
     indices: I64,
     failed: Bools,
-) -> None:
-    """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
+) -> int:
+    """Search for the rows ``start`` to ``stop``; count the leaves multiplied.
+
+    Arguments as of :func:`search_tree`.
+    """
     dim = tree.dim
+    visited = 0
     leaves = -(-tree.keys // 16)
     block, memory = candidates.new_block(BLOCK, dim, k)
     points = pointer(tree.points)
@@ -101,10 +106,14 @@ def search_flat(
             set_floor(block, i, OUT)
 
         # 8192 numbers of keys stay in the nearest cache while all queries of the block pass over
-        # them.
+        # them. Keys fall in length: from some on they are shorter than a product that passes.
         for leaf in range(0, leaves, step):
+            last = min(leaf + step, leaves)
             for i in range(0, count, 4):
-                for pair in range(leaf, min(leaf + step, leaves), 2):
+                if tree.reach[leaf & -_SHELL_LEAVES] < candidates.least_limit(block, i):
+                    continue
+                visited += min(4, count - i) * (last - leaf)
+                for pair in range(leaf, last, 2):
                     _multiply_pair(points, pair, dim, block, i)
 
         candidates.finish(
@@ -112,6 +121,7 @@ def search_flat(
         )
 
     lanes.hold(memory)
+    return visited
 
 
 @njit_nogil(error_model="numpy", forceinline=True)

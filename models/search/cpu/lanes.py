@@ -1,4 +1,4 @@
-"""SIMD registers as values in compiled kernels: 16 float32 or 8 of 64 bits, one cache line each.
+"""SIMD registers as values in compiled kernels: 16 of 32 bits or 8 of 64, one cache line each.
 
 LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and
 never the ones that look for the few lanes above a threshold (ADR 0100). These functions say it
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numba.core.cgutils
+import numba.core.registry
 import numba.types
 from llvmlite import ir
 from numba.core.datamodel import models
@@ -29,7 +30,12 @@ primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 _WHOLE = ir.IntType(64)
 _HALF = ir.IntType(32)
 _REAL = ir.FloatType()
-_LLVM = {types.float32: _REAL, types.float64: ir.DoubleType(), types.int64: _WHOLE}
+_LLVM = {
+    types.float32: _REAL,
+    types.float64: ir.DoubleType(),
+    types.int32: _HALF,
+    types.int64: _WHOLE,
+}
 _LINE = 512  # bits
 
 
@@ -216,7 +222,7 @@ def _of_bits(name: str, *more: Value) -> Callable[..., Any]:
 
 
 def _splat(builder, value):
-    count = 16 if value.type == _REAL else 8
+    count = 16 if value.type in {_REAL, _HALF} else 8
     return broadcast(builder, value, count)
 
 
@@ -283,6 +289,34 @@ def where_at_least(typing, a, b, yes, no):
         return builder.select(holds, chosen, other)
 
     return yes(a, b, yes, no), generate
+
+
+@primitive
+def as_floats(typing, a):
+    """Lanes of int32 as float32."""
+    kind = Lanes(types.float32)
+
+    def generate(context, builder, signature, args):
+        return builder.sitofp(args[0], context.get_value_type(kind))
+
+    return kind(a), generate
+
+
+def multiplies_bytes() -> bool:
+    """True if kernels are compiled for a processor with :func:`add_byte_products`, AVX-512 VNNI."""
+    codegen = numba.core.registry.cpu_target.target_context.codegen()
+    features: str = codegen.magic_tuple()[2]
+    return "+avx512vnni" in features.split(",")
+
+
+@primitive
+def add_byte_products(typing, sums, unsigned, signed):
+    """``sums`` plus the products of the four bytes of each int32 of ``unsigned`` and ``signed``."""
+
+    def generate(context, builder, signature, args):
+        return llvm(builder, "x86.avx512.vpdpbusd.512", args[0].type, args)
+
+    return sums(sums, unsigned, signed), generate
 
 
 @primitive

@@ -32,19 +32,37 @@ class Tree(NamedTuple):
     leaf: F32  #: (twigs, d + 4, 16) flat: axis and :data:`CONE` numbers of each leaf
     twig: F32  #: (branches, d + 4, 16) flat: the same of each twig
     place: I32  #: (M,) position of each key in ``number``; empty unless requested
+    reach: F32  #: (leaves,) see :attr:`ByLength.reach`; holds at the first leaf of a shell
     dim: int
     keys: int  #: M
     scale: float  #: a shifted key has at most this length
     longest: float  #: length of the longest key as it was given
 
 
-def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
-    """Build the tree of (M, d) keys, M ≥ 1.
+class ByLength(NamedTuple):
+    """Order of keys by length, once shifted, and how they are scaled."""
 
-    Without ``cones`` keys are by length alone; with ``places`` a search can take a hint. Takes
-    about 8 · M · d bytes besides the result.
-    """
-    count, dim = keys.shape
+    order: I64  #: (M,) rows, the longest key first
+    length: F64  #: (M,) of each row
+    centre: F64  #: (d,) mean of the keys
+    scale: float  #: a shifted key has at most this length
+    longest: float  #: length of the longest key as it was given
+
+    @property
+    def factor(self) -> float:
+        """Factor that scales the longest key to length 1."""
+        return 1 / self.scale if self.scale else 0.0
+
+    @property
+    def reach(self) -> F32:
+        """Bound on the scaled lengths of each 16 keys and of all behind, (M / 16,)."""
+        first = self.length[self.order[::LEAF]] * self.factor
+        return (first * (1 + 1e-6)).astype(np.float32)  # 1e-6: more than the rounding
+
+
+def by_length(keys: F32) -> ByLength:
+    """Sort (M, d) keys by length, M ≥ 1. Takes about 8 · M bytes besides the result."""
+    count = len(keys)
     centre = keys.mean(0, dtype=np.float64)
     length = np.empty(count)
     for first in range(0, count, 2**16):  # in parts: all at once take 8 bytes for each number
@@ -52,9 +70,18 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
         shifted = keys[part] - centre
         length[part] = np.sqrt(np.einsum("ij,ij->i", shifted, shifted))
     order = np.argsort(-length)
-    scale = float(length[order[0]])
     squares = np.einsum("ij,ij->i", keys, keys, dtype=np.float64)
+    longest = float(np.sqrt(squares.max()))
+    return ByLength(order, length, centre, float(length[order[0]]), longest)
 
+
+def grow(keys: F32, sorted_keys: ByLength, *, cones: bool = True, places: bool = False) -> Tree:
+    """Build the tree of (M, d) keys.
+
+    Without ``cones`` keys are by length alone; with ``places`` a search can take a hint. Takes
+    about 8 · M · d bytes besides the result.
+    """
+    count, dim = keys.shape
     leaves = -(-count // LEAF)
     twigs = -(-count // TWIG)
     branches = -(-count // BRANCH)
@@ -64,14 +91,17 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
         leaf=np.full(cones * twigs * (dim + CONE) * 16, np.nan, np.float32),
         twig=np.full(cones * branches * (dim + CONE) * 16, np.nan, np.float32),
         place=np.empty(count if places else 0, np.int32),
+        reach=sorted_keys.reach,
         dim=dim,
         keys=count,
-        scale=scale,
-        longest=float(np.sqrt(squares.max())),
+        scale=sorted_keys.scale,
+        longest=sorted_keys.longest,
     )
     tree.points[-4 * dim * 16 :] = np.nan
 
-    factor = 1 / scale if scale else 0.0
+    order = sorted_keys.order
+    centre = sorted_keys.centre
+    factor = sorted_keys.factor
     for_ranges(
         lambda start, stop: _grow_shells(keys, order, centre, factor, tree, start, stop),
         -(-count // SHELL),

@@ -20,7 +20,7 @@ from support.oracles.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
-from kmip_data.models.search.cpu import candidates, equal_rows
+from kmip_data.models.search.cpu import byte_scan, candidates, equal_rows, lanes, tree
 from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
@@ -73,7 +73,7 @@ def check(problem, backend: str) -> None:
     assert_same(found, slow_search(queries, keys, k, query_ptr, key_ptr))
 
 
-WAYS = ["exact", "flat", "tree", "distinct"]
+WAYS = ["exact", "bytes", "flat", "tree", "distinct"]
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
@@ -94,6 +94,7 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(cpu, "_TIES", 1.0)  # rows that fail are searched exactly, one by one
     monkeypatch.setattr(cpu, "_TREE_DIM", float("inf") if way == "tree" else -1.0)
     monkeypatch.setattr(cpu, "_CLIMB", -1e18)
+    monkeypatch.setattr(cpu, "_BYTES", -1e18 if way == "bytes" else np.inf)
 
 
 at_random = settings(
@@ -228,17 +229,50 @@ def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
         check_each(holds, cases)
     assert all(f"{way} scan of 4500 keys" in caplog.text for way in ("flat", "tree"))
+    assert not lanes.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
 
 
-def test_a_tree_is_taken_where_it_helps_and_only_there(caplog) -> None:
-    rows = adversary("plain", 30_000, 3)[:1]
+def test_a_tree_is_taken_where_it_helps_and_only_there(monkeypatch, caplog) -> None:
+    """On a sphere: keys of many lengths are excluded by these."""
+    monkeypatch.setattr(cpu, "_BYTES", np.inf)
+    rows = torch.nn.functional.normalize(adversary("plain", 60_000, 3)[:1], dim=-1)
     with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
         topk_inner_product(rows[:, :9000], rows, 4, backend="cpu")
         wide = torch.randn(1, 30_000, 40)
         topk_inner_product(wide[:, :64], wide, 4, backend="cpu")
     assert "tree scan" in caplog.messages[0]
-    assert int(re.search(r"cones leave (\d+)%", caplog.messages[0])[1]) <= 13
+    assert int(re.search(r"cost of (\d+) leaves", caplog.messages[0])[1]) < 3000
     assert "flat scan" in caplog.messages[1]
+
+
+def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
+    """Half of the best keys round to products of bytes below the k-th best: the bound keeps them."""
+    if not lanes.multiplies_bytes():
+        pytest.skip("this processor does not multiply bytes")
+    keys = adversary("plain", 6000, 10)[0].numpy()
+    sorted_keys = tree.by_length(keys)
+    codes = byte_scan.encode(keys, sorted_keys)
+
+    # 1. Keys differ from their bytes by at most the bound, and leaves reach as far as their keys.
+    scaled = (keys - sorted_keys.centre) * sorted_keys.factor
+    unsigned = codes.quads.view(np.uint8).reshape(-1, 3, 16, 4).transpose(0, 2, 1, 3)
+    rounded = (unsigned.reshape(-1, 12)[:6000, :10].astype(float) - 128) * codes.step
+    differences = np.linalg.norm(scaled[sorted_keys.order] - rounded, axis=1)
+    assert codes.error * 0.999 < differences.max() <= codes.error
+    lengths = np.linalg.norm(scaled[sorted_keys.order], axis=1)
+    assert (codes.reach.repeat(16) >= lengths).all()
+    assert codes.reach[0] < 1.001
+
+    # 2. The search finds what the rule finds; without the bound it does not.
+    force(monkeypatch, "bytes")
+    queries = adversary("plain", 4500, 10)[1:, :500]
+    expected = topk_inner_product(queries, torch.from_numpy(keys)[None], 10, backend="dense")
+    found = topk_inner_product(queries, torch.from_numpy(keys)[None], 10, backend="cpu")
+    assert_same(found, expected)
+    wrong = codes._replace(error=-0.01)
+    monkeypatch.setattr(byte_scan, "encode", lambda *_: wrong)
+    lost = topk_inner_product(queries, torch.from_numpy(keys)[None], 10, backend="cpu")
+    assert not torch.equal(lost[1], expected[1])
 
 
 def test_any_hint_gives_the_same(monkeypatch) -> None:
