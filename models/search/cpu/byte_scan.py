@@ -44,11 +44,7 @@ class Codes(NamedTuple):
     quads: I32  #: (leaves + 1, d / 4, 16) flat: four coordinates of a key in each number
     number: I32  #: (leaves + 1, 16) flat: row of each key in its graph, −1 where there is none
     reach: F32  #: (leaves,) bound on the scaled lengths of a leaf's keys and of all behind
-    centre: F64  #: (d,) mean of the keys, which they are shifted by
-    dim: int
-    keys: int  #: M
-    scale: float  #: a shifted key has at most this length
-    longest: float  #: length of the longest key as it was given
+    sorted_keys: ByLength
     step: float  #: what a code of one is worth, for keys of length 1 at most
     error: float  #: bound on the length of the difference of a key and its codes
 
@@ -96,18 +92,8 @@ def encode(keys: F32, sorted_keys: ByLength) -> Codes:
         leaves,
         grain=max(1, 20_000 // dim),
     )
-    return Codes(
-        quads=codes.view(np.int32),
-        number=number,
-        reach=sorted_keys.reach,
-        centre=centre,
-        dim=dim,
-        keys=count,
-        scale=sorted_keys.scale,
-        longest=sorted_keys.longest,
-        step=step,
-        error=float(errors.max()),
-    )
+    error = float(errors.max())
+    return Codes(codes.view(np.int32), number, sorted_keys.reach, sorted_keys, step, error)
 
 
 @njit_nogil(error_model="numpy")
@@ -162,30 +148,27 @@ def _begin(
         for c in range(dim):
             value = np.float64(coded.queries[row + c])
             square += value * value
-            shift += value * codes.centre[c]
+            shift += value * codes.sorted_keys.centre[c]
             largest = max(largest, abs(value))
+        if block.floor[i] == OUT:
+            _open_gate(coded, i)
+            continue
         length = np.sqrt(square)
-        step = 1.0
-        inverse = 0.0
-        unit = 0.0
-        if length > 0:
-            step = largest / length / _LARGEST
-            inverse = _LARGEST / largest
-            unit = 1 / length
+        step = largest / length / _LARGEST
         total = np.int64(0)
         square = 0.0
         for c in range(dim):
             value = np.float64(coded.queries[row + c])
-            code = np.floor(value * inverse + 0.5)
+            code = np.floor(value / largest * _LARGEST + 0.5)
             signed[i * width + c] = np.int8(code)
             total += np.int64(code)
-            square += (value * unit - code * step) ** 2
+            square += (value / length - code * step) ** 2
         # With u = q / |q|, its codes v, a key p and its codes w: |u p − v w| ≤ |u| |p − w| + |u − v| |w|.
         error = np.sqrt(square) * _ABOVE_ROUNDING
         coded.error[i] = codes.error + error * (1 + codes.error)
         coded.bias[i] = 128 * total
         coded.shift[i] = shift
-        coded.length[i] = length * codes.scale
+        coded.length[i] = length * codes.sorted_keys.scale
         coded.worth[i] = step * codes.step
         coded.scored[i] = 0
         coded.slack[i] = block.slack[i]
@@ -335,12 +318,11 @@ def _warm_up(
     for query in range(i, i + 4):
         coded.gate[query] = 0
     for group in range(groups):
-        sums = _multiply_pair(coded, codes, quads, group * span, i)
-        top_0 = larger(sums[0], sums[4])
-        top_1 = larger(sums[1], sums[5])
-        top_2 = larger(sums[2], sums[6])
-        top_3 = larger(sums[3], sums[7])
-        for leaf in range(group * span + 2, (group + 1) * span, 2):
+        top_0 = splat(np.int32(-_OPEN))
+        top_1 = top_0
+        top_2 = top_0
+        top_3 = top_0
+        for leaf in range(group * span, (group + 1) * span, 2):
             sums = _multiply_pair(coded, codes, quads, leaf, i)
             top_0 = larger(top_0, larger(sums[0], sums[4]))
             top_1 = larger(top_1, larger(sums[1], sums[5]))
@@ -381,7 +363,7 @@ def search_bytes(
 
     Arguments as of :func:`kmip_data.models.search.cpu.filter_scan.search_tree`.
     """
-    dim = codes.dim
+    dim = keys.shape[1]
     quads = (dim + 3) // 4
     leaves = len(codes.reach)
     step = max(2, _NEAR // (16 * quads)) & ~1  # leaves, in pairs
@@ -394,10 +376,12 @@ def search_bytes(
     number = pointer(codes.number)
     to_scores = pointer(scores)
     to_indices = pointer(indices)
+    scale = codes.sorted_keys.scale
+    longest = codes.sorted_keys.longest
     visited = 0
     scored = 0
     groups = block.space // 16 - 1
-    span = min(16, codes.keys // LEAF // (4 * groups)) & ~1
+    span = min(16, len(keys) // LEAF // (4 * groups)) & ~1
 
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
@@ -418,7 +402,7 @@ def search_bytes(
             error=pointer(reals[3 * BLOCK :]),
             slack=pointer(reals[4 * BLOCK :]),
         )
-        candidates.begin(block, queries, first, count, codes.scale, codes.longest)
+        candidates.begin(block, queries, first, count, scale, longest)
         _begin(coded, pointer(signed), count, codes)
         # Queries missing in the last tile of four let nothing pass.
         for i in range(count, (count + 3) & ~3):

@@ -25,49 +25,38 @@ _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _multiply_pair(
+def _multiply_leaf(
     points: Pointer,
     leaf: int,
     dim: int,
     block: Block,
-    i: int,
+    pick: Pointer,
+    first: int,
 ) -> None:
-    """Multiply two leaves with four queries: eight sums in registers, six loads for eight products."""
+    """Multiply a leaf with four queries."""
+    query_0 = pick[first]
+    query_1 = pick[first + 1]
+    query_2 = pick[first + 2]
+    query_3 = pick[first + 3]
     zero = splat(np.float32(0))
-    left_0 = zero
-    right_0 = zero
-    left_1 = zero
-    right_1 = zero
-    left_2 = zero
-    right_2 = zero
-    left_3 = zero
-    right_3 = zero
-    first = leaf * dim * 16
-    unit = i * dim
+    dots_0 = zero
+    dots_1 = zero
+    dots_2 = zero
+    dots_3 = zero
     for column in range(dim):
-        left = load(points, first + column * 16)
-        right = load(points, first + (dim + column) * 16)
-        query = splat(block.unit[unit + column])
-        left_0 = multiply_add(query, left, left_0)
-        right_0 = multiply_add(query, right, right_0)
-        query = splat(block.unit[unit + dim + column])
-        left_1 = multiply_add(query, left, left_1)
-        right_1 = multiply_add(query, right, right_1)
-        query = splat(block.unit[unit + 2 * dim + column])
-        left_2 = multiply_add(query, left, left_2)
-        right_2 = multiply_add(query, right, right_2)
-        query = splat(block.unit[unit + 3 * dim + column])
-        left_3 = multiply_add(query, left, left_3)
-        right_3 = multiply_add(query, right, right_3)
-    position = leaf * 16
-    offer(block, i, left_0, position)
-    offer(block, i, right_0, position + 16)
-    offer(block, i + 1, left_1, position)
-    offer(block, i + 1, right_1, position + 16)
-    offer(block, i + 2, left_2, position)
-    offer(block, i + 2, right_2, position + 16)
-    offer(block, i + 3, left_3, position)
-    offer(block, i + 3, right_3, position + 16)
+        keys = load(points, (leaf * dim + column) * 16)
+        unit = splat(block.unit[query_0 * dim + column])
+        dots_0 = multiply_add(unit, keys, dots_0)
+        unit = splat(block.unit[query_1 * dim + column])
+        dots_1 = multiply_add(unit, keys, dots_1)
+        unit = splat(block.unit[query_2 * dim + column])
+        dots_2 = multiply_add(unit, keys, dots_2)
+        unit = splat(block.unit[query_3 * dim + column])
+        dots_3 = multiply_add(unit, keys, dots_3)
+    offer(block, query_0, dots_0, leaf * 16)
+    offer(block, query_1, dots_1, leaf * 16)
+    offer(block, query_2, dots_2, leaf * 16)
+    offer(block, query_3, dots_3, leaf * 16)
 
 
 @njit_nogil(error_model="numpy")
@@ -91,11 +80,13 @@ def search_flat(
     visited = 0
     leaves = -(-tree.keys // 16)
     block, memory = candidates.new_block(BLOCK, dim, k)
+    every = np.arange(BLOCK)
+    pick = pointer(every)
     points = pointer(tree.points)
     number = pointer(tree.number)
     to_scores = pointer(scores)
     to_indices = pointer(indices)
-    step = max(2, _NEAR // (16 * dim)) & ~1  # leaves, in pairs
+    step = max(1, _NEAR // (16 * dim))  # leaves
 
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
@@ -113,14 +104,15 @@ def search_flat(
                 if tree.reach[leaf & -_SHELL_LEAVES] < candidates.least_limit(block, i):
                     continue
                 visited += min(4, count - i) * (last - leaf)
-                for pair in range(leaf, last, 2):
-                    _multiply_pair(points, pair, dim, block, i)
+                for near in range(leaf, last):
+                    _multiply_leaf(points, near, dim, block, pick, i)
 
         candidates.finish(
             block, count, number, queries, keys, first, low, to_scores, to_indices, failed
         )
 
     lanes.hold(memory)
+    lanes.hold(every)
     return visited
 
 
@@ -188,41 +180,6 @@ def _visit(
             cut(block, i, block.k // 8)
             mask &= at_least(reach, splat(block.limit[i]))
     return leaves
-
-
-@njit_nogil(error_model="numpy", forceinline=True)
-def _multiply_leaf(
-    points: Pointer,
-    leaf: int,
-    dim: int,
-    block: Block,
-    pick: Pointer,
-    first: int,
-) -> None:
-    """Multiply a leaf with four queries."""
-    query_0 = pick[first]
-    query_1 = pick[first + 1]
-    query_2 = pick[first + 2]
-    query_3 = pick[first + 3]
-    zero = splat(np.float32(0))
-    dots_0 = zero
-    dots_1 = zero
-    dots_2 = zero
-    dots_3 = zero
-    for column in range(dim):
-        keys = load(points, (leaf * dim + column) * 16)
-        unit = splat(block.unit[query_0 * dim + column])
-        dots_0 = multiply_add(unit, keys, dots_0)
-        unit = splat(block.unit[query_1 * dim + column])
-        dots_1 = multiply_add(unit, keys, dots_1)
-        unit = splat(block.unit[query_2 * dim + column])
-        dots_2 = multiply_add(unit, keys, dots_2)
-        unit = splat(block.unit[query_3 * dim + column])
-        dots_3 = multiply_add(unit, keys, dots_3)
-    offer(block, query_0, dots_0, leaf * 16)
-    offer(block, query_1, dots_1, leaf * 16)
-    offer(block, query_2, dots_2, leaf * 16)
-    offer(block, query_3, dots_3, leaf * 16)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
