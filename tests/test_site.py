@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -75,14 +76,43 @@ def test_figures_are_drawn_by_their_code(monkeypatch, tmp_path):
     figures = importlib.import_module("figures")
     folder = tmp_path / "pictures"
     folder.mkdir()
+    pictures = ROOT / "docs" / "pictures"
+    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+        figures.draw(pictures)
     for drawn in figures.draw(folder):
-        assert drawn.read_bytes() == (ROOT / "docs" / "pictures" / drawn.name).read_bytes(), drawn
+        same = drawn.read_bytes() == (pictures / drawn.name).read_bytes()
+        assert same, f"{drawn.name}: KMIP_DATA_WRITE_DOCS=1 pytest tests/test_site.py draws it anew"
     table = (ROOT / "docs" / "site" / "growth.txt").read_text("utf-8")
     sizes, costs = figures.growth_table(table)
     assert sizes == [10_694, 100_838, 1_001_506, 9_994_570]
     assert costs["build"] == [(2.35, 0.22), (3.66, 0.3), (26.0, 0.84), (338.0, 3.87)]
     assert costs["write"][0] == (0.124, 0.22)
     assert (folder / "growth.svg").read_text().count("<circle") == 2 * 4 * len(figures.DRAWN)
+
+
+def test_bars_are_rows_of_the_page(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "site")
+    figures = importlib.import_module("figures")
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    rows = figures.comparisons(page)
+    assert len(rows) == 10
+    for name, (topic, what) in figures.COMPARED.items():
+        line = next(line for line in page.splitlines() if line.startswith(f"| {topic} | {what} | "))
+        row = rows[name]
+        assert row.missed == ("missed" in line)
+        assert f"**{row.ratio:.2f}×**" in line or f"{1 / row.ratio:.2f} of its time" in line
+        assert f"| {row.ours}" in line
+        assert f": {row.theirs}" in line
+    table = """
+| a | first | 1 s, 2 GiB | `x`, fast: 2.5 s (y 3 s) | **2.50×** (2.1 to 2.6), missed ≥ 1,000× | 1 E |
+| a | no peer | 1 s | – | **9.00×** | 1 E |
+| a | second | 4 ms | the same: 3 ms | 1.25 of its time, at most 2 | 1 E |
+"""
+    monkeypatch.setattr(figures, "COMPARED", {"one": ("a", "first"), "two": ("a", "second")})
+    assert figures.comparisons(table) == {
+        "one": ("1 s", "x", "2.5 s", 2.5, 1000.0, True),
+        "two": ("4 ms", "x", "3 ms", 0.8, 0.5, False),
+    }
 
 
 def test_the_first_page_keeps_its_picture_without_webgl_2(tmp_path, monkeypatch):

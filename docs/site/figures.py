@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ DARK = {
     PANEL: mixed(NIGHT.faint, NIGHT.ground, 0.6),
     **dict(zip(LIGHT.palette[:7], NIGHT.palette[:7], strict=True)),
 }
+LETTERS = 'font-family="system-ui, sans-serif" text-anchor="middle"'
 ROWS, CHOSEN = 12, 3  #: of the matrices: queries, and keys that each of them attends to
 
 
@@ -37,16 +38,10 @@ class Figure:
     """Shapes in the order they are drawn in."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
-        rules = "".join(
-            f'[{of}="{light}"]{{{of}:{dark}}}'
-            for light, dark in DARK.items()
-            for of in ("fill", "stroke")
-        )
         size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" role="img">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {LETTERS}>',
             f"<title>{escape(title)}</title>",
-            f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>",
         ]
         self.box(0, 0, width, height, fill=GROUND, radius=6)
 
@@ -80,11 +75,13 @@ class Figure:
         anchor: str = "middle",
     ) -> None:
         """Lines around ``x``, or from it (``start``) or up to it (``end``), the first with its base at ``y``."""
-        weight = ' font-weight="bold"' if bold else ""
+        style = ' font-weight="bold"' if bold else ""
+        if anchor != "middle":
+            style += f' text-anchor="{anchor}"'
         for number, line in enumerate(lines.split("\n")):
             at = y + number * size * 1.3
             self.parts.append(
-                f'<text x="{x:g}" y="{at:g}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{weight}>'
+                f'<text x="{x:g}" y="{at:g}" font-size="{size}" fill="{fill}"{style}>'
                 f"{escape(line)}</text>"
             )
 
@@ -123,8 +120,15 @@ class Figure:
         self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{colour}"/>')
 
     def save(self, path: Path) -> None:
-        """Write the file."""
-        path.write_text("\n".join([*self.parts, "</svg>\n"]), encoding="utf-8")
+        """Write the file, with the rules for dark ground of the colours that it has."""
+        shapes = "\n".join(self.parts)
+        rules = ""
+        for light, dark in DARK.items():
+            for of in ("fill", "stroke"):
+                if f'{of}="{light}"' in shapes:
+                    rules += f'[{of}="{light}"]{{{of}:{dark}}}'
+        style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
+        path.write_text(f"{shapes}\n{style}\n</svg>\n", encoding="utf-8")
 
 
 def gps_layer(path: Path) -> None:
@@ -214,11 +218,15 @@ def attention_matrices(path: Path) -> None:
 def _cells(
     figure: Figure, left: float, top: float, weights: NDArray[np.float64], side: float = 16
 ) -> None:
+    empty = ""  # one path: a shape for each cell would be a third of the file
     for (row, column), weight in np.ndenumerate(weights):
-        style = {"fill": PANEL}
+        x, y = left + side * column, top + side * row
         if weight > 0:
-            style = {"fill": BLUE, "fill_opacity": f"{0.12 + 0.88 * weight**0.5:.2f}"}
-        figure.box(left + side * column, top + side * row, side - 1, side - 1, **style)
+            opacity = f"{0.12 + 0.88 * weight**0.5:.2f}"
+            figure.box(x, y, side - 1, side - 1, fill=BLUE, fill_opacity=opacity)
+        else:
+            empty += f"M{x:g},{y:g}h{side - 1:g}v{side - 1:g}h{1 - side:g}z"
+    figure.parts.append(f'<path d="{empty}" fill="{PANEL}"/>')
 
 
 def _symbolic(
@@ -333,6 +341,120 @@ def _panel(
         )
 
 
+#: Name of each bar, and topic and name of its row in the table of docs/performance.md.
+COMPARED = {
+    "Exact search, d = 10": ("peers", "search, 100,000 nodes, d = 10, k = 10, Gaussian"),
+    "Exact search, d = 64": ("attention", "100,000 nodes of one norm, d = 64, k = 10"),
+    "Reading a graph at random": ("peers", "one S3DIS-size graph at random"),
+    "Shuffled batches of 8": ("peers", "shuffled batches of 8, no workers"),
+    "Batches of 128 peptides": ("peers", "shuffled batches of 128 peptides, no workers"),
+    "City from its map extract": ("helsinki", "extract to finished build"),
+    "Neighbour sampling": ("sampling", "the same with 15, 10, 5"),
+    "k-NN of 100,000 points": ("knn", "`knn_graph` of 100,000 uniform points, k = 16"),
+    "Training step, Helsinki": ("training", "Helsinki, 12 layers: a step of gps-kmip"),
+    "First import": ("peers", "`from kmip_data import S3DIS`, CPU seconds"),
+}
+
+
+class Comparison(NamedTuple):
+    """One row of the table: ours against what users would pick instead."""
+
+    ours: str
+    peer: str
+    theirs: str
+    ratio: float  #: their time over ours
+    target: float | None
+    missed: bool
+
+
+def comparisons(page: str) -> dict[str, Comparison]:
+    """Return the rows of the table of docs/performance.md that are drawn, by the names of their bars."""
+    rows: dict[tuple[str, str], Comparison] = {}
+    peer = ""
+    for line in re.findall(r"^\| .* \|$", page, re.MULTILINE):
+        cells = line.strip("| ").split(" | ")
+        sides = re.match(r"(.+?): ([\d.,]+ (?:µs|ms|s))", cells[3]) if len(cells) == 6 else None
+        if sides is None:
+            continue
+        topic, what, ours, _, result, _ = cells
+        peer = peer if sides[1] == "the same" else sides[1]
+        row = _comparison(ours, peer, sides[2], result)
+        if row is not None:
+            rows.setdefault((topic, what), row)
+    return {name: rows[row] for name, row in COMPARED.items()}
+
+
+def _comparison(ours: str, peer: str, theirs: str, result: str) -> Comparison | None:
+    """Read the cell of ratio and target: "**3.31×** (3.14 to 3.35), missed ≥ 10×", or shares of time."""
+    ratio = re.search(r"\*\*([\d,.]+)×", result)
+    target = re.search(r"≥ ([\d,.]+)×", result)
+    power = 1
+    if ratio is None:
+        ratio = re.search(r"([\d.]+) of its time", result)
+        target = re.search(r"at most ([\d.]+)", result)
+        power = -1
+    if ratio is None:
+        return None
+
+    def number(match: re.Match[str]) -> float:
+        return float(match[1].replace(",", "")) ** power
+
+    return Comparison(
+        ours=re.split(", | \\(", ours)[0],
+        peer=re.split(", | \\(", peer.replace("`", ""))[0],
+        theirs=theirs,
+        ratio=number(ratio),
+        target=number(target) if target else None,
+        missed="missed" in result,
+    )
+
+
+def peers(path: Path) -> None:
+    """Ratios of ten rows of docs/performance.md as bars, each with its target as a tick."""
+    rows = comparisons((Path(__file__).parents[1] / "performance.md").read_text("utf-8"))
+    left, width, top, step = 250, 330, 46, 36
+    bottom = top + step * len(rows)
+    figure = Figure(760, bottom + 34, "Time of what users would pick instead over ours, ten rows")
+    ratios = [1.0]
+    for row in rows.values():
+        ratios += [row.ratio, row.target or 1.0]
+    least, most = min(ratios) / 1.1, 1.3 * max(ratios)
+
+    def at(ratio: float) -> float:
+        return left + width * float(np.log(ratio / least) / np.log(most / least))
+
+    figure.text(
+        16, 24, "their time over ours; a line is the target", size=12, fill=QUIET, anchor="start"
+    )
+    figure.text(744, 24, "ours, theirs", size=12, fill=QUIET, anchor="end")
+    for tick in (1, 2, 5, 10, 20, 50, 100, 200):
+        if tick < most:
+            figure.line([(at(tick), top - 8), (at(tick), bottom)], PANEL)
+            figure.text(at(tick), 24, f"{tick}×", size=12, fill=QUIET)
+    for number, (name, row) in enumerate(rows.items()):
+        _bar(figure, top + step * number, at, name, row)
+    figure.save(path)
+
+
+def _bar(
+    figure: Figure, top: float, at: Callable[[float], float], name: str, row: Comparison
+) -> None:
+    """A bar from 1 to the ratio, orange where the target is missed, between names and times."""
+    colour = ORANGE if row.missed else BLUE
+    start, end = sorted((at(1), at(row.ratio)))
+    figure.text(16, top + 8, name, anchor="start")
+    figure.text(16, top + 22, row.peer, size=11, fill=QUIET, anchor="start")
+    figure.box(start, top, end - start, 18, fill=colour)
+    if row.target is not None:
+        tick = at(row.target)
+        end = max(end, tick)
+        figure.line([(tick, top - 4), (tick, top + 22)], INK, stroke_width=2)
+    ratio = f"{row.ratio:.3g}×" + ", missed" * row.missed
+    figure.text(end + 6, top + 14, ratio, size=12, fill=colour, bold=True, anchor="start")
+    times = f"{row.ours}, {row.theirs}"
+    figure.text(744, top + 14, times, size=12, fill=QUIET, anchor="end")
+
+
 #: Name and position of the hue of each network that is drawn.
 LEARNERS = {"gps-kmip": ("k-MIP attention", 0), "gps-transformer": ("full attention", 1)}
 
@@ -408,6 +530,7 @@ def draw(folder: Path) -> Sequence[Path]:
         "attention-matrices.svg": attention_matrices,
         "growth.svg": growth,
         "learning.svg": learning,
+        "peers.svg": peers,
     }
     for name, of in named.items():
         of(folder / name)
