@@ -231,8 +231,10 @@ def build_unit(task: Any) -> Any:
     return _within("write", pool.build_unit, None)(task)
 
 
-def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, float]:
-    """Return the exponent fitted by least squares in log-log, and what :data:`PAPER` nodes need by it.
+def grown(
+    sizes: Sequence[Country], stage: str, field: str, goal: int = PAPER
+) -> tuple[float, float]:
+    """Return the exponent fitted by least squares in log-log, and what ``goal`` nodes need by it.
 
     Sizes from :data:`FITTED` nodes on count, without what the smallest size takes: the start of
     processes.
@@ -244,39 +246,42 @@ def grown(sizes: Sequence[Country], stage: str, field: str) -> tuple[float, floa
         return float("nan"), float("nan")
     slope = float(np.polyfit(*np.log(np.array(large).T), 1)[0])
     nodes, value = large[-1]
-    return slope, start + value * (PAPER / nodes) ** slope
+    return slope, start + value * (goal / nodes) ** slope
+
+
+def table(sizes: Sequence[Country], stages: Sequence[str], goal: int = PAPER) -> Iterator[str]:
+    """Yield the lines of the table: a stage each, a column each size, exponents, and ``goal`` nodes."""
+    ended = [found for found in sizes if not found.costs["build"].reason]
+    numbers = [f"{found.nodes:,}" for found in sizes]
+    header = ["stage", *numbers, "exponents", f"{goal:,}, extrapolated"]
+    yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
+    for stage in stages:
+        cells = [str(found.costs.get(stage, "–")) for found in sizes]
+        pace, seconds = grown(ended, stage, "seconds", goal)
+        power, memory = grown(ended, stage, "memory", goal)
+        if stage == "build" and "write" in stages:  # whose peak is that of another stage
+            power = memory = float("nan")
+        cells += [f"{pace:.2f}, {power:.2f}", f"{seconds / 3600:,.1f} h, {memory / 2**30:,.0f} GiB"]
+        yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
 
 
 def report(sizes: Sequence[Country]) -> Iterator[str]:
-    """Yield the lines of the tables."""
+    """Yield the lines of the table, and what follows from it."""
+    stages = (*STAGES, "copy, split, card", "build", *COMMANDS)
+    yield from table(sizes, stages)
+
     ended = [found for found in sizes if not found.costs["build"].reason]
-    header = [
-        "stage",
-        *(f"{found.nodes:,}" for found in sizes),
-        "exponents",
-        f"{PAPER:,}, extrapolated",
-    ]
-    yield "| " + " | ".join(header) + " |\n|" + "---|" * len(header)
+    total = psutil.virtual_memory().total
     limits = dict[str, float]()
-    for stage in (*STAGES, "copy, split, card", "build", *COMMANDS):
-        cells = [str(found.costs.get(stage, "–")) for found in sizes]
-        (pace, seconds), (power, memory) = (
-            grown(ended, stage, field) for field in ("seconds", "memory")
-        )
-        if stage == "build":  # whose peak is that of another stage at each size
-            power = memory = float("nan")
-        if power > 0.1:  # else it does not grow
-            limits[stage] = PAPER * (psutil.virtual_memory().total / memory) ** (1 / power)
-        cells += [f"{pace:.2f}, {power:.2f}", f"{seconds / 3600:,.1f} h, {memory / 2**30:,.0f} GiB"]
-        yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
+    for stage in stages:
+        power, memory = grown(ended, stage, "memory")
+        if stage != "build" and power > 0.1:  # else it does not grow
+            limits[stage] = PAPER * (total / memory) ** (1 / power)
     if limits:
-        first, memory = (
-            min(limits, key=lambda stage: limits[stage]),
-            psutil.virtual_memory().total / 2**30,
-        )
+        first = min(limits, key=lambda stage: limits[stage])
         yield (
             f"\nExtrapolated, {first} is the first to run out of memory: "
-            f"{limits[first]:,.0f} intersections fill {memory:.0f} GiB."
+            f"{limits[first]:,.0f} intersections fill {total / 2**30:.0f} GiB."
         )
     yield f"A city has {load_manifest('city').max_nodes:,} intersections at most."
     batches = (found.costs.get("training batch", Cost()) for found in ended)
