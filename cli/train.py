@@ -158,6 +158,7 @@ def command(
 
         summary = train(config, home=home, quiet=quiet, seeds=numbers, name=name)
     from kmip_data.models.training.machine import is_main_process
+    from kmip_data.models.training.run.folder import home_option
 
     if not is_main_process():  # one of the other processes of --devices N
         return
@@ -167,7 +168,9 @@ def command(
     # A run imports no code by itself, so the command names the plugins.
     plugins = summary.results[0].config.get("plugins") or ()
     allowed = "".join(f" --plugin {shlex.quote(plugin['source'])}" for plugin in plugins)
-    text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}{allowed}"
+    first = summary.runs[0]
+    step = f"kmip-data evaluate {shlex.quote(str(first))}{home_option(first)}{allowed}"
+    text = f"{summary.table()}\n\n{runs}\nNext: {step}"
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.ours import check_reproduced

@@ -145,6 +145,15 @@ def files_of_run(folder: Path) -> list[str]:
     return names[:-1] if edited else names
 
 
+def home_option(run: Path) -> str:
+    """Return `` --home DIR`` for a command about a run that is in another home than the default."""
+    name = Path(*run.parts[-3:])  # dataset, model, run
+    home = Home(Path(*run.parts[:-4]))
+    if run != home.runs / name or home == Home.locate():
+        return ""
+    return f" --home {shlex.quote(str(home.root))}"
+
+
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve RUN: a run folder, or its path below ``runs/`` (the last parts are enough if unique).
 

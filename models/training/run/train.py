@@ -329,8 +329,10 @@ def _fit(run: Prepared) -> RunResult:
             return _finish(run, loop)
         except BaseException as error:
             explained = _explained(error, loop, last)
-            if isinstance(explained, KeyboardInterrupt | SystemExit | OSError | OutOfResources):
+            stopped = (KeyboardInterrupt, SystemExit, OSError, OutOfResources)
+            if folder is not None and isinstance(explained, stopped):
                 command = f"kmip-data train --resume {shlex.quote(str(folder))}"
+                command += run_folder.home_option(folder)
                 run.log(f"Stopped. Continue from the last checkpoint with: {command}")
             if explained is error:
                 raise

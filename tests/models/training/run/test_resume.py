@@ -214,7 +214,8 @@ def test_a_run_stopped_within_an_epoch_needs_as_many_processes(
             train(config, home=Home(tmp_path), name="two")
     run = next(Home(tmp_path).runs.glob("*/*/two"))
     said = capsys.readouterr().err
-    assert f"Continue from the last checkpoint with: kmip-data train --resume {run}\n" in said
+    command = f"kmip-data train --resume {run} --home {tmp_path}"
+    assert f"Continue from the last checkpoint with: {command}\n" in said
     state = torch.load(run / LAST, weights_only=True)
     state["processes"] *= 2
     torch.save(state, run / LAST)
