@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.run.folder import Summary
 
 
 #: Section of the help -> its options.
@@ -158,19 +159,13 @@ def command(
 
         summary = train(config, home=home, quiet=quiet, seeds=numbers, name=name)
     from kmip_data.models.training.machine import is_main_process
-    from kmip_data.models.training.run.folder import home_option
 
     if not is_main_process():  # one of the other processes of --devices N
         return
 
     # 2. Results, and the command that measures the first run.
     runs = "\n".join(f"run  {run}" for run in summary.runs)
-    # A run imports no code by itself, so the command names the plugins.
-    plugins = summary.results[0].config.get("plugins") or ()
-    allowed = "".join(f" --plugin {shlex.quote(plugin['source'])}" for plugin in plugins)
-    first = summary.runs[0]
-    step = f"kmip-data evaluate {shlex.quote(str(first))}{home_option(first)}{allowed}"
-    text = f"{summary.table()}\n\n{runs}\nNext: {step}"
+    text = f"{summary.table()}\n\n{runs}\nNext: {_evaluation(summary)}"
     data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.ours import check_reproduced
@@ -178,6 +173,18 @@ def command(
         data["reproduced"], compared = check_reproduced(row, summary)
         text = f"{compared}\n\n{text}"
     show(data, text, as_json=as_json)
+
+
+def _evaluation(summary: Summary) -> str:
+    """Return the command that measures the first run."""
+    from kmip_data.models.training.run.folder import home_option
+
+    run = summary.runs[0]
+    command = f"kmip-data evaluate {shlex.quote(str(run))}{home_option(run)}"
+    # A run imports no code by itself, so the command names the plugins.
+    for plugin in summary.results[0].config.get("plugins") or ():
+        command += f" --plugin {shlex.quote(plugin['source'])}"
+    return command
 
 
 def _check_targets(config: RunConfig, home: Home) -> None:

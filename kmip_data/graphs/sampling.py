@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import I64, Integers
-from kmip_data.runtime.paging import read_ahead
+from kmip_data.runtime.paging import is_cold, request
 from kmip_data.runtime.threads import njit_nogil
 
 #: Edges of a node that are drawn one by one; to draw more, all of its edges are passed through.
@@ -139,7 +139,9 @@ class Neighborhoods:
         if self._edges is not None:
             position = self._edges[position].astype(np.int64)
         source = self._source
-        read_ahead(source.ctypes.data, source.strides[0], source.itemsize, position)
+        address = source.ctypes.data
+        if is_cold(address, source.strides[0], position):
+            request(address, source.strides[0], source.itemsize, position)
         return position, owner
 
 

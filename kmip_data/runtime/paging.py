@@ -29,16 +29,19 @@ SAMPLED = 256
 RESIDENT = 0.98  #: share of them from which nothing is requested
 
 
-def read_ahead(start: int, stride: int, width: int, rows: I64, order: I64 | None = None) -> None:
-    """Request the pages of ``width`` bytes at ``start + stride * row`` of each row of a mapped file.
+def is_cold(start: int, stride: int, rows: I64) -> bool:
+    """True if rows at ``start + stride * row`` of a mapped file, 256 or more, are not all in memory.
 
-    Nothing waits for them. ``order`` are positions in ``rows``, best by row: pages in a row become
-    one request. Linux says nothing about files of other owners, which count as resident.
+    Linux says nothing about files of other owners, which count as resident.
     """
     if not sys.platform.startswith("linux") or len(rows) < SAMPLED:
-        return
-    if _resident_share(start, stride, rows, PAGE) < RESIDENT:
-        _request(start, stride, width, rows, np.arange(len(rows)) if order is None else order, PAGE)
+        return False
+    return _resident_share(start, stride, rows, PAGE) < RESIDENT
+
+
+def request(start: int, stride: int, width: int, rows: I64) -> None:
+    """Request the pages of ``width`` bytes of each row, best in their order; nothing waits for them."""
+    _request(start, stride, width, rows, PAGE)
 
 
 @njit_nogil()
@@ -54,13 +57,13 @@ def _resident_share(start: int, stride: int, rows: I64, page: int) -> float:
 
 
 @njit_nogil()
-def _request(start: int, stride: int, width: int, rows: I64, order: I64, page: int) -> None:
+def _request(start: int, stride: int, width: int, rows: I64, page: int) -> None:
     first = -1  # of the pages that are not requested yet
     last = -2
-    for i in order:
-        row = start + stride * rows[i]
-        begin = row // page
-        end = (row + width - 1) // page
+    for row in rows:
+        address = start + stride * row
+        begin = address // page
+        end = (address + width - 1) // page
         if first <= begin <= last + 1:
             last = max(last, end)
             continue

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from kmip_data.runtime.paging import PAGE, SAMPLED, _resident_share, read_ahead
+from kmip_data.runtime.paging import PAGE, SAMPLED, _resident_share, is_cold, request
 
 
 def shares(mapped, *rows):
@@ -33,10 +33,12 @@ def test_pages_of_the_rows_come_and_no_others(tmp_path):
     if shares(mapped, rows) != [0]:
         pytest.skip("this file system keeps the pages of its files")
 
-    read_ahead(mapped.ctypes.data, 512, 512, rows[: SAMPLED - 1])
-    assert shares(mapped, rows) == [0]  # too few to be worth it
-    read_ahead(mapped.ctypes.data, 512, 512, rows, np.argsort(rows))
+    start = mapped.ctypes.data
+    assert is_cold(start, 512, rows)
+    assert not is_cold(start, 512, rows[: SAMPLED - 1])  # too few to be worth it
+    request(start, 512, 512, np.sort(rows))
     deadline = time.monotonic() + 20
     while shares(mapped, rows) != [1] and time.monotonic() < deadline:
         time.sleep(0.01)
     assert shares(mapped, rows, others) == [1, 0]
+    assert not is_cold(start, 512, rows)
