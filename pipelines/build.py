@@ -223,7 +223,8 @@ def _check_files(build: Build) -> None:
     """Refuse a finished build whose shards or splits are gone or have another size."""
     expected: dict[str, int | None] = {}
     for shard in build.card.shards:
-        expected[shard.file] = shard.bytes
+        for file, member in shard.files.items():
+            expected[file] = member.bytes
     for split in build.card.splits.values():
         expected[split.file] = None  # any size
     for file, size in expected.items():

@@ -287,6 +287,19 @@ def test_killed_in_a_pass(name, n, raw, tmp_path, torture_count):
     assert verify_build(build.path).ok
 
 
+def test_a_build_of_several_files_is_found_again(raw, tmp_path, monkeypatch):
+    """By its name; a file that is gone is named."""
+    monkeypatch.setattr("kmip_data.format.writer.MEMBER_BYTES", 2**17)
+    build = build_dataset(NAME, home=Home(tmp_path), archives=[raw], **QUIET)
+    files = list(build.card.shards[0].files)
+    assert len(files) > 2
+    again = build_dataset(NAME, home=Home(tmp_path), **QUIET)
+    assert (again.path, again.card.digest) == (build.path, build.card.digest)
+    (build.path / files[1]).unlink()
+    with pytest.raises(DamagedInput, match=f"{files[1]} is gone"):
+        build_dataset(NAME, home=Home(tmp_path), **QUIET)
+
+
 def test_drawn_around_a_node(raw, tmp_path, monkeypatch):
     """A large graph is drawn as samples that say so: edges of the graph into the nodes that are shown."""
     build = build_dataset(NAME, home=Home(tmp_path), archives=[raw], **QUIET)
