@@ -249,8 +249,8 @@ def _symbolic(
     )
 
 
-#: Rows of the table that are drawn, with the position of their hue; a build includes the four stages.
-DRAWN = {
+#: Rows of a table that are drawn, with the position of their hue; a build includes the four stages.
+COUNTRY = {
     "read and simplify": 2,
     "features": 3,
     "eccentricity": 4,
@@ -258,53 +258,85 @@ DRAWN = {
     "build": 0,
     "training batch": 1,
 }
-SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+PAPERS = {"build": 0, "verify": 2, "training batch": 1}
+SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_COST = re.compile(r"([\d.,]+) (\w+), ([\d.,]+) GiB")
 
 
 def growth_table(page: str) -> tuple[list[int], dict[str, list[tuple[float, float]]]]:
-    """Return sizes, and seconds and GiB of each row of the table in docs/site/growth.txt."""
-    header, _, *rows = re.findall(
-        r"^\|.*\|$", page[page.index("| stage | ") :].split("\n\n", maxsplit=1)[0], re.MULTILINE
-    )
-    sizes = [int(cell.replace(",", "")) for cell in header.split(" | ")[1:5]]
+    """Return sizes, and seconds and GiB of each row, of the table in docs/site/growth.txt or papers.txt.
+
+    The last size is the one whose costs are computed from the exponents.
+    """
+    table = page[page.index("| stage | ") :].split("\n\n", maxsplit=1)[0]
+    header, _, *rows = re.findall(r"^\|.*\|$", table, re.MULTILINE)
+    sizes = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\d", header)]
     costs = {}
     for row in rows:
-        stage, *cells = row.strip("| ").split(" | ")
-        pairs = [re.fullmatch(r"([\d.]+) (\w+), ([\d.]+) GiB", cell) for cell in cells[:4]]
-        costs[stage] = [(float(p[1]) * SECONDS[p[2]], float(p[3])) for p in pairs if p]
+        stage, cells = row.strip("| ").split(" | ", maxsplit=1)
+        costs[stage] = [
+            (float(number.replace(",", "")) * SECONDS[unit], float(memory.replace(",", "")))
+            for number, unit, memory in _COST.findall(cells)
+        ]
     return sizes, costs
 
 
 def growth(path: Path) -> None:
-    """Seconds and peak memory of each stage over the size of a country, from docs/site/growth.txt."""
+    """Costs of each stage over the size of a country, from docs/site/growth.txt."""
     sizes, costs = growth_table(Path(__file__).with_name("growth.txt").read_text("utf-8"))
     figure = Figure(
         520, 560, "Seconds and peak memory of each stage over the number of intersections"
     )
-    panels = (
-        ("seconds", 40, (0.1, 1, 10, 100)),
-        ("GiB of memory at the peak", 320, (0.2, 0.5, 1, 2, 4)),
-    )
-    for number, (title, top, ticks) in enumerate(panels):
-        figure.text(54, top - 14, title, bold=True, anchor="start")
-        values = {stage: [pair[number] for pair in costs[stage]] for stage in DRAWN}
-        _panel(figure, top, ticks, sizes, values)
+    names = ("10⁴", "10⁵", "10⁶", "10⁷")
+    ticks = ((0.1, 1, 10, 100), (0.2, 0.5, 1, 2, 4))
+    _panels(figure, ticks, dict(zip(sizes, names, strict=False)), costs, COUNTRY)
     figure.text(205, 552, "intersections", fill=QUIET)
     figure.save(path)
+
+
+def papers(path: Path) -> None:
+    """Costs of each stage over the size of ogbn-papers100m, from docs/site/papers.txt."""
+    sizes, costs = growth_table(Path(__file__).with_name("papers.txt").read_text("utf-8"))
+    figure = Figure(
+        520, 560, "Seconds and peak memory of ogbn-papers100m over the number of nodes"
+    )
+    names = ("1/100", "1/10", "1/4", "full, computed")
+    ticks = ((1, 10, 100, 1000), (0.5, 1, 2, 4, 8))
+    _panels(figure, ticks, dict(zip(sizes, names, strict=True)), costs, PAPERS)
+    figure.text(205, 552, "nodes, of 111,059,956", fill=QUIET)
+    figure.save(path)
+
+
+def _panels(
+    figure: Figure,
+    ticks: Sequence[Sequence[float]],
+    sizes: dict[int, str],
+    costs: dict[str, list[tuple[float, float]]],
+    drawn: dict[str, int],
+) -> None:
+    """Seconds above, memory below."""
+    titles = ("seconds", "GiB of memory at the peak")
+    for number, (title, top) in enumerate(zip(titles, (40, 320), strict=True)):
+        figure.text(54, top - 14, title, bold=True, anchor="start")
+        values = {stage: [pair[number] for pair in costs[stage][: len(sizes)]] for stage in drawn}
+        _panel(figure, top, ticks[number], sizes, values, drawn)
 
 
 def _panel(
     figure: Figure,
     top: float,
     ticks: Sequence[float],
-    sizes: Sequence[int],
+    names: dict[int, str],
     values: dict[str, list[float]],
+    hues: dict[str, int],
     width: float = 300,
     height: float = 190,
 ) -> None:
-    """Lines of ``values`` over ``sizes``, both logarithmic, each with its name at its end."""
+    """Lines of ``values`` over the sizes that ``names`` has, both logarithmic, named at their ends."""
     left = 54
-    least, most = ticks[0] / 1.3, max(ticks[-1], *map(max, values.values())) * 1.15
+    sizes = list(names)
+    least = ticks[0] / 1.3
+    most = max(ticks[-1], *map(max, values.values())) * 1.15
 
     def at(size: float, value: float) -> tuple[float, float]:
         across = np.log10(size / sizes[0]) / np.log10(sizes[-1] / sizes[0])
@@ -315,16 +347,18 @@ def _panel(
         y = at(sizes[0], tick)[1]
         figure.line([(left, y), (left + width, y)], PANEL, stroke_width=1)
         figure.text(left - 6, y + 4, f"{tick:g}", size=12, fill=QUIET, anchor="end")
-    for size, name in zip(sizes, ("10⁴", "10⁵", "10⁶", "10⁷"), strict=True):
+    for size, name in names.items():
         figure.text(at(size, least)[0], top + height + 18, name, size=12, fill=QUIET)
+
     below = 0.0  # the names, from the top down, at least a line apart
     for stage in sorted(values, key=lambda stage: -values[stage][-1]):
-        colour, stage_of_build = (
-            LIGHT.palette[DRAWN[stage]],
-            stage not in {"build", "training batch"},
-        )
+        colour = LIGHT.palette[hues[stage]]
+        stage_of_build = "write" in hues and stage not in {"build", "training batch"}
         points = [at(*pair) for pair in zip(sizes, values[stage], strict=True)]
-        figure.line(points, colour, stroke_width=1.4 if stage_of_build else 2.6)
+        measured = len(points) - names[sizes[-1]].endswith("computed")
+        figure.line(points[:measured], colour, stroke_width=1.4 if stage_of_build else 2.6)
+        if measured < len(points):
+            figure.line(points[measured - 1 :], colour, stroke_width=1.4, stroke_dasharray="4 4")
         for x, y in points:
             figure.dot(x, y, colour, 2.2 if stage_of_build else 3.4)
         x, y = points[-1]
@@ -529,6 +563,7 @@ def draw(folder: Path) -> Sequence[Path]:
         "gps-layer.svg": gps_layer,
         "attention-matrices.svg": attention_matrices,
         "growth.svg": growth,
+        "papers.svg": papers,
         "learning.svg": learning,
         "peers.svg": peers,
     }
