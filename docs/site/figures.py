@@ -297,9 +297,7 @@ def growth(path: Path) -> None:
 def papers(path: Path) -> None:
     """Costs of each stage over the size of ogbn-papers100m, from docs/site/papers.txt."""
     sizes, costs = growth_table(Path(__file__).with_name("papers.txt").read_text("utf-8"))
-    figure = Figure(
-        520, 560, "Seconds and peak memory of ogbn-papers100m over the number of nodes"
-    )
+    figure = Figure(520, 560, "Seconds and memory of ogbn-papers100m over the number of nodes")
     names = ("1/100", "1/10", "1/4", "full, computed")
     ticks = ((1, 10, 100, 1000), (0.5, 1, 2, 4, 8))
     _panels(figure, ticks, dict(zip(sizes, names, strict=True)), costs, PAPERS)

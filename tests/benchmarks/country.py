@@ -134,10 +134,12 @@ def run_module(
     log: Path | None = None,
     *,
     most: float = float("inf"),
+    mapped: bool = True,
 ) -> tuple[Cost, str]:
     """Run a command, and stop it when it takes more than ``most`` bytes.
 
-    Its memory is that of all its processes at one moment, the highest of 20 a second.
+    Its memory is that of all its processes at one moment, the highest of 20 a second. False for
+    ``mapped`` leaves out mapped files, whose pages the system takes back.
     """
     environment = {**os.environ, LOG: str(log), "PYTHONPATH": str(ROOT / "tests")}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -149,7 +151,8 @@ def run_module(
         while child.poll() is None:
             with suppress(psutil.Error):
                 family = [child, *child.children(recursive=True)]
-                peak = max(peak, sum(process.memory_info().rss for process in family))
+                sizes = [process.memory_info() for process in family]
+                peak = max(peak, sum(size.rss - (0 if mapped else size.shared) for size in sizes))
                 if peak > most:
                     for process in family:
                         process.kill()

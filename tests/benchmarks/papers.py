@@ -1,4 +1,4 @@
-"""Generated ogbn-papers100m from zip to training: time and memory, and how they grow.
+"""Generated ogbn-papers100m from zip to training: time and memory of its own, and how they grow.
 
 ``PYTHONPATH=tests python -m benchmarks.papers 1.1e6 1.1e7 2.8e7`` prints the table of
 docs/site/papers.txt, from which ``make docs`` draws the picture; 2.8e7 nodes need 55 GB of disk.
@@ -41,7 +41,8 @@ def measured(nodes: int) -> Country:
         home = ("--home", str(folder / "home"))
         more = {"build": ("--archive", str(archive)), "training batch": SAMPLED}
         for stage, words in COMMANDS.items():
-            cost, printed = run_module("kmip_data", (*words, *more.get(stage, ()), *home))
+            command = (*words, *more.get(stage, ()), *home)
+            cost, printed = run_module("kmip_data", command, mapped=False)
             if stage == "training batch" and not cost.reason:
                 (pace,) = json.loads(printed)["models"]
                 cost = Cost(pace["seconds"] or 0, cost.memory, pace["note"])
