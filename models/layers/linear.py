@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import takes_passes
+from kmip_data.models.context import arithmetic, takes_passes
 
 #: Multiplications from which a product is oneDNN's: 0.1 milliseconds of MKL.
 LARGE = 2**22
+#: The same in the first version of :func:`~kmip_data.models.context.arithmetic`.
+LARGE_AT_FIRST = 2**27
 #: Rows of one product of a weight's gradient: 60,000 × 235 take 77 ms at once and 50 ms in pieces.
 ROWS = 2**13
 
@@ -48,8 +50,9 @@ def _is_large(x: Tensor, weight: Tensor) -> bool:
     """True if oneDNN takes the product: on a CPU, float32 on both sides, at least ``LARGE``."""
     if not takes_passes(x, weight) or torch.is_autocast_enabled("cpu"):
         return False
+    large = LARGE_AT_FIRST if arithmetic() == 1 else LARGE
     multiplications = x.numel() * len(weight)
-    return multiplications >= LARGE and bool(torch.backends.mkldnn.enabled) and _has_onednn()
+    return multiplications >= large and bool(torch.backends.mkldnn.enabled) and _has_onednn()
 
 
 @functools.cache
@@ -67,6 +70,8 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _product_of_columns(a: Tensor, b: Tensor) -> Tensor:
     """``a``ᵀ · ``b``: (n, k), (n, m) → (k, m)."""
+    if arithmetic() == 1:
+        return _product(a.t(), b.t())
     # The first operand is copied, transposed: the narrower one.
     if a.shape[1] > b.shape[1]:
         return _product_of_columns(b, a).t()

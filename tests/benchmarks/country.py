@@ -264,7 +264,9 @@ def table(sizes: Sequence[Country], stages: Sequence[str], goal: int = PAPER) ->
         power, memory = grown(ended, stage, "memory", goal)
         if stage == "build" and "write" in stages:  # whose peak is that of another stage
             power = memory = float("nan")
-        cells += [f"{pace:.2f}, {power:.2f}", f"{seconds / 3600:,.1f} h, {memory / 2**30:,.0f} GiB"]
+        hours = f"{seconds / 3600:,.1f} h"
+        time_needed = quantity(seconds, "s") if seconds < 1_000 else hours
+        cells += [f"{pace:.2f}, {power:.2f}", f"{time_needed}, {memory / 2**30:,.1f} GiB"]
         yield f"| {stage} | {' | '.join(cells)} |".replace("nan", "–")
 
 

@@ -214,6 +214,10 @@ class SystemConfig(Strict):
     deterministic: bool = Field(
         default=False, description="use PyTorch's deterministic kernels (slower on a GPU)"
     )
+    arithmetic: Literal[1, 2] = Field(
+        default=2,
+        description="version of a CPU's rounding; 1 repeats rows that were trained before 2",
+    )
     logger: Literal["csv", "tensorboard", "wandb"] = Field(
         default="csv", description="logger of the metrics, besides metrics.csv"
     )
