@@ -383,11 +383,11 @@ class Assembler:
                 if is_cold(source, stride, rows)
             ]
             # A batch may have more pages than the system keeps: they are requested a part ahead.
+            _request_rows(cold, rows, order[:AHEAD])
             for start in range(0, len(rows), AHEAD):
-                if start == 0:
-                    _request_rows(cold, rows[order[:AHEAD]])
-                _request_rows(cold, rows[order[start + AHEAD : start + 2 * AHEAD]])
-                part = order[start : start + AHEAD]
+                stop = start + AHEAD
+                _request_rows(cold, rows, order[stop : stop + AHEAD])
+                part = order[start:stop]
                 gather.copy_chosen(sources, rows, part, layout, target[fields])
         self._finish(values, converted, None, None)
         self._check_values(values, graph)
@@ -525,10 +525,10 @@ def _widened(field: Field) -> int:
     return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0
 
 
-def _request_rows(columns: Sequence[tuple[int, int]], rows: I64) -> None:
-    """Request rows of columns that begin at an address, with so many bytes a row."""
+def _request_rows(columns: Sequence[tuple[int, int]], rows: I64, part: I64) -> None:
+    """Request ``rows[part]`` of columns that begin at an address, with so many bytes a row."""
     for start, stride in columns:
-        request(start, stride, stride, rows)
+        request(start, stride, stride, rows[part])
 
 
 def _even_bounds(pointers: I64, parts: int) -> list[int]:

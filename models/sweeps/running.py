@@ -29,7 +29,13 @@ from kmip_data.files.changes import (
 )
 from kmip_data.files.reading import MAX_BYTES, canonical_json, open_regular, read_json, read_small
 from kmip_data.models.sweeps.cells import UNNAMED, Cell, Plan, read_plan, sweep_names
-from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, find_run, metrics_columns
+from kmip_data.models.training.run.folder import (
+    CONFIG_NAME,
+    RESULT_NAME,
+    find_run,
+    home_option,
+    metrics_columns,
+)
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
@@ -173,8 +179,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
             state = state._replace(kind="stopped", reason=reason)
     if state.kind in {"stopped", "failed"} and (folder / CONFIG_NAME).is_file():
         resume = f"kmip-data train --resume {shlex.quote('/'.join(run.values()))}"
-        if home != Home.locate():
-            resume += f" --home {shlex.quote(str(home.root))}"
+        resume += home_option(folder)
     return {
         "path": folder,
         **run,
