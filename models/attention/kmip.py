@@ -13,12 +13,12 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.gathered import differentiable
-from kmip_data.models.attention.operators import attend, is_transformed, pointers, search
+from kmip_data.models.attention.operators import attend, is_transformed, pointers
 from kmip_data.models.context import PLAIN, ForwardContext, Searched
 from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
-from kmip_data.models.search.topk import get_backend, ranked
+from kmip_data.models.search.topk import get_backend, ranked, search
 
 if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen, Partition

@@ -1,4 +1,4 @@
-"""Search and attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
+"""Attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
 
 ``torch.compile`` sees opaque operators with known shapes and a gradient; their loops depend on the
 data. On the CPU compiled kernels do the work, on CUDA those of Triton, elsewhere torch operations.
@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.fx.experimental.symbolic_shapes import guard_or_true
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
 from kmip_data.models.context import kernels_run
-from kmip_data.models.search.problem import check_problem
-from kmip_data.models.search.topk import ranked
+from kmip_data.models.search.topk import search
 from kmip_data.reading.batching import pointers_from_numbers
 
 MOST_K = 1024  #: a program in Triton holds all keys of a query
@@ -41,43 +39,6 @@ def pointers(numbers: Tensor, rows: int, either: bool) -> Tensor:
 def _(numbers: Tensor, _rows: int, _either: bool) -> Tensor:
     count = torch.library.get_ctx().new_dynamic_size()
     return numbers.new_empty(count, dtype=torch.int64, device="cpu")
-
-
-@torch.library.custom_op("kmip_data::search", mutates_args=())
-def search(
-    queries: Tensor,
-    keys: Tensor,
-    k: int,
-    query_ptr: Tensor | None,
-    key_ptr: Tensor | None,
-    backend: str,
-    hint: Tensor | None,
-    trusted: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number.
-
-    ``trusted`` is as in :func:`check_problem`.
-    """
-    given = queries, keys, k, query_ptr, key_ptr, hint
-    checked = check_problem(*given, trusted=trusted, narrow=keys.shape[1] < 2**31)
-    return ranked(checked, backend)
-
-
-@search.register_fake
-def _(
-    queries: Tensor,
-    keys: Tensor,
-    k: int,
-    *_: Any,
-) -> tuple[Tensor, Tensor]:
-    shape = (*queries.shape[:2], k)
-    scores = queries.new_empty(shape, dtype=_working(queries.dtype))
-    # A number of rows that only the data know, as after a mask, is taken to fit: the compiled graph
-    # then checks it in each run.
-    narrow = guard_or_true(keys.shape[1] < 2**31)
-    if narrow:
-        torch._check(keys.shape[1] < 2**31)  # type: ignore[no-untyped-call] # noqa: SLF001 -- documented
-    return scores, queries.new_empty(shape, dtype=torch.int32 if narrow else torch.int64)
 
 
 @torch.library.custom_op("kmip_data::attend", mutates_args=())

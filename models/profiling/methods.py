@@ -190,7 +190,7 @@ def _ours(backend: str) -> Method:
     def search(work: Workload, _chunk: int) -> Tensor:
         queries, keys, _ = work.tensors
         _, indices = topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)
-        return indices  # type: ignore[no-any-return]
+        return indices
 
     def unusable(device: str) -> str | None:
         if backend == "auto":

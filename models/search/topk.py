@@ -43,7 +43,6 @@ from kmip_data.runtime.memory import is_out_of_memory
 log = logging.getLogger(__name__)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator] # data-dependent loops: a compiled model calls it as it is
 @torch.no_grad()
 def topk_inner_product(
     queries: Tensor,
@@ -99,7 +98,51 @@ def topk_inner_product(
     OutOfResources
         Memory ran out; it says how much was needed.
     """
-    return ranked(check_problem(queries, keys, k, query_ptr, key_ptr, hint), backend)
+    if not torch.compiler.is_compiling():
+        return ranked(check_problem(queries, keys, k, query_ptr, key_ptr, hint), backend)
+
+    pointers = [None if ptr is None else torch.as_tensor(ptr) for ptr in (query_ptr, key_ptr)]
+    scores, indices = search(queries, keys, k, *pointers, backend, hint)
+    return scores, indices.long()
+
+
+@torch.library.custom_op("kmip_data::search", mutates_args=())
+def search(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    query_ptr: Tensor | None,
+    key_ptr: Tensor | None,
+    backend: str,
+    hint: Tensor | None,
+    trusted: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number.
+
+    ``trusted`` is as in :func:`check_problem`.
+    """
+    given = queries, keys, k, query_ptr, key_ptr, hint
+    checked = check_problem(*given, trusted=trusted, narrow=keys.shape[1] < 2**31)
+    return ranked(checked, backend)
+
+
+@search.register_fake
+def _(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    *_: Any,
+) -> tuple[Tensor, Tensor]:
+    from torch.fx.experimental.symbolic_shapes import guard_or_true  # asked by the compiler alone
+
+    shape = (*queries.shape[:2], k)
+    scores = queries.new_empty(shape, dtype=torch.promote_types(queries.dtype, torch.float32))
+    # A number of rows that only the data know, as after a mask, is taken to fit: the compiled graph
+    # then checks it in each run.
+    narrow = guard_or_true(keys.shape[1] < 2**31)
+    if narrow:
+        torch._check(keys.shape[1] < 2**31)  # type: ignore[no-untyped-call] # noqa: SLF001 -- documented
+    return scores, queries.new_empty(shape, dtype=torch.int32 if narrow else torch.int64)
 
 
 @torch.no_grad()

@@ -28,10 +28,10 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import write_file
-from kmip_data.models.attention import operators
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.network import build_model
+from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu.launch import nvrtc_version
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
@@ -157,7 +157,7 @@ def search(device: torch.device, sizes: dict[str, int]) -> None:
 
     def run(case: Any, backend: str, hint: Any = None) -> Any:
         rows, k, ptr = case
-        return operators.search(*rows, k, torch.tensor(ptr), None, backend, hint)
+        return topk.search(*rows, k, torch.tensor(ptr), None, backend, hint)
 
     # 1. Sizes that the CUDA search takes: any larger ``dense`` would search.
     dim = min(sizes["key_dim"], MOST_DIM)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import install_command
-from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
 
@@ -26,6 +25,9 @@ def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
+
+    from kmip_data.models.context import LEFT_OUT  # loads torch.compile, 1.3 s of ``doctor``
+
     if "search" in LEFT_OUT:
         return f"the self-check of this GPU failed: {LEFT_OUT['search']}"
     return _missing()

@@ -14,8 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import Sequential
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention import kmip, operators
+from kmip_data.models.attention import kmip
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention, set_training_k
+from kmip_data.models.search import topk
 
 PTR = [0, 4, 4, 5, 17, 40]
 
@@ -147,13 +148,13 @@ def test_another_k_in_training() -> None:
 
 def test_a_warm_start_changes_nothing(monkeypatch) -> None:
     hints = []
-    ranked = operators.ranked
+    ranked = topk.ranked
 
     def noting(problem, backend):
         hints.append(None if problem.hint is None else tuple(problem.hint.shape))
         return ranked(problem, backend)
 
-    monkeypatch.setattr(operators, "ranked", noting)
+    monkeypatch.setattr(topk, "ranked", noting)
     cold, warm = (
         KMIPAttention(8, heads=2, key_dim=3, k=6, warm_start=start) for start in (False, True)
     )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import cpu_kernels, gathered, operators
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+from kmip_data.models.search import topk
+from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime import threads
 
 
@@ -76,7 +81,7 @@ def test_operators_keep_the_rules_of_torch(dtype: torch.dtype) -> None:
     )
     ptr = torch.tensor([0, 10, 30])
     plain = [t.detach() for t in (key, key)]
-    torch.library.opcheck(operators.search, (*plain, 4, ptr, None, "auto", None), test_utils=checks)
+    torch.library.opcheck(topk.search, (*plain, 4, ptr, None, "auto", None), test_utils=checks)
 
 
 def test_one_compiled_graph() -> None:
@@ -92,6 +97,23 @@ def test_one_compiled_graph() -> None:
             results.append([out, *grads])
         for a, b in zip(*results, strict=True):
             torch.testing.assert_close(a, b)
+
+
+def test_the_search_in_a_compiled_graph() -> None:
+    compiled = torch.compile(topk_inner_product, fullgraph=True, dynamic=True, backend="aot_eager")
+    for rows, ptr in ((30, torch.tensor([0, 3, 30])), (41, [0, 20, 41]), (12, None)):
+        x = torch.randn(2, rows, 4, requires_grad=True)
+        expected = topk_inner_product(x, x, 5, query_ptr=ptr)
+        given = compiled(x, x, 5, query_ptr=ptr)
+        for a, b in zip(given, expected, strict=True):
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b)
+
+
+def test_the_search_alone_does_not_load_the_compiler() -> None:
+    """Importing it takes longer than importing PyTorch, and ``doctor`` does it twice."""
+    code = "import sys, kmip_data.models.search.trial; sys.exit('torch._dynamo' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_vmap_is_refused() -> None:

@@ -12,11 +12,11 @@ from torch import distributed
 from torch_geometric.data import Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention import operators
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.partition import divided, share_of
 from kmip_data.models.network import build_model
+from kmip_data.models.search import topk
 from kmip_data.models.search.rule import score_candidates
 
 CLASSES = 4
@@ -201,7 +201,7 @@ def _searched(
 ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, ...]]]:
     """Return logits, and queries, keys and indices of each search; layers attend to ``chosen``."""
     searches: list[tuple[torch.Tensor, ...]] = []
-    rank = operators.ranked
+    rank = topk.ranked
 
     def ranked(problem: Any, backend: str) -> tuple[torch.Tensor, torch.Tensor]:
         scores, indices = rank(problem, backend)
@@ -222,7 +222,7 @@ def _searched(
         if isinstance(module, BatchNorm) and "partition" in graph:
             module.share = 1.0
     with pytest.MonkeyPatch.context() as patched, torch.no_grad():
-        patched.setattr(operators, "ranked", ranked)
+        patched.setattr(topk, "ranked", ranked)
         return model(graph), searches
 
 
