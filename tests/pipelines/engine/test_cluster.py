@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -44,7 +45,7 @@ class Cluster:
             "--scheduler-file",
             self.file,
         )
-        until(self.file.exists)
+        until(self.is_announced)
         self.workers = [self.add_worker() for _ in range(2)]
         with Client(scheduler_file=str(self.file), set_as_default=False) as client:
             client.wait_for_workers(2)
@@ -76,6 +77,13 @@ class Cluster:
         )
         self.processes.append(process)
         return process
+
+    def is_announced(self) -> bool:
+        """True if the scheduler has written all of its file; a client gives up after 0.1 s of a part."""
+        try:
+            return bool(json.loads(self.file.read_text())["address"])
+        except (OSError, ValueError):
+            return False
 
     def wait_for_rest(self) -> None:
         """Wait until no worker runs a call or has one that it could begin."""
