@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from kmip_data.models.context import arithmetic
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
-from kmip_data.models.layers.linear import Linear, linear
+from kmip_data.models.layers.linear import Linear, is_large, linear
 from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
 
@@ -49,14 +50,19 @@ def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
 def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
     """``scaled_dot_product_attention`` of (graphs, H, n, d) each, with dropout by probability ``p``.
 
-    For dropout on a CPU PyTorch has operations, one after the other. These are the same, of which
-    dropout draws the same numbers several times as fast.
+    For dropout on a CPU PyTorch has operations, one after the other. These are the same, or those of
+    large graphs a tile at a time, and dropout draws the same numbers several times as fast.
     """
     if not p or queries.device.type != "cpu" or queries.dtype != torch.float32:
         return scaled_dot_product_attention(queries, keys, values, dropout_p=p)
     scale = queries.shape[-1] ** -0.25
-    scores = (queries * scale) @ (keys * scale).mT
-    return dropped(scores.softmax(-1), p) @ values
+    queries = queries * scale
+    keys = keys * scale
+    if arithmetic() > 1 and p < 1 and is_large(queries[0, 0], keys[0, 0]):
+        from kmip_data.models.attention.tiled import attended  # numba
+
+        return attended(queries, keys, values, p)
+    return dropped((queries @ keys.mT).softmax(-1), p) @ values
 
 
 class TransformerAttention(nn.Module):
@@ -65,7 +71,7 @@ class TransformerAttention(nn.Module):
     Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights
     load with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one
     call, so that nothing is padded or masked. On a CPU memory grows with the nodes, but with their
-    pairs in training with dropout.
+    pairs in training with dropout: a bit each, of graphs of about 500 nodes on.
 
     Parameters
     ----------

@@ -39,14 +39,14 @@ def closeness(dim: int) -> nn.Module:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Multiply ``x`` (…, in) by the transposed ``weight`` (out, in) and add ``bias`` (out,): (…, out)."""
-    if not _is_large(x, weight):
+    if not is_large(x, weight):
         return nn.functional.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     out: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], len(weight))
 
 
-def _is_large(x: Tensor, weight: Tensor) -> bool:
+def is_large(x: Tensor, weight: Tensor) -> bool:
     """True if oneDNN takes the product: on a CPU, float32 on both sides, at least ``LARGE``."""
     if not takes_passes(x, weight) or torch.is_autocast_enabled("cpu"):
         return False
@@ -61,24 +61,24 @@ def _has_onednn() -> bool:
     return available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """``a`` · ``b``ᵀ + ``bias``: (n, k), (m, k), (m,) → (n, m)."""
     multiply = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
-    product: Tensor = multiply(a, b, bias, "none", [], "")
-    return product
+    result: Tensor = multiply(a, b, bias, "none", [], "")
+    return result
 
 
-def _product_of_columns(a: Tensor, b: Tensor) -> Tensor:
+def product_of_columns(a: Tensor, b: Tensor) -> Tensor:
     """``a``ᵀ · ``b``: (n, k), (n, m) → (k, m)."""
     if arithmetic() == 1:
-        return _product(a.t(), b.t())
+        return product(a.t(), b.t())
     # The first operand is copied, transposed: the narrower one.
     if a.shape[1] > b.shape[1]:
-        return _product_of_columns(b, a).t()
+        return product_of_columns(b, a).t()
     total = None
     for a_rows, b_rows in zip(torch.split(a, ROWS), torch.split(b, ROWS), strict=True):
-        product = _product(a_rows.t(), b_rows.t())
-        total = product if total is None else total.add_(product)
+        part = product(a_rows.t(), b_rows.t())
+        total = part if total is None else total.add_(part)
     assert total is not None
     return total
 
@@ -87,7 +87,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -100,7 +100,7 @@ class _Linear(torch.autograd.Function):
             grad_weight = grad.t() @ x
         else:
             if wants_x:
-                grad_x = _product(grad, weight.t())
+                grad_x = product(grad, weight.t())
             if wants_weight:
-                grad_weight = _product_of_columns(grad, x)
+                grad_weight = product_of_columns(grad, x)
         return grad_x, grad_weight, grad.sum(0) if wants_bias else None

@@ -197,7 +197,7 @@ class Products(TorchDispatchMode):
         elif func is aten.addmm.default:
             self.operands.append((aten.mm.default, tensors[1:]))
         elif func is torch.ops.mkldnn._linear_pointwise.default:
-            self.operands.append((linear._product, tensors))
+            self.operands.append((linear.product, tensors))
         return func(*args, **(kwargs or {}))
 
     def seconds(self, repeats: int) -> float:

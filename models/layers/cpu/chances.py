@@ -46,13 +46,13 @@ class _Dropout(torch.autograd.Function):
         ctx.save_for_backward(mask)
         # Rounded as PyTorch does it: a quotient of float32 numbers.
         ctx.scale = np.float32(1) / np.float32(1 - p)
-        return _masked(x, mask, ctx.scale)
+        return masked(x, mask, ctx.scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
-        return _masked(grad, mask, ctx.scale), None
+        return masked(grad, mask, ctx.scale), None
 
 
 def draw_chances(mask: Tensor, p: float) -> None:
@@ -74,7 +74,8 @@ def draw_chances(mask: Tensor, p: float) -> None:
     torch.set_rng_state(state)
 
 
-def _masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+def masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Return ``x`` · ``mask`` · ``scale``, of any shape."""
     x = x.detach().contiguous()
     out = torch.empty_like(x)
     values = x.view(-1).numpy()

@@ -48,15 +48,15 @@ def test_the_first_arithmetic_rounds_as_before():
     with arithmetic_of(1):
         assert arithmetic() == 1
         assert all(map(torch.equal, _with_gradients(layer, x, slope), expected))
-        columns = linear._product_of_columns(slope, x)
-    assert torch.equal(columns, linear._product(slope.t(), x.t()))
+        columns = linear.product_of_columns(slope, x)
+    assert torch.equal(columns, linear.product(slope.t(), x.t()))
     assert arithmetic() == 2
 
 
 def test_only_large_products_in_float32_are_onednns(monkeypatch):
     calls = []
-    product = linear._product
-    monkeypatch.setattr(linear, "_product", lambda *given: calls.append(1) or product(*given))
+    product = linear.product
+    monkeypatch.setattr(linear, "product", lambda *given: calls.append(1) or product(*given))
     monkeypatch.setattr(linear, "LARGE", 100 * 8 * 8)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     layer(x)
@@ -76,8 +76,8 @@ def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
     monkeypatch.setattr(linear, "LARGE", 1)
     layer, x = Linear(8, 8), torch.randn(100, 8)
     shapes = []
-    product = linear._product
-    monkeypatch.setattr(linear, "_product", lambda a, *b: shapes.append(a.shape) or product(a, *b))
+    product = linear.product
+    monkeypatch.setattr(linear, "product", lambda a, *b: shapes.append(a.shape) or product(a, *b))
     layer(x).sum().backward()
     assert shapes == [(100, 8), (8, 100)]
 
@@ -87,7 +87,7 @@ def test_gradient_of_the_weight_is_summed_over_pieces(monkeypatch, widths):
     monkeypatch.setattr(linear, "ROWS", 32)
     x, grad = (torch.randn(100, width) for width in widths)
     expected = x.double().t() @ grad.double()
-    result = linear._product_of_columns(x, grad)
+    result = linear.product_of_columns(x, grad)
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-4)
 
 
