@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kmip_data.arrays import F32, U8
 from kmip_data.models.layers.cpu.chances import draw_chances, masked
 from kmip_data.models.layers.linear import product, product_of_columns
-from kmip_data.runtime.threads import njit_nogil
 
 #: Weights of a tile: 2 MiB, which stay in the cache with their gradients.
 TILE = 2**19
@@ -41,7 +39,7 @@ class _Attended(torch.autograd.Function):
         ctx.scale = np.float32(1) / np.float32(1 - p)
         drawn = []
         out = []
-        for query in queries.split(ctx.rows):
+        for query in torch.split(queries, ctx.rows):
             weights = product(query, keys).softmax(1)
             mask = torch.empty(weights.shape, dtype=torch.bool)
             draw_chances(mask, 1 - p)
@@ -57,31 +55,19 @@ class _Attended(torch.autograd.Function):
         grad_queries = []
         grad_keys = torch.zeros_like(keys)
         grad_values = torch.zeros_like(values)
-        tiles = zip(queries.split(ctx.rows), grad.contiguous().split(ctx.rows), drawn, strict=True)
+        tiles = zip(
+            torch.split(queries, ctx.rows),
+            torch.split(grad.contiguous(), ctx.rows),
+            drawn,
+            strict=True,
+        )
         for query, grad_out, bits in tiles:
             weights = product(query, keys).softmax(1)
-            slopes = product(grad_out, values)
-            mask = np.unpackbits(bits.numpy(), count=weights.numel())
-            _differentiate(weights.numpy(), slopes.numpy(), mask, ctx.scale)
-            grad_values += product_of_columns(weights, grad_out)
+            mask = torch.from_numpy(np.unpackbits(bits.numpy(), count=weights.numel()))
+            dropped = masked(weights, mask, ctx.scale)
+            grad_values += product_of_columns(dropped, grad_out)
+            grad_weights = masked(product(grad_out, values), mask, ctx.scale)
+            slopes = torch._softmax_backward_data(grad_weights, weights, 1, torch.float32)  # noqa: SLF001
             grad_keys += product_of_columns(slopes, query)
             grad_queries.append(product(slopes, keys.t()))
         return torch.cat(grad_queries), grad_keys, grad_values, None
-
-
-# Sums may be reordered into vector lanes, always the same way.
-@njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
-def _differentiate(weights: F32, slopes: F32, mask: U8, scale: float) -> None:
-    """Turn gradients of dropped weights into those of their scores, and weights into dropped ones."""
-    width = weights.shape[1]
-    for i in range(len(weights)):
-        row = weights[i]
-        slope = slopes[i]
-        factors = mask[i * width : (i + 1) * width]
-        mean = np.float32(0)
-        for j in range(width):
-            slope[j] *= np.float32(factors[j]) * scale
-            mean += slope[j] * row[j]
-        for j in range(width):
-            slope[j] = row[j] * (slope[j] - mean)
-            row[j] *= np.float32(factors[j]) * scale
