@@ -31,8 +31,11 @@ log = logging.getLogger(__name__)
 
 # Where the ways meet, measured: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
-_FEW_KEYS = 3000  # fewer keys than this and 40 k: exact
+_FEW_KEYS = 3000  # fewer keys than this and 40 k: exact, unless bytes filter
 _FEW_KEYS_A_K = 40
+_BYTE_KEYS = 800  # fewer keys than this, 8 k and 12,000 / (d + 4): exact
+_BYTE_KEYS_A_K = 8
+_BYTE_NUMBERS = 12_000
 _EQUAL_KEYS = (
     1000  # from so many keys in many heads, three times as many in one, equal rows are looked for
 )
@@ -163,10 +166,9 @@ def _search_graphs(
     key_ptr: I64,
 ) -> None:
     """Search all heads of graphs, given as (G, 2) first and last rows of their queries and keys."""
-    k = scores.shape[2]
     rows = query_ptr[:, 1] - query_ptr[:, 0]
     sizes = key_ptr[:, 1] - key_ptr[:, 0]
-    many_keys = sizes >= _FEW_KEYS + _FEW_KEYS_A_K * k
+    many_keys = sizes >= _least_keys(keys.shape[2], scores.shape[2])
     large = (rows >= _FEW_QUERIES) & many_keys
     small = ~large & (rows > 0) & (sizes > 0)
     if small.any():
@@ -185,6 +187,17 @@ def _search_graphs(
             indices[part],
             int(low),
         )
+
+
+def _least_keys(dim: int, k: int) -> float:
+    """Return the number of keys from which a filter is tried."""
+    from kmip_data.models.search.cpu.byte_scan import MOST_DIM
+    from kmip_data.models.search.cpu.lanes import multiplies_bytes
+
+    least = float(_FEW_KEYS + _FEW_KEYS_A_K * k)
+    if multiplies_bytes() and dim <= MOST_DIM:
+        return min(least, _BYTE_KEYS + _BYTE_KEYS_A_K * k + _BYTE_NUMBERS / (dim + 4))
+    return least
 
 
 def _search_exactly(
@@ -242,7 +255,9 @@ def _search_large(
         _search_beside(giants, queries, keys, scores, indices, low)
         return
     # A query of zeros has equal scores, so its result is the first keys.
-    zero: Bools = (queries == 0).all(1)
+    zero: Bools = queries[:, 0] == 0
+    if zero.any():
+        zero = (queries == 0).all(1)
     scores[zero] = 0
     indices[zero] = np.arange(low, low + k)
 
@@ -319,6 +334,8 @@ def _choose_way(
         cost, tied = attempt(scan_bytes)
         if tied <= _TIES and cost < len(keys) / 16:
             way = "bytes"
+    if not way and len(keys) < _FEW_KEYS + _FEW_KEYS_A_K * k:
+        way = "exact"
     if not way:
         way = "flat"
         search = scan

@@ -23,6 +23,8 @@ from kmip_data.models.search.cpu.lanes import (
     add_byte_products,
     larger,
     load,
+    maximum,
+    multiply_add,
     pointer,
     splat,
     store,
@@ -33,9 +35,15 @@ from kmip_data.runtime.threads import for_ranges, njit_nogil
 MOST_DIM = 512  #: above, sums of products might be no exact float32
 BLOCK = 64  # queries that share what they bring into the cache
 _NEAR = 4096  # int32 of keys that stay in the nearest cache, with its queries
+_EARLY = 16  # most leaves of a group, for a first threshold
 _LARGEST = 127  # magnitude of a code
 _OPEN = 2**30  # beyond every sum of products
 _ABOVE_ROUNDING = 1 + 1e-6
+_ROUNDING = 2.0**-21  # more than that of products and limits to float32
+_BANDS = 16
+
+# Bounds hold whatever the order of their sums.
+_vectorised = njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
 
 
 class Codes(NamedTuple):
@@ -45,8 +53,9 @@ class Codes(NamedTuple):
     number: I32  #: (leaves + 1, 16) flat: row of each key in its graph, −1 where there is none
     reach: F32  #: (leaves,) bound on the scaled lengths of a leaf's keys and of all behind
     sorted_keys: ByLength
-    step: float  #: what a code of one is worth, for keys of length 1 at most
-    error: float  #: bound on the length of the difference of a key and its codes
+    shift: int  #: logarithm of the leaves of a band, whose keys of similar length share a step
+    step: F64  #: (bands,) what a code of one is worth, for keys of length 1 at most
+    error: F64  #: (bands,) bound on the length of the difference of a key and its codes
 
 
 class _Coded(NamedTuple):
@@ -64,9 +73,10 @@ class _Coded(NamedTuple):
     scored: Pointer  #: (B,) int64, number of candidates that are scored
     shift: Pointer  #: (B,) float64, product with the mean of the keys
     length: Pointer  #: (B,) float64, of the query times that of the longest shifted key
-    worth: Pointer  #: (B,) float64, what a sum of one is worth
-    error: Pointer  #: (B,) float64, bound on the error of a product of bytes
-    slack: Pointer  #: (B,) float64, bound on all other errors
+    step: Pointer  #: (B,) float64, what a code of one is worth, for a query of length 1
+    error: Pointer  #: (B,) float64, bound on the length of the difference of that and its codes
+    slack: Pointer  #: (B,) float64, bound on all errors but those of bytes
+    band: Pointer  #: (3,) float64, of the band that is searched: step, error and length of its keys
 
 
 def encode(keys: F32, sorted_keys: ByLength) -> Codes:
@@ -76,8 +86,8 @@ def encode(keys: F32, sorted_keys: ByLength) -> Codes:
     quads = -(-dim // 4)
     centre = sorted_keys.centre
     factor = sorted_keys.factor
-    largest = max((keys.max(0) - centre).max(), (centre - keys.min(0)).max()) * factor
-    step = max(float(largest), 2.0**-60) / _LARGEST
+    shift = max(1, (leaves // _BANDS).bit_length() - 1)
+    bands = ((leaves - 1) >> shift) + 1
 
     # On cache lines: a register across two of them is loaded in twice the time.
     size = (leaves + 1) * quads * 64
@@ -86,50 +96,65 @@ def encode(keys: F32, sorted_keys: ByLength) -> Codes:
     codes = room[begin : begin + size]
     number = np.full((leaves + 1) * LEAF, -1, np.int32)
     number[:count] = sorted_keys.order
-    errors = np.empty(leaves, np.float32)
+    steps = np.empty(bands)
+    errors = np.empty(bands)
+    order = number[:count]
     for_ranges(
-        lambda start, stop: _encode(keys, number, centre, factor, step, codes, errors, start, stop),
-        leaves,
-        grain=max(1, 20_000 // dim),
+        lambda *span: _encode(keys, order, centre, factor, shift, codes, steps, errors, *span),
+        bands,
+        grain=max(1, 200_000 // (dim * LEAF << shift)),
     )
-    error = float(errors.max())
-    return Codes(codes.view(np.int32), number, sorted_keys.reach, sorted_keys, step, error)
+    reach = sorted_keys.reach
+    return Codes(codes.view(np.int32), number, reach, sorted_keys, shift, steps, errors)
 
 
-@njit_nogil(error_model="numpy")
+@_vectorised
 def _encode(
     keys: F32,
-    number: I32,
+    order: I32,
     centre: F64,
     factor: float,
-    step: float,
+    shift: int,
     codes: U8,
-    errors: F32,
+    steps: F64,
+    errors: F64,
     start: int,
     stop: int,
 ) -> None:
-    """Round the keys of some leaves; the largest length of what this takes from a key of each."""
+    """Round the keys of some bands; their steps, and the largest length of what this takes from a key."""
     dim = keys.shape[1]
     quads = (dim + 3) // 4
-    inverse = factor / step
-    for leaf in range(start, stop):
+    line = np.empty(dim)
+    points = pointer(codes)
+    for i in range(start, stop):
+        first = i * LEAF << shift
+        last = min(first + (LEAF << shift), len(order))
         largest = 0.0
-        for lane in range(LEAF):
-            row = number[leaf * LEAF + lane]
-            if row < 0:
-                continue
+        for j in range(first, last):
+            row = order[j]
+            for c in range(dim):
+                largest = max(largest, abs(keys[row, c] - centre[c]))
+
+        step = max(largest * factor, 2.0**-60) / _LARGEST
+        inverse = factor / step
+        largest = 0.0
+        for j in range(first, last):
+            row = order[j]
             square = 0.0
             for c in range(dim):
                 shifted = keys[row, c] - centre[c]
                 code = np.floor(shifted * inverse + 0.5)
-                to = (leaf * quads + c // 4) * 64 + lane * 4 + c % 4
-                codes[to] = np.uint8(code + 128)
+                line[c] = code
                 square += (shifted * factor - code * step) ** 2
             largest = max(largest, square)
-        errors[leaf] = np.sqrt(largest) * _ABOVE_ROUNDING
+            to = j // LEAF * quads * 64 + j % LEAF * 4
+            for c in range(dim):
+                points[to + c // 4 * 64 + c % 4] = np.uint8(line[c] + 128)
+        steps[i] = step
+        errors[i] = np.sqrt(largest) * _ABOVE_ROUNDING
 
 
-@njit_nogil(error_model="numpy")
+@_vectorised
 def _begin(
     coded: _Coded,
     signed: Pointer,
@@ -151,29 +176,48 @@ def _begin(
             shift += value * codes.sorted_keys.centre[c]
             largest = max(largest, abs(value))
         if block.floor[i] == OUT:
-            _open_gate(coded, i)
+            block.limit[i] = OUT
             continue
         length = np.sqrt(square)
         step = largest / length / _LARGEST
-        total = np.int64(0)
+        inverse = _LARGEST / largest
+        whole = 1 / length
+        total = 0.0
         square = 0.0
         for c in range(dim):
             value = np.float64(coded.queries[row + c])
-            code = np.floor(value / largest * _LARGEST + 0.5)
+            code = np.floor(value * inverse + 0.5)
             signed[i * width + c] = np.int8(code)
-            total += np.int64(code)
-            square += (value / length - code * step) ** 2
-        # With u = q / |q|, its codes v, a key p and its codes w: |u p − v w| ≤ |u| |p − w| + |u − v| |w|.
-        error = np.sqrt(square) * _ABOVE_ROUNDING
-        coded.error[i] = codes.error + error * (1 + codes.error)
-        coded.bias[i] = 128 * total
+            total += code
+            square += (value * whole - code * step) ** 2
+        coded.error[i] = np.sqrt(square) * _ABOVE_ROUNDING
+        coded.step[i] = step
+        coded.bias[i] = 128 * np.int64(total)
         coded.shift[i] = shift
         coded.length[i] = length * codes.sorted_keys.scale
-        coded.worth[i] = step * codes.step
         coded.scored[i] = 0
         coded.slack[i] = block.slack[i]
         block.slack[i] = 0  # of scores, which are exact
-        _open_gate(coded, i)
+        block.limit[i] = -OUT
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _error(coded: _Coded, i: int) -> float:
+    """Bound on the error of a product of bytes of a query with a key of the band.
+
+    With u = q / |q|, its codes v, a key p and its codes w: |u p − v w| ≤ |u| |p − w| + |u − v| |w|.
+    """
+    of_key: float = coded.band[1]
+    of_query: float = coded.error[i]
+    return of_key + of_query * (coded.band[2] + of_key) + _ROUNDING
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _enter(coded: _Coded, codes: Codes, band: int) -> None:
+    """Go to a band of keys."""
+    coded.band[0] = codes.step[band]
+    coded.band[1] = codes.error[band]
+    coded.band[2] = codes.reach[band << codes.shift]
 
 
 @njit_nogil(error_model="numpy")
@@ -181,22 +225,22 @@ def _open_gate(coded: _Coded, i: int) -> None:
     """Let those sums pass whose keys may score as much as a query's floor, the k-th best so far."""
     block = coded.block
     floor = block.floor[i]
-    if floor == -OUT:
-        block.limit[i] = -OUT
-        coded.gate[i] = _OPEN
-    elif floor == OUT:
-        block.limit[i] = OUT
-        coded.gate[i] = -_OPEN
+    if abs(floor) == OUT:
+        block.limit[i] = floor
     else:
         # In units of the filter.
-        _set_gate(coded, i, (floor - coded.shift[i]) / coded.length[i] - coded.slack[i])
+        block.limit[i] = (floor - coded.shift[i]) / coded.length[i] - coded.slack[i]
+    _set_gate(coded, i)
 
 
 @njit_nogil(error_model="numpy")
-def _set_gate(coded: _Coded, i: int, least: float) -> None:
-    """Let those sums pass whose keys may have a product of ``least`` with the query."""
-    coded.block.limit[i] = least
-    total = np.floor((least - coded.error[i]) / coded.worth[i])
+def _set_gate(coded: _Coded, i: int) -> None:
+    """Let those sums pass whose keys, of the band, may have a product of a query's limit with it."""
+    least = coded.block.limit[i]
+    if abs(least) == OUT:
+        coded.gate[i] = -_OPEN if least > 0 else _OPEN
+        return
+    total = np.floor((least - _error(coded, i)) / (coded.step[i] * coded.band[0]))
     coded.gate[i] = -(np.int64(total) + coded.bias[i])
 
 
@@ -212,23 +256,27 @@ def _settle(coded: _Coded, i: int, spare: int) -> None:
     _open_gate(coded, i)
 
 
+@njit_nogil(error_model="numpy", forceinline=True)
+def _add(coded: _Coded, query: int, key: int) -> None:
+    """Add a key to the candidates of a query."""
+    block = coded.block
+    filled = block.filled[query]
+    block.place[query * block.space + filled] = key
+    filled += coded.number[key] >= 0
+    block.filled[query] = filled
+    if filled >= block.due[query]:
+        _settle(coded, query, block.k // 8)
+
+
 @njit_nogil(error_model="numpy")
 def _collect(coded: _Coded, i: int, hits: int, leaf: int) -> int:
     """Add the keys of a leaf that pass, 16 bits for each of four queries; count them."""
-    block = coded.block
     scored = 0
     while hits:
         bit = lanes.lowest_bit(hits)
         hits &= hits - 1
-        query = i + (bit >> 4)
-        key = leaf * 16 + (bit & 15)
-        filled = block.filled[query]
-        block.place[query * block.space + filled] = key
-        filled += coded.number[key] >= 0
-        block.filled[query] = filled
         scored += 1
-        if filled >= block.due[query]:
-            _settle(coded, query, block.k // 8)
+        _add(coded, i + (bit >> 4), leaf * 16 + (bit & 15))
     return scored
 
 
@@ -303,47 +351,133 @@ def _search_pair(
     return _collect(coded, i, left, leaf) + _collect(coded, i, right, leaf + 1)
 
 
+@njit_nogil(error_model="numpy", forceinline=True)
+def _keep(
+    early: Pointer,
+    to: int,
+    sums: Register,
+    margins: Pointer,
+    i: int,
+) -> Register:
+    """Store the least products that sums of bytes allow for, and return them."""
+    products = multiply_add(lanes.as_floats(sums), splat(margins[i]), splat(margins[i + 4]))
+    store(early, to, products)
+    return products
+
+
 @njit_nogil(error_model="numpy")
 def _warm_up(
     coded: _Coded,
-    codes: Pointer,
+    codes: Codes,
     quads: int,
     i: int,
     groups: int,
-    span: int,
-) -> None:
-    """Raise the gates of four queries to what k of the first ``groups · span`` leaves reach."""
-    # 1. The largest sums of as many groups of keys, 16 a register. They are of different keys.
+    leaves: int,
+    early: Pointer,
+    margins: Pointer,
+) -> int:
+    """Search the first ``leaves`` for four queries, and raise their limits; count the candidates."""
+    # 1. What a sum is worth in each band, and what the product may be less.
     block = coded.block
+    bands = ((leaves - 1) >> codes.shift) + 1
+    for band in range(bands):
+        _enter(coded, codes, band)
+        for query in range(4):
+            margins[band * 8 + query] = coded.step[i + query] * coded.band[0]
+            margins[band * 8 + 4 + query] = -_error(coded, i + query)
     for query in range(i, i + 4):
-        coded.gate[query] = 0
+        coded.gate[query] = -coded.bias[query]
+
+    # 2. The least products, and the largest of them in each lane of as many groups of leaves.
+    points = pointer(codes.quads)
+    room = leaves * 16
     for group in range(groups):
-        top_0 = splat(np.int32(-_OPEN))
+        top_0 = splat(-OUT)
         top_1 = top_0
         top_2 = top_0
         top_3 = top_0
-        for leaf in range(group * span, (group + 1) * span, 2):
-            sums = _multiply_pair(coded, codes, quads, leaf, i)
-            top_0 = larger(top_0, larger(sums[0], sums[4]))
-            top_1 = larger(top_1, larger(sums[1], sums[5]))
-            top_2 = larger(top_2, larger(sums[2], sums[6]))
-            top_3 = larger(top_3, larger(sums[3], sums[7]))
+        for leaf in range(2 * group, leaves, 2 * groups):
+            sums = _multiply_pair(coded, points, quads, leaf, i)
+            to = leaf * 16
+            near = (leaf >> codes.shift) * 8
+            top_0 = maximum(top_0, _keep(early, to, sums[0], margins, near))
+            top_0 = maximum(top_0, _keep(early, to + 16, sums[4], margins, near))
+            to += room
+            top_1 = maximum(top_1, _keep(early, to, sums[1], margins, near + 1))
+            top_1 = maximum(top_1, _keep(early, to + 16, sums[5], margins, near + 1))
+            to += room
+            top_2 = maximum(top_2, _keep(early, to, sums[2], margins, near + 2))
+            top_2 = maximum(top_2, _keep(early, to + 16, sums[6], margins, near + 2))
+            to += room
+            top_3 = maximum(top_3, _keep(early, to, sums[3], margins, near + 3))
+            top_3 = maximum(top_3, _keep(early, to + 16, sums[7], margins, near + 3))
         to = i * block.space + group * 16
-        store(block.near, to, lanes.as_floats(top_0))
-        store(block.near, to + block.space, lanes.as_floats(top_1))
-        store(block.near, to + 2 * block.space, lanes.as_floats(top_2))
-        store(block.near, to + 3 * block.space, lanes.as_floats(top_3))
+        store(block.near, to, top_0)
+        store(block.near, to + block.space, top_1)
+        store(block.near, to + 2 * block.space, top_2)
+        store(block.near, to + 3 * block.space, top_3)
+
+    scored = 0
     for query in range(i, i + 4):
-        # 2. The k-th of them is a product of bytes that k keys reach. So k products reach it less
-        #    the error, and those of bytes it less twice the error.
         if block.floor[query] == OUT:
-            coded.gate[query] = -_OPEN
             continue
+        # 3. The k-th of those is reached by the products of k keys: the groups have none in common.
         base = query * block.space
         kth = candidates.kth_largest(block.near, base, base + groups * 16, block.k, 0)[0]
-        kth = (kth - coded.bias[query]) * coded.worth[query] - coded.error[query]
-        _set_gate(coded, query, kth - coded.slack[query])
-        block.due[query] = block.k + 16 + block.k // 2
+        block.limit[query] = kth - coded.slack[query]
+        due = 3 * block.k + 32
+        block.due[query] = due
+        # 4. Keys whose largest product is below cannot be among the best.
+        filled = 0
+        for band in range(bands):
+            error = margins[band * 8 + 4 + query - i]
+            least = splat(np.float32(block.limit[query] + 2 * error))
+            for leaf in range(band << codes.shift, min((band + 1) << codes.shift, leaves)):
+                products = load(early, ((query - i) * leaves + leaf) * 16)
+                count = lanes.store_passing(block.place, base + filled, leaf * 16, products, least)
+                filled += count
+                if filled >= due:
+                    block.filled[query] = filled
+                    scored += filled
+                    _settle(coded, query, block.k // 8)
+                    filled = block.filled[query]
+                    scored -= filled
+                    due = block.due[query]
+        scored += filled
+        block.filled[query] = filled
+        _settle(coded, query, 0)
+    return scored
+
+
+@njit_nogil(error_model="numpy")
+def _search_band(
+    coded: _Coded,
+    codes: Codes,
+    quads: int,
+    count: int,
+    band: int,
+    begin: int,
+) -> tuple[int, int]:
+    """Search a band, from leaf ``begin`` on; count leaves and candidates, no leaf if all keys are too short."""
+    _enter(coded, codes, band)
+    for i in range((count + 3) & ~3):
+        _set_gate(coded, i)
+
+    block = coded.block
+    points = pointer(codes.quads)
+    step = max(2, _NEAR // (16 * quads)) & ~1  # leaves, in pairs
+    end = min((band + 1) << codes.shift, len(codes.reach))
+    visited = 0
+    scored = 0
+    for leaf in range(max(band << codes.shift, begin), end, step):
+        last = min(leaf + step, end)
+        for i in range(0, count, 4):
+            if codes.reach[leaf] < candidates.least_limit(block, i):
+                continue
+            visited += min(4, count - i) * (last - leaf)
+            for pair in range(leaf, last, 2):
+                scored += _search_pair(coded, points, quads, pair, i)
+    return visited, scored
 
 
 @njit_nogil(error_model="numpy")
@@ -365,23 +499,25 @@ def search_bytes(
     """
     dim = keys.shape[1]
     quads = (dim + 3) // 4
-    leaves = len(codes.reach)
-    step = max(2, _NEAR // (16 * quads)) & ~1  # leaves, in pairs
     block, memory = candidates.new_block(BLOCK, dim, k)
     signed = np.zeros(BLOCK * quads * 4, np.int8)
     halves = np.empty(BLOCK, np.int32)
     wholes = np.empty(2 * BLOCK, np.int64)
-    reals = np.empty(5 * BLOCK)
-    bytes_of_keys = pointer(codes.quads)
-    number = pointer(codes.number)
+    reals = np.zeros(5 * BLOCK + 3)
     to_scores = pointer(scores)
     to_indices = pointer(indices)
-    scale = codes.sorted_keys.scale
-    longest = codes.sorted_keys.longest
+    by_length = codes.sorted_keys
     visited = 0
     scored = 0
+    # Of whole leaves: a lane without a key has a sum, too.
     groups = block.space // 16 - 1
-    span = min(16, len(keys) // LEAF // (4 * groups)) & ~1
+    warm = min(_EARLY * groups, len(keys) // LEAF) & ~1
+    if warm < 2 * groups:
+        warm = 0
+    products = np.empty(4 * warm * 16, np.float32)
+    early = pointer(products)
+    errors = np.empty(8 * len(codes.step), np.float32)
+    margins = pointer(errors)
 
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
@@ -391,36 +527,36 @@ def search_bytes(
             queries=pointer(queries),
             first=first,
             dim=dim,
-            number=number,
+            number=pointer(codes.number),
             quads=pointer(signed.view(np.int32)),
             gate=pointer(halves),
             bias=pointer(wholes),
             scored=pointer(wholes[BLOCK:]),
             shift=pointer(reals),
             length=pointer(reals[BLOCK:]),
-            worth=pointer(reals[2 * BLOCK :]),
+            step=pointer(reals[2 * BLOCK :]),
             error=pointer(reals[3 * BLOCK :]),
             slack=pointer(reals[4 * BLOCK :]),
+            band=pointer(reals[5 * BLOCK :]),
         )
-        candidates.begin(block, queries, first, count, scale, longest)
+        candidates.begin(block, queries, first, count, by_length.scale, by_length.longest)
         _begin(coded, pointer(signed), count, codes)
         # Queries missing in the last tile of four let nothing pass.
         for i in range(count, (count + 3) & ~3):
             block.filled[i] = 0
             block.floor[i] = OUT
-            _open_gate(coded, i)
+            block.limit[i] = OUT
 
-        if span >= 2:
+        if warm:
             for i in range(0, count, 4):
-                _warm_up(coded, bytes_of_keys, quads, i, groups, span)
-        for leaf in range(0, leaves, step):
-            last = min(leaf + step, leaves)
-            for i in range(0, count, 4):
-                if codes.reach[leaf] < candidates.least_limit(block, i):
-                    continue
-                visited += min(4, count - i) * (last - leaf)
-                for pair in range(leaf, last, 2):
-                    scored += _search_pair(coded, bytes_of_keys, quads, pair, i)
+                scored += _warm_up(coded, codes, quads, i, groups, warm, early, margins)
+            visited += count * warm
+        for band in range(warm >> codes.shift, len(codes.step)):
+            leaves, passed = _search_band(coded, codes, quads, count, band, warm)
+            if not leaves:
+                break
+            visited += leaves
+            scored += passed
 
         for i in range(count):
             if block.floor[i] != OUT:
@@ -428,11 +564,13 @@ def search_bytes(
             failed[first + i] = block.floor[i] == OUT
             if block.floor[i] != OUT:
                 to = (first + i) * k
-                candidates.write_best(block, i, number, low, to_scores, to_indices, to)
+                candidates.write_best(block, i, coded.number, low, to_scores, to_indices, to)
 
     lanes.hold(memory)
     lanes.hold(signed)
     lanes.hold(halves)
     lanes.hold(wholes)
     lanes.hold(reals)
+    lanes.hold(products)
+    lanes.hold(errors)
     return visited, scored

@@ -353,28 +353,16 @@ def score(
     """
     base = i * block.space
     last = base + block.filled[i] - 1
-    # Float64 sums in index order are one chain of dependent additions: four candidates hide its
-    # latency.
-    for j in range(base + start, last + 1, 4):
-        row_0 = number[block.place[j]] * dim
-        row_1 = number[block.place[min(j + 1, last)]] * dim
-        row_2 = number[block.place[min(j + 2, last)]] * dim
-        row_3 = number[block.place[min(j + 3, last)]] * dim
-        sum_0 = 0.0
-        sum_1 = 0.0
-        sum_2 = 0.0
-        sum_3 = 0.0
-        for c in range(dim):
-            factor = np.float64(queries[query * dim + c])
-            sum_0 += factor * keys[row_0 + c]
-            sum_1 += factor * keys[row_1 + c]
-            sum_2 += factor * keys[row_2 + c]
-            sum_3 += factor * keys[row_3 + c]
-        zero = np.float32(0)  # + 0: no −0
-        block.near[j] = np.float32(sum_0) + zero
-        block.near[j + 1] = np.float32(sum_1) + zero
-        block.near[j + 2] = np.float32(sum_2) + zero
-        block.near[j + 3] = np.float32(sum_3) + zero
+    # Float64 sums in index order are one chain of dependent additions each: eight candidates are
+    # the lanes of a register.
+    for j in range(base + start, last + 1, 8):
+        for lane in range(8):
+            block.packed[lane] = number[block.place[min(j + lane, last)]] * dim
+        sums = splat(0.0)
+        for c in range(0, dim, 8):
+            at = query * dim + c
+            sums = lanes.add_products(sums, keys, block.packed, c, queries, at, dim - c)
+        store(block.near, j, lanes.as_scores(sums))
 
 
 @njit_nogil(error_model="numpy")

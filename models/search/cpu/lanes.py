@@ -7,6 +7,7 @@ outright; a processor with narrower registers takes two or four for one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -302,6 +303,7 @@ def as_floats(typing, a):
     return kind(a), generate
 
 
+@functools.cache
 def multiplies_bytes() -> bool:
     """True if kernels are compiled for a processor with :func:`add_byte_products`, AVX-512 VNNI."""
     codegen = numba.core.registry.cpu_target.target_context.codegen()
@@ -317,6 +319,94 @@ def add_byte_products(typing, sums, unsigned, signed):
         return llvm(builder, "x86.avx512.vpdpbusd.512", args[0].type, args)
 
     return sums(sums, unsigned, signed), generate
+
+
+@primitive
+def add_products(typing, sums, keys, rows, column, query, start, count):
+    """``sums`` plus the products of ``count`` ≤ 8 columns of eight keys with those of a query, in their order.
+
+    Float64; ``rows`` points to where the keys begin, ``column`` is added, and the query's columns
+    begin at ``start``.
+    """
+    kind = ir.VectorType(ir.DoubleType(), 8)
+
+    def generate(context, builder, signature, args):
+        total, data, rows, column, query, start, count = args
+        numbers = ir.Constant(ir.VectorType(_WHOLE, 8), list(range(8)))
+        mask = builder.icmp_signed("<", numbers, broadcast(builder, count, 8))
+        rest = ir.Constant(ir.VectorType(_REAL, 8), [0.0] * 8)
+        narrow = rest.type
+
+        def widened(data, start):
+            address = _address(builder, data, start, narrow)
+            name = "masked.load.v8f32.p0v8f32"
+            align = ir.Constant(_HALF, 4)
+            return builder.fpext(llvm(builder, name, narrow, [address, align, mask, rest]), kind)
+
+        # 1. Products of each key, which are exact.
+        factors = widened(query, start)
+        lines = []
+        for i in range(8):
+            row = builder.load(builder.gep(rows, [_WHOLE(i)]))
+            lines.append(builder.fmul(widened(data, builder.add(row, column)), factors))
+
+        # 2. Transposed, by halves of 2, 4 and 8: one lane a key.
+        for step in (1, 2, 4):
+            for i in range(8):
+                if i & step:
+                    continue
+                upper = [j + 8 - step if j & step else j for j in range(8)]
+                lower = [j + 8 if j & step else j + step for j in range(8)]
+                pair = lines[i], lines[i + step]
+                for to, order in ((i, upper), (i + step, lower)):
+                    chosen = ir.Constant(ir.VectorType(_HALF, 8), order)
+                    lines[to] = builder.shuffle_vector(*pair, chosen)
+
+        # 3. Added column after column.
+        for line in lines:
+            total = builder.fadd(total, line)
+        return total
+
+    args = (sums, keys, rows, types.int64, query, types.int64, types.int64)
+    return sums(*args), generate
+
+
+@primitive
+def as_scores(typing, sums):
+    """Float64 sums rounded to float32, −0 as +0; the lower half of a register of 16."""
+    kind = Lanes(types.float32)
+    half = ir.VectorType(_REAL, 8)
+
+    def generate(context, builder, signature, args):
+        scores = builder.fptrunc(args[0], half)
+        zeros = ir.Constant(half, [0.0] * 8)
+        scores = builder.fadd(scores, zeros)
+        order = ir.Constant(ir.VectorType(_HALF, 16), list(range(16)))
+        return builder.shuffle_vector(scores, zeros, order)
+
+    return kind(sums), generate
+
+
+@primitive
+def store_passing(typing, data, start, first, values, least):
+    """Write the numbers ``first`` … of the lanes of ``values`` that reach ``least``; count them.
+
+    Only with AVX-512. All 16 elements behind ``start`` are overwritten.
+    """
+
+    def generate(context, builder, signature, args):
+        data, start, first, values, least = args
+        kind = ir.VectorType(_HALF, 16)
+        mask = builder.fcmp_ordered(">=", values, least)
+        lane = ir.Constant(kind, list(range(16)))
+        number = builder.add(broadcast(builder, builder.trunc(first, _HALF), 16), lane)
+        packed = llvm(builder, "x86.avx512.mask.compress.v16i32", kind, [number, number, mask])
+        written = builder.store(packed, _address(builder, data, start, kind))
+        written.align = 4
+        bits = builder.zext(builder.bitcast(mask, ir.IntType(16)), _WHOLE)
+        return llvm(builder, "ctpop.i64", _WHOLE, [bits])
+
+    return types.int64(data, types.int64, types.int64, values, least), generate
 
 
 @primitive

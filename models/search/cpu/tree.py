@@ -62,17 +62,34 @@ class ByLength(NamedTuple):
 
 def by_length(keys: F32) -> ByLength:
     """Sort (M, d) keys by length, M ≥ 1. Takes about 8 · M bytes besides the result."""
-    count = len(keys)
-    centre = keys.mean(0, dtype=np.float64)
-    length = np.empty(count)
-    for first in range(0, count, 2**16):  # in parts: all at once take 8 bytes for each number
-        part = slice(first, first + 2**16)
-        shifted = keys[part] - centre
-        length[part] = np.sqrt(np.einsum("ij,ij->i", shifted, shifted))
+    centre = np.zeros(keys.shape[1])
+    length = np.empty(len(keys))
+    longest = _measure(keys, centre, length)
     order = np.argsort(-length)
-    squares = np.einsum("ij,ij->i", keys, keys, dtype=np.float64)
-    longest = float(np.sqrt(squares.max()))
     return ByLength(order, length, centre, float(length[order[0]]), longest)
+
+
+@njit_nogil(fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
+def _measure(keys: F32, centre: F64, length: F64) -> float:
+    """Set the mean of the keys and their lengths once shifted; return that of the longest as given."""
+    count, dim = keys.shape
+    for row in range(count):
+        for c in range(dim):
+            centre[c] += np.float64(keys[row, c])
+    for c in range(dim):
+        centre[c] /= count
+
+    longest = 0.0
+    for row in range(count):
+        total = 0.0
+        square = 0.0
+        for c in range(dim):
+            value = np.float64(keys[row, c])
+            total += value * value
+            square += (value - centre[c]) ** 2
+        longest = max(longest, total)
+        length[row] = np.sqrt(square)
+    return float(np.sqrt(longest))
 
 
 def grow(keys: F32, sorted_keys: ByLength, *, cones: bool = True, places: bool = False) -> Tree:

@@ -232,6 +232,27 @@ def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     assert not lanes.multiplies_bytes() or "bytes scan of 4500 keys" in caplog.text
 
 
+def test_layouts_of_the_smallest_graphs_that_bytes_filter(caplog) -> None:
+    """Every way that the search takes of itself, in graphs of fewer than a hundred leaves."""
+    if not lanes.multiplies_bytes():
+        pytest.skip("this processor does not multiply bytes")
+
+    def holds(case) -> None:
+        layout, count, k = case
+        keys = adversary(layout, count, 64)
+        queries = torch.cat([keys[:, :70], torch.randn(2, 30, 64)], 1)
+        queries[:, 3] = 0
+        expected = topk_inner_product(queries, keys, k, backend="dense")
+        assert_same(topk_inner_product(queries, keys, k, backend="cpu"), expected)
+
+    cases = [*((layout, 1101, 10) for layout in LAYOUTS), ("plain", 1500, 40), ("plain", 1063, 1)]
+    with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
+        check_each(holds, cases)
+    assert "bytes scan of 1101 keys" in caplog.text
+    assert "bytes scan of 1500 keys" in caplog.text
+    assert "exact scan of 1101 keys" in caplog.text
+
+
 def test_a_tree_is_taken_where_it_helps_and_only_there(monkeypatch, caplog) -> None:
     """On a sphere: keys of many lengths are excluded by these."""
     monkeypatch.setattr(cpu, "_BYTES", np.inf)
@@ -254,11 +275,16 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     codes = byte_scan.encode(keys, sorted_keys)
 
     # 1. Keys differ from their bytes by at most the bound.
-    scaled = (keys - sorted_keys.centre) * sorted_keys.factor
+    scaled = ((keys - sorted_keys.centre) * sorted_keys.factor)[sorted_keys.order]
     unsigned = codes.quads.view(np.uint8).reshape(-1, 3, 16, 4).transpose(0, 2, 1, 3)
-    rounded = (unsigned.reshape(-1, 12)[:6000, :10].astype(float) - 128) * codes.step
-    differences = np.linalg.norm(scaled[sorted_keys.order] - rounded, axis=1)
-    assert codes.error * 0.999 < differences.max() <= codes.error
+    band = np.arange(6000) // 16 >> codes.shift
+    whole = unsigned.reshape(-1, 12)[:6000, :10].astype(float) - 128
+    differences = np.linalg.norm(scaled - whole * codes.step[band, None], axis=1)
+    largest = np.array([differences[band == i].max() for i in range(len(codes.error))])
+    assert (codes.error * 0.999 < largest).all()
+    assert (largest <= codes.error).all()
+    lengths = np.linalg.norm(scaled, axis=1)
+    assert (lengths <= np.repeat(codes.reach, 16)[:6000]).all()
 
     # 2. The search finds what the rule finds; without the bound it does not.
     force(monkeypatch, "bytes")
@@ -266,7 +292,7 @@ def test_bytes_lose_no_key_to_rounding(monkeypatch) -> None:
     operands = queries, torch.from_numpy(keys)[None], 10
     expected = topk_inner_product(*operands, backend="dense")
     assert_same(topk_inner_product(*operands, backend="cpu"), expected)
-    wrong = codes._replace(error=-0.01)
+    wrong = codes._replace(error=codes.error - 0.02)
     monkeypatch.setattr(byte_scan, "encode", lambda *_: wrong)
     lost = topk_inner_product(*operands, backend="cpu")
     assert not torch.equal(lost[1], expected[1])
