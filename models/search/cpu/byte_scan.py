@@ -209,7 +209,8 @@ def _error(coded: _Coded, i: int) -> float:
     """
     of_key: float = coded.band[1]
     of_query: float = coded.error[i]
-    return of_key + of_query * (coded.band[2] + of_key) + _ROUNDING
+    error: float = of_key + of_query * (coded.band[2] + of_key) + _ROUNDING
+    return error
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
