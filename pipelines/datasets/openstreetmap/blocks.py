@@ -1,163 +1,437 @@
-"""Read the ways of a PBF file that libosmium wrote without compression, block by block, as arrays.
+"""Read the elements of a PBF file as arrays, block by block.
 
 A Python object for each way, node and tag takes microseconds: a minute for a country of two million
-intersections. Therefore libosmium, which has checked the input, writes the ways that matter as
-uncompressed PBF (https://wiki.openstreetmap.org/wiki/PBF_Format), and compiled kernels decode that
-copy. They do not check bounds, so they must never be given a file from someone else.
+intersections. Here compiled kernels decode the format, several blocks at a time
+(https://wiki.openstreetmap.org/wiki/PBF_Format). The file may be from anyone, so they check all
+bounds. What is damaged, or so rare that no kernel knows it, raises :class:`UnusualError`: libosmium
+converts such a file, or says what is wrong with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 
 from kmip_data.arrays import I32, I64, U8
-from kmip_data.runtime.threads import njit_nogil
-
-FORMAT = "pbf,pbf_compression=none,add_metadata=false"  #: as libosmium calls it
+from kmip_data.runtime.threads import ahead, njit_nogil, num_threads
 
 # Numbers of the format's fields.
 _DATA_SIZE = 3  # of a blob's header
-_RAW = 1  # of a blob
-# of a block
-_STRINGS = 1
-_GROUP = 2
-_WAYS = 3  # of a group
+_RAW, _RAW_SIZE, _ZLIB = 1, 2, 3  # of a blob
+_REQUIRED = 4  # of the file's header: features that a reader must know
+_STRINGS, _GROUP, _GRANULARITY, _LAT_OFFSET, _LON_OFFSET = 1, 2, 17, 19, 20  # of a block
+_NODES, _WAYS, _RELATIONS = 2, 3, 4  # of a group
+_INFO, _LAT, _LON = 5, 8, 9  # of nodes
+_VISIBLE = 6  # of their information: some are deleted
+_NUMBER, _KEYS, _TEXTS = 1, 2, 3  # of a way or relation, the first also of nodes
+_REFS = 8  # of a way
+_MEMBERS, _KINDS = 9, 10  # of a relation
+
+_FEATURES = {b"OsmSchema-V0.6", b"DenseNodes"}
+_MOST_HEADER = 2**16  #: bytes, by the format
+_MOST_DATA = 2**25
+_MOST_TEXT = 1_024  #: bytes of a key or value: longer ones are refused by libosmium
+_UNITS = 100  #: of 1e-9 degrees, the format's, in one of 1e-7 degrees
+_AHEAD = 4  #: blocks that are decoded ahead for each thread
+
+T = TypeVar("T")
 
 
-class WayBlock(NamedTuple):
-    """W ways with R node references."""
+class UnusualError(RuntimeError):
+    """A file that the kernels cannot read: damaged, or of a rare kind."""
+
+
+class Elements(NamedTuple):
+    """W ways or relations with R references."""
 
     number: I64  #: (W,)
-    size: I64  #: (W,) references of each way
-    ref: I64  #: (R,) node numbers
-    tags: I32  #: (W, K) position in ``texts`` of the value of each key, -1 without
-    texts: list[bytes]
+    size: I64  #: (W,) references of each
+    ref: I64  #: (R,) numbers of nodes or members
+    kind: I64  #: (R,) of members: 0 node, 1 way, 2 relation; of ways nothing
+    tags: I32  #: (W, K) position of the value of each key among the texts, -1 without
+    content: bytes  #: of the block
+    texts: I64  #: (T, 2) start and stop of each text in it
+
+    def text(self, position: int) -> str:
+        """Return the text at a position of ``tags``."""
+        start, stop = self.texts[position]
+        return self.content[start:stop].decode()
 
 
-def read_blocks(path: Path, keys: Sequence[str]) -> Iterator[WayBlock]:
-    """Yield the ways of a file in :data:`FORMAT`, at most 8,000 at a time, with the values of ``keys``."""
-    wanted = {key.encode(): column for column, key in enumerate(keys)}
-    with path.open("rb") as file:
-        while size := file.read(4):
-            # A blob: the size of its header, the header with the size of the data, the data.
-            header = file.read(int.from_bytes(size, "big"))
-            head = np.frombuffer(bytearray(header), np.uint8)
-            content = file.read(int(_first(_fields(head, 0, len(head)), _DATA_SIZE)[0]))
-            if b"OSMData" not in header:
-                continue
+class _Block(NamedTuple):
+    """A block, parsed as far as its groups; fields are those of :func:`_fields`."""
 
-            # Only positions are decoded here: texts stay slices, ways go to the kernel.
-            data = np.frombuffer(bytearray(content), np.uint8)
-            start, stop = _first(_fields(data, 0, len(data)), _RAW)
-            block = _fields(data, start, stop)
-            texts = []
-            for _, start, stop in _fields(data, *_first(block, _STRINGS)).tolist():
-                texts.append(content[start:stop])
-            ways = []
-            for _, start, stop in block[block[:, 0] == _GROUP].tolist():
-                group = _fields(data, start, stop)
-                ways.append(group[group[:, 0] == _WAYS, 1:])
-            bounds = np.concatenate(ways)
-
-            column = np.array([wanted.get(text, -1) for text in texts], np.int32)
-            if len(bounds):
-                yield WayBlock(*_decode(data, bounds, column, len(keys)), texts)
+    content: bytes
+    data: U8  #: the same
+    fields: I64
+    groups: I64  #: fields of all groups
 
 
-def _first(fields: I64, number: int) -> list[int]:
-    bounds: list[int] = fields[fields[:, 0] == number, 1:][0].tolist()
-    return bounds
+class Pbf:
+    """A PBF file, its blocks decoded in threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._with_ways: list[tuple[int, int]] = []  # blobs that have some: offset and size
+        with path.open("rb") as file:
+            self._blobs = list(_list_blobs(file))
+
+    def nodes(self, keys: Sequence[str]) -> Iterator[tuple[I32, Elements]]:
+        """Yield nodes, and relations that have the first key, with the values of ``keys``.
+
+        Nodes are (n, 4): two halves of the number, longitude and latitude in 1e-7 degrees.
+        """
+        nobody = np.empty(0, np.int64)
+
+        def decode(block: _Block) -> tuple[bool, I32, Elements]:
+            nodes = [np.empty((0, 4), np.int32)]
+            for start, stop in _spans(block.groups, _NODES).tolist():
+                nodes.append(_nodes(block, start, stop))
+            relations = _elements(block, _RELATIONS, _MEMBERS, keys, 1, nobody)
+            return len(_spans(block.groups, _WAYS)) > 0, np.concatenate(nodes), relations
+
+        decoded = self._decoded(self._blobs, decode)
+        for blob, (has_ways, nodes, relations) in zip(self._blobs, decoded, strict=True):
+            if has_ways:
+                self._with_ways.append(blob)
+            yield nodes, relations
+
+    def ways(self, keys: Sequence[str], most: int, wanted: I64) -> Iterator[Elements]:
+        """Yield ways that have one of the first ``most`` keys, or of which the number is ``wanted``.
+
+        The latter are ascending. Only after :meth:`nodes`, which notes where the ways are.
+        """
+
+        def decode(block: _Block) -> Elements:
+            return _elements(block, _WAYS, _REFS, keys, most, wanted)
+
+        return self._decoded(self._with_ways, decode)
+
+    def _decoded(
+        self,
+        blobs: Sequence[tuple[int, int]],
+        decode: Callable[[_Block], T],
+    ) -> Iterator[T]:
+        with self._path.open("rb") as file:
+
+            def read(blob: tuple[int, int]) -> T:
+                offset, size = blob
+                return decode(_parsed(os.pread(file.fileno(), size, offset)))
+
+            threads = num_threads()
+            yield from ahead(blobs, read, threads=threads, depth=_AHEAD * threads)
 
 
-@njit_nogil()
-def _varint(data: U8, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while data[offset] > 127:
-        value |= (data[offset] & 127) << shift
-        shift += 7
-        offset += 1
-    return value | data[offset] << shift, offset + 1
-
-
-@njit_nogil()
-def _fields(data: U8, offset: int, stop: int) -> I64:
-    """Return the fields of a message, (F, 3): number, and start and stop of its bytes, or value and 0."""
-    fields = np.empty(((stop - offset) // 2 + 1, 3), np.int64)
-    size = 0
-    while offset < stop:
-        key, offset = _varint(data, offset)
-        value, offset = _varint(data, offset)
-        if key & 7 == 2:  # bytes; all else in this format is an integer
-            fields[size] = key >> 3, offset, offset + value
-            offset += value
+def _list_blobs(file: BinaryIO) -> Iterator[tuple[int, int]]:
+    """Yield offset and size of each blob of data; the file's header asks for nothing unknown."""
+    first = True
+    while prefix := file.read(4):
+        size = int.from_bytes(prefix, "big")
+        if size > _MOST_HEADER:
+            raise UnusualError("no blob's header is as long")
+        header = file.read(size)
+        fields = _message(header)
+        data_size = _integer(fields, _DATA_SIZE, -1)
+        if not 0 <= data_size <= _MOST_DATA:
+            raise UnusualError("no blob is as long")
+        offset = file.tell()
+        if not first and b"OSMData" in header:
+            yield offset, data_size
+        elif first and b"OSMHeader" in header:
+            data = _inflated(file.read(data_size))
+            for start, stop in _spans(_message(data), _REQUIRED):
+                if data[start:stop] not in _FEATURES:
+                    raise UnusualError("the file has a feature that is unknown here")
         else:
-            fields[size] = key >> 3, value, 0
-        size += 1
-    return fields[:size].copy()
+            raise UnusualError("the blobs are in an unusual order")
+        first = False
+        file.seek(offset + data_size)
+    if first:
+        raise UnusualError("the file is empty")
+
+
+def _message(data: bytes) -> I64:
+    return _fields(np.frombuffer(data, np.uint8), 0, len(data))
+
+
+def _spans(fields: I64, number: int) -> I64:
+    """Return start and stop of the bytes of each field with this number, (n, 2)."""
+    spans: I64 = fields[(fields[:, 0] == number) & (fields[:, 2] >= 0), 1:]
+    return spans
+
+
+def _integer(fields: I64, number: int, default: int) -> int:
+    values = fields[(fields[:, 0] == number) & (fields[:, 2] < 0), 1]
+    return int(values[-1]) if len(values) else default
+
+
+def _inflated(blob: bytes) -> bytes:
+    """Return the content of a blob."""
+    fields = _message(blob)
+    for start, stop in _spans(fields, _RAW):
+        return blob[start:stop]
+    for start, stop in _spans(fields, _ZLIB):
+        size = _integer(fields, _RAW_SIZE, 0)
+        inflater = zlib.decompressobj()
+        with contextlib.suppress(zlib.error):
+            # Never more than the blob says, however much is packed into it.
+            data = inflater.decompress(blob[start:stop], min(size, _MOST_DATA) + 1)
+            if len(data) == size and inflater.eof:
+                return data
+    raise UnusualError("a blob is damaged, or compressed in another way")
+
+
+def _parsed(blob: bytes) -> _Block:
+    content = _inflated(blob)
+    data = np.frombuffer(content, np.uint8)
+    fields = _fields(data, 0, len(data))
+    groups = [np.empty((0, 3), np.int64)]
+    for start, stop in _spans(fields, _GROUP):
+        groups.append(_fields(data, start, stop))
+    group = np.concatenate(groups)
+    if ((group[:, 0] < _NODES) | (group[:, 0] > _RELATIONS)).any():
+        raise UnusualError("a group has other elements")
+    return _Block(content, data, fields, group)
+
+
+def _nodes(block: _Block, start: int, stop: int) -> I32:
+    """Decode a group of nodes; rows as :meth:`Pbf.nodes` has them."""
+    fields = _fields(block.data, start, stop)
+    for first, last in _spans(fields, _INFO):
+        if (_fields(block.data, first, last)[:, 0] == _VISIBLE).any():
+            raise UnusualError("nodes may be deleted")
+    spans = np.concatenate([_spans(fields, field) for field in (_NUMBER, _LAT, _LON)])
+    values, size = _unpacked(block.data, spans, True)
+    if len(spans) != 3 or (size != size[0]).any():
+        raise UnusualError("numbers and coordinates do not fit together")
+
+    number, lat, lon = values.reshape(3, -1)
+    nodes = np.empty((len(number), 4), np.int32)
+    nodes.view(np.int64)[:, 0] = number
+    for column, degrees, offset in ((2, lon, _LON_OFFSET), (3, lat, _LAT_OFFSET)):
+        granularity = _integer(block.fields, _GRANULARITY, _UNITS)
+        value = degrees * granularity + _integer(block.fields, offset, 0)
+        # Towards zero, as C++ divides.
+        value = np.where(value < 0, -(-value // _UNITS), value // _UNITS)
+        nodes[:, column] = value
+        if (nodes[:, column] != value).any():
+            raise UnusualError("a coordinate is too large")
+    if (number < 0).any():  # libosmium gives them no location
+        nodes = nodes[number >= 0]
+    return nodes
+
+
+def _elements(
+    block: _Block,
+    field: int,
+    refs: int,
+    keys: Sequence[str],
+    most: int,
+    wanted: I64,
+) -> Elements:
+    """Decode the ways or relations with one of the first ``most`` keys or a ``wanted`` number."""
+    data = block.data
+    bounds = _spans(block.groups, field)
+    texts = np.empty((0, 2), np.int64)
+    if len(bounds):
+        tables = [_fields(data, *span) for span in _spans(block.fields, _STRINGS)]
+        texts = np.concatenate([texts, *(_spans(table, 1) for table in tables)])
+    letters = np.frombuffer("".join(keys).encode(), np.uint8)
+    column = _columns(data, texts, letters, np.cumsum([0, *map(len, keys)]))
+    number, tags, spans = _scan(data, bounds, column, len(keys), most, wanted, refs)
+    ref, size = _unpacked(block.data, spans[:, :2], True)
+    kind = np.empty(0, np.int64)
+    if field == _RELATIONS:
+        kind, kinds = _unpacked(block.data, spans[:, 2:], False)
+        if (kinds != size).any():
+            raise UnusualError("members and their kinds do not fit together")
+    return Elements(number, size, ref, kind, tags, block.content, texts)
 
 
 @njit_nogil()
-def _decode(
+def _varint(data: U8, offset: int, stop: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if offset >= stop:
+            raise UnusualError("a message ends early")
+        byte = np.int64(data[offset])
+        offset += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, offset
+    raise UnusualError("an integer has more than 64 bits")
+
+
+@njit_nogil()
+def _fields(data: U8, start: int, stop: int) -> I64:
+    """Return the fields of a message, (F, 3): number, start and stop of bytes, or a value and -1."""
+    if not 0 <= start <= stop <= len(data):
+        raise UnusualError("a message ends early")
+    fields = np.empty((0, 3), np.int64)
+    # Counted first: there is room for ten million in a block, where mostly there are three.
+    for fill in range(2):
+        size = 0
+        offset = start
+        while offset < stop:
+            key, offset = _varint(data, offset, stop)
+            value, offset = _varint(data, offset, stop)
+            last = np.int64(-1)
+            first = value
+            if key & 7 == 2:
+                first = offset
+                offset = last = _end(offset, value, stop)
+            elif key & 7:
+                raise UnusualError("a field is neither bytes nor a varint")
+            if fill:
+                fields[size, 0] = key >> 3
+                fields[size, 1] = first
+                fields[size, 2] = last
+            size += 1
+        if not fill:
+            fields = np.empty((size, 3), np.int64)
+    return fields
+
+
+@njit_nogil()
+def _end(offset: int, size: int, stop: int) -> int:
+    if not 0 <= size <= stop - offset:
+        raise UnusualError("a message ends early")
+    return offset + size
+
+
+@njit_nogil()
+def _columns(data: U8, texts: I64, letters: U8, start: I64) -> I32:
+    """Return which of the keys each text is, (T,), -1 for none; key i begins at ``letters[start[i]]``."""
+    column = np.full(len(texts), -1, np.int32)
+    for text in range(len(texts)):
+        size = texts[text, 1] - texts[text, 0]
+        if size > _MOST_TEXT:
+            raise UnusualError("a text is too long")
+        for key in range(len(start) - 1):
+            same = size == start[key + 1] - start[key]
+            for letter in range(size if same else 0):
+                same &= data[texts[text, 0] + letter] == letters[start[key] + letter]
+            if same:
+                column[text] = key
+    return column
+
+
+# Long: a loop over the fields of a message, of which seven are known.
+@njit_nogil()
+def _scan(
     data: U8,
-    ways: I64,
+    bounds: I64,
     column: I32,
     keys: int,
-) -> tuple[I64, I64, I64, I32]:
-    """Decode ways between the given (W, 2) bounds.
+    most: int,
+    wanted: I64,
+    refs: int,
+) -> tuple[I64, I32, I64]:
+    """Return number and tags of the chosen elements, and where references and kinds are, (W, 4).
 
-    ``column`` is that of each text, -1 if it is no key.
+    ``column`` is that of each text, -1 if it is no key; ``refs`` is the field of references.
     """
-    number = np.empty(len(ways), np.int64)
-    size = np.empty(len(ways), np.int64)
-    # At least one byte each; memory that is not written to is free.
-    ref = np.empty(len(data), np.int64)
-    tags = np.full((len(ways), keys), -1, np.int32)
-    used = 0
-    for way in range(len(ways)):
-        before = used
-        key_at = key_stop = value_at = 0
-        offset, stop = ways[way]
+    number = np.zeros(len(bounds), np.int64)
+    tags = np.full((len(bounds), keys), -1, np.int32)
+    spans = np.zeros((len(bounds), 4), np.int64)
+    size = 0
+    for element in range(len(bounds)):
+        key = key_stop = text = text_stop = 0
+        offset, stop = bounds[element]
+        number[size] = 0
+        spans[size] = 0
         while offset < stop:
-            field, offset = _varint(data, offset)
-            value, offset = _varint(data, offset)
-            if field == 1 << 3:
-                number[way] = value
-            if field & 7 != 2:
+            field, offset = _varint(data, offset, stop)
+            value, offset = _varint(data, offset, stop)
+            if field == _NUMBER << 3:
+                number[size] = value
+            if field & 7 == 0:
                 continue
-            end = offset + value
-            if field >> 3 == 2:
-                key_at = offset
-                key_stop = end
-            elif field >> 3 == 3:
-                value_at = offset
-            elif field >> 3 == 8:  # signed differences, the sign in the last bit
-                node = 0
-                while offset < end:
-                    step, offset = _varint(data, offset)
-                    node += (step >> 1 & 0x7FFFFFFFFFFFFFFF) ^ -(step & 1)
-                    ref[used] = node
-                    used += 1
-            offset = end
-        size[way] = used - before
-        while key_at < key_stop:
-            key, key_at = _varint(data, key_at)
-            text, value_at = _varint(data, value_at)
-            if column[key] >= 0:
-                tags[way, column[key]] = text
-    return number, size, ref[:used].copy(), tags
+            if field & 7 != 2:
+                raise UnusualError("a field is neither bytes nor a varint")
+            start = offset
+            offset = _end(offset, value, stop)
+            if field >> 3 == _KEYS:
+                key = start
+                key_stop = offset
+            elif field >> 3 == _TEXTS:
+                text = start
+                text_stop = offset
+            elif field >> 3 == refs:
+                spans[size, 0] = start
+                spans[size, 1] = offset
+            elif field >> 3 == _KINDS:
+                spans[size, 2] = start
+                spans[size, 3] = offset
+
+        position = np.searchsorted(wanted, number[size])
+        chosen = position < len(wanted) and wanted[position] == number[size]
+        while key < key_stop or text < text_stop:
+            name, key = _varint(data, key, key_stop)
+            value, text = _varint(data, text, text_stop)
+            if not (0 <= name < len(column) and 0 <= value < len(column)):
+                raise UnusualError("a text is missing")
+            if column[name] >= 0:
+                tags[size, column[name]] = value
+                chosen |= column[name] < most
+        if chosen:
+            size += 1
+        else:
+            tags[size] = -1
+    return number[:size].copy(), tags[:size].copy(), spans[:size].copy()
+
+
+@njit_nogil()
+def _unpacked(data: U8, spans: I64, differences: bool) -> tuple[I64, I64]:
+    """Return the integers between bounds, (n, 2), one after the other, and how many each has.
+
+    ``differences``: each is the sum of those before and a difference with its sign in the last bit.
+    """
+    size = np.zeros(len(spans), np.int64)
+    for row in range(len(spans)):
+        for offset in range(spans[row, 0], spans[row, 1]):
+            size[row] += data[offset] < 128
+    values = np.empty(size.sum(), np.int64)
+    used = 0
+    for row in range(len(spans)):
+        offset, stop = spans[row]
+        total = 0
+        while offset < stop:
+            value, offset = _varint(data, offset, stop)
+            if differences:
+                total += (value >> 1 & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
+                value = total
+            values[used] = value
+            used += 1
+    return values, size
 
 
 @njit_nogil()
 def positions(number: I64, wanted: I64) -> I32:
     """Return the position of each wanted number in ``number``, ascending; -1 if it is not there."""
     position = np.full(len(wanted), -1, np.int32)
+    low = 0
     for i in range(len(wanted)):
-        low = 0
-        high = len(number)
+        # Nodes of a way mostly have numbers near each other: steps that double from the last one.
+        step = 1
+        high = low
+        if low < len(number) and number[low] < wanted[i]:
+            while high < len(number) and number[high] < wanted[i]:
+                low = high + 1
+                high += step
+                step *= 2
+            high = min(high, len(number))
+        else:
+            while low > 0 and number[low - 1] >= wanted[i]:
+                high = low - 1
+                low = max(low - step, 0)
+                step *= 2
         while low < high:
             middle = (low + high) // 2
             if number[middle] < wanted[i]:

@@ -1,9 +1,8 @@
 """Read the streets and land-use areas of an OpenStreetMap file: PBF, XML, or either compressed.
 
-The C++ library libosmium (pyosmium) decodes the file. In one pass it writes two temporary files:
-the location of every node, 16 bytes each, and the ways and relations tagged ``highway`` or
-``landuse``. Compiled kernels join them to arrays of 4 bytes a reference, so that a country takes
-tens of seconds and few gigabytes.
+Compiled kernels decode PBF twice: first nodes, whose locations go to a temporary file of 16 bytes
+each, and relations, then ways, which become arrays of 4 bytes a reference. So a country takes few
+gigabytes. All other files are converted to such a PBF before, by the C++ library libosmium.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,10 +21,10 @@ from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
 from kmip_data.errors import DamagedInput, UsageError, require_room
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.datasets.openstreetmap.blocks import (
-    FORMAT,
-    WayBlock,
+    Elements,
+    Pbf,
+    UnusualError,
     positions,
-    read_blocks,
 )
 from kmip_data.pipelines.datasets.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.datasets.openstreetmap.streets import LEFT_OUT, direction, is_street
@@ -39,6 +38,7 @@ _BEGINNINGS = {
     "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
 }  # fmt: skip
 UNITS_A_DEGREE = 10_000_000  #: coordinates are integers of 1e-7 degrees
+_WAY = 1  #: kind of a member
 _UNDEFINED = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
 Values = tuple[str, ...]
@@ -134,15 +134,20 @@ def read_extract(
     ``workdir`` takes temporary files; of a file with elements that come twice also a sorted copy.
     Elements that were never uploaded, which editors number from -1 downwards, are refused.
     """
-    import osmium
-
     name = name or path.name
     with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
         folder = Path(temporary)
-        city_map = _Map(path, network_type, folder, name)
-        ways = city_map.ways()
+        try:
+            city_map = _Map(path, network_type, folder, name)
+            ways = city_map.ways()
+        except UnusualError:
+            # Another format, a rare kind of PBF, or damaged: libosmium converts it, or says why not.
+            city_map = _Map(_converted(path, folder, name), network_type, folder, name)
+            ways = city_map.ways()
 
         if city_map.repeated:
+            import osmium
+
             # The newest version of each element: nodes, ways, relations, each by number.
             reader = osmium.MergeInputReader()
             reader.add_file(str(path))
@@ -152,9 +157,32 @@ def read_extract(
             ways = city_map.ways()
 
         land_use = assemble(
-            city_map.closed, city_map.relations, city_map.member_rings(), city_map.open_areas
+            city_map.closed, city_map.relations, city_map.member_lines, city_map.open_areas
         )
         return Extract(ways, land_use)
+
+
+def _converted(path: Path, folder: Path, name: str) -> Path:
+    """Write all elements of a file as PBF of the usual kind."""
+    import osmium
+
+    source = osmium.io.File(str(path), file_format(path))
+    if osmium.FileProcessor(source).header.has_multiple_object_versions:
+        raise DamagedInput(
+            f"{name} is a history or change file, not a map of one point in time.",
+            next="osmium time-filter makes a map of a history file",
+        )
+    copy = folder / "copy.osm.pbf"
+    target = osmium.io.File(str(copy), "pbf,pbf_compression=none,add_metadata=false")
+    kinds = osmium.osm.NODE | osmium.osm.WAY | osmium.osm.RELATION
+    # By default libosmium leaves two cores idle, or takes one where there are two.
+    pool = osmium.io.ThreadPool(num_threads())
+    with (
+        osmium.SimpleWriter(target, overwrite=True, thread_pool=pool) as writer,
+        osmium.io.Reader(source, kinds, pool) as reader,
+    ):
+        osmium.apply(reader, writer)
+    return copy
 
 
 class _Map:
@@ -167,46 +195,33 @@ class _Map:
         folder: Path,
         name: str,
     ) -> None:
-        self.path = path
         self.network_type = network_type
         self.folder = folder
         self.name = name
-        self.keys = sorted(
-            {*VALUES, "oneway", "junction", "landuse", "area", *LEFT_OUT[network_type]}
-        )
+        self.keys = ["highway", "landuse"]
+        others = {*VALUES, "oneway", "junction", "area", *LEFT_OUT[network_type]}
+        self.keys += sorted(others.difference(self.keys))
         self.closed: dict[int, tuple[str, F64]] = {}
         self.open_areas = 0
         self.relations: dict[int, tuple[str, list[int]]] = {}
+        self.member_lines: dict[int, F64] = {}  #: of the ways of which relations are made
         self.repeated = False  #: true if an element comes twice
         self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
         self.street = array("b")  #: of each kind: 1 if it belongs to the network
+        # Most extracts take up to twice their size; a mapped file without room ends the process.
+        require_room(self.folder, 3 * path.stat().st_size, "A copy of the nodes")
+        self.file = Pbf(path)
         self.node_id, self.x, self.y = self._read()
 
     def _read(self) -> tuple[I64, I32, I32]:
-        """Copy ways and relations, and return number, longitude and latitude of all nodes, by number."""
-        import osmium
-
-        file = osmium.io.File(str(self.path), file_format(self.path))
-        if osmium.FileProcessor(file).header.has_multiple_object_versions:
-            raise DamagedInput(
-                f"{self.name} is a history or change file, not a map of one point in time.",
-                next="osmium time-filter makes a map of a history file",
-            )
-        # Of large extracts it took up to twice their size; a mapped file that finds no room ends
-        # the process.
-        require_room(self.folder, 3 * self.path.stat().st_size, "A copy of the streets")
-
-        kinds = osmium.osm.WAY | osmium.osm.RELATION
-        entities = osmium.filter.EntityFilter(kinds)
-        tagged = osmium.filter.KeyFilter("highway", "landuse")
+        """Keep relations, and return number, longitude and latitude of all nodes, by number."""
         with tempfile.TemporaryFile(dir=self.folder) as nodes:
-            # Not by its name, as a comma in it would end it.
-            locations = osmium.index.create_map(f"sparse_file_array,/dev/fd/{nodes.fileno()}")
-            # Locations go to a file of 16 bytes a node; ways keep their references alone.
-            keep = osmium.NodeLocationsForWays(locations)
-            keep.apply_nodes_to_ways = False
-            self.copy = self._copied(osmium.osm.NODE | kinds, keep, entities, tagged)
-            size = locations.used_memory() // 16
+            size = 0
+            for rows, relations in self.file.nodes(("landuse", "type")):
+                nodes.write(rows.data)
+                size += len(rows)
+                self._add_relations(relations)
+            nodes.flush()
             table = np.empty((0, 4), np.int32)
             if size:  # an empty file cannot be mapped
                 table = np.memmap(
@@ -235,34 +250,22 @@ class _Map:
             self.repeated = bool((number[1:] == number[:-1]).any())
         return number, x, y
 
-    def _copied(self, kinds: Any, *handlers: Any) -> Path:
-        """Write the elements of these kinds that pass the handlers, as :func:`read_blocks` needs them."""
-        import osmium
-
-        copy = self.folder / "copy.osm.pbf"
-        source = osmium.io.File(str(self.path), file_format(self.path))
-        target = osmium.io.File(str(copy), FORMAT)
-        # By default libosmium leaves two cores idle, or takes one where there are two.
-        pool = osmium.io.ThreadPool(num_threads())
-        with (
-            osmium.SimpleWriter(target, overwrite=True, thread_pool=pool) as writer,
-            osmium.io.Reader(source, kinds, pool) as reader,
-        ):
-            osmium.apply(reader, *handlers, writer)
-        return copy
-
     def ways(self) -> Ways:
         """Return the streets, without consecutive repetitions of a node.
 
-        Keep areas and relations.
+        Keep areas and the lines of relations.
         """
-        self._add_relations()
+        members = set()
+        for _, refs in self.relations.values():
+            members.update(refs)
+        wanted = np.array(sorted(members), np.int64)
 
-        # 1. Of each block of the copy, keep the streets as numbers: 4 bytes a reference.
+        # 1. Of each block, keep the streets as numbers: 4 bytes a reference.
         used = np.zeros(len(self.node_id), np.bool_)
         rows: list[tuple[Array, ...]] = [tuple(np.empty(0, code) for code in "qqii")]
-        for block in read_blocks(self.copy, self.keys):
-            several = block.size > 1
+        for block in self.file.ways(self.keys, 2, wanted):
+            self._add_members(block, wanted)
+            several = (block.size > 1) & (block.tags[:, :2] >= 0).any(axis=1)
             kind = self._kinds(block)
             owner = np.repeat(np.arange(len(several)), block.size)
             least_way = block.number[several].min(initial=1)
@@ -323,7 +326,7 @@ class _Map:
             values=values,
         )
 
-    def _kinds(self, block: WayBlock) -> I32:
+    def _kinds(self, block: Elements) -> I32:
         """Return the combination of tags of each way."""
         # Rows of text numbers as bytes: equal rows are read once.
         rows = block.tags.view(f"V{block.tags.itemsize * len(self.keys)}").ravel().tolist()
@@ -333,7 +336,7 @@ class _Map:
             tags = {}
             for key, text in zip(self.keys, texts, strict=True):
                 if text >= 0:
-                    tags[key] = block.texts[text].decode()
+                    tags[key] = block.text(text)
             known[row] = self.kinds.setdefault(tuple(tags.items()), len(self.kinds))
             if len(self.kinds) > len(self.street):
                 self.street.append(is_street(tags, self.network_type))
@@ -361,7 +364,7 @@ class _Map:
                 next="give an undamaged extract",
             )
 
-    def _add_areas(self, block: WayBlock, kind: I32, owner: I64) -> None:
+    def _add_areas(self, block: Elements, kind: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""
         combinations = [*self.kinds]
         use = {}
@@ -391,37 +394,28 @@ class _Map:
                 self.closed[number] = tags["landuse"], lines[first : last + 1]
             first = last + 1
 
-    def _add_relations(self) -> None:
-        import osmium
+    def _add_relations(self, block: Elements) -> None:
+        """Keep the ways of relations that may be areas."""
+        start = 0
+        rows = zip(block.number.tolist(), block.size.tolist(), block.tags.tolist(), strict=True)
+        for number, size, (use, kind) in rows:
+            member = slice(start, start + size)
+            start += size
+            if kind >= 0 and block.text(kind) in {"multipolygon", "boundary"}:
+                refs = block.ref[member][block.kind[member] == _WAY].tolist()
+                self._refuse(number, *refs)
+                self.repeated |= number in self.relations
+                self.relations[number] = block.text(use), refs
 
-        processor = osmium.FileProcessor(str(self.copy), osmium.osm.RELATION)
-        for relation in processor.with_filter(osmium.filter.KeyFilter("landuse")):
-            assert isinstance(relation, osmium.osm.Relation)
-            if relation.tags.get("type") in {"multipolygon", "boundary"}:
-                refs = [member.ref for member in relation.members if member.type == "w"]
-                self._refuse(relation.id, *refs)
-                self.repeated |= relation.id in self.relations
-                self.relations[relation.id] = relation.tags["landuse"], refs
-
-    def member_rings(self) -> dict[int, F64]:
-        """Return the lines of the ways of which relations are made.
-
-        Ways that the file lacks are left out.
-        """
-        import osmium
-
-        wanted = set()
-        for _, members in self.relations.values():
-            wanted.update(members)
-        if not wanted:
-            return {}
-
-        lines: dict[int, F64] = {}
-        copy = self._copied(osmium.osm.WAY, osmium.filter.IdFilter(wanted))
-        for block in read_blocks(copy, ()):
-            parts = np.split(self._lines(block.ref), np.cumsum(block.size)[:-1])
-            lines |= zip(block.number.tolist(), parts, strict=True)
-        return lines
+    def _add_members(self, block: Elements, wanted: I64) -> None:
+        """Keep the lines of ways of which relations are made."""
+        member = np.isin(block.number, wanted)
+        if not member.any():
+            return
+        size = block.size[member]
+        lines = self._lines(block.ref[np.repeat(member, block.size)])
+        parts = np.split(lines, np.cumsum(size)[:-1])
+        self.member_lines |= zip(block.number[member].tolist(), parts, strict=True)
 
     def _lines(self, refs: I64) -> F64:
         """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
