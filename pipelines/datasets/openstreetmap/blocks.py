@@ -54,7 +54,8 @@ class Elements(NamedTuple):
     size: I64  #: (W,) references of each
     ref: I64  #: (R,) numbers of nodes or members
     kind: I64  #: (R,) of members: 0 node, 1 way, 2 relation; of ways nothing
-    tags: I32  #: (W, K) position of the value of each key among the texts, -1 without
+    combination: I32  #: (W,) position in ``tags``
+    tags: I32  #: (C, K) distinct: position of the value of each key among the texts, -1 without
     content: bytes  #: of the block
     texts: I64  #: (T, 2) start and stop of each text in it
 
@@ -102,14 +103,22 @@ class Pbf:
                 self._with_ways.append(blob)
             yield nodes, relations
 
-    def ways(self, keys: Sequence[str], most: int, wanted: I64) -> Iterator[Elements]:
+    def ways(
+        self,
+        keys: Sequence[str],
+        most: int,
+        wanted: I64,
+        node_id: I64,
+    ) -> Iterator[tuple[Elements, I32]]:
         """Yield ways that have one of the first ``most`` keys, or of which the number is ``wanted``.
 
-        The latter are ascending. Only after :meth:`nodes`, which notes where the ways are.
+        With the position of each reference in ``node_id``. Both are ascending. Only after
+        :meth:`nodes`, which notes where the ways are.
         """
 
-        def decode(block: _Block) -> Elements:
-            return _elements(block, _WAYS, _REFS, keys, most, wanted)
+        def decode(block: _Block) -> tuple[Elements, I32]:
+            ways = _elements(block, _WAYS, _REFS, keys, most, wanted)
+            return ways, positions(node_id, ways.ref)
 
         return self._decoded(self._with_ways, decode)
 
@@ -251,7 +260,8 @@ def _elements(
         kind, kinds = _unpacked(block.data, spans[:, 2:], False)
         if (kinds != size).any():
             raise UnusualError("members and their kinds do not fit together")
-    return Elements(number, size, ref, kind, tags, block.content, texts)
+    combination, distinct = _combinations(tags)
+    return Elements(number, size, ref, kind, combination, distinct, block.content, texts)
 
 
 @njit_nogil()
@@ -385,6 +395,28 @@ def _scan(
         else:
             tags[size] = -1
     return number[:size].copy(), tags[:size].copy(), spans[:size].copy()
+
+
+@njit_nogil()
+def _combinations(tags: I32) -> tuple[I32, I32]:
+    """Return the position of each row of tags among the distinct ones, (W,), and these, (C, K)."""
+    combination = np.empty(len(tags), np.int32)
+    distinct = np.empty(len(tags), np.int32)  # the first row of each combination
+    count = 0
+    slots = np.full(4 * len(tags) + 1, -1, np.int32)
+    for row in range(len(tags)):
+        code = 0
+        for text in tags[row]:
+            code = (code * 1_000_003 + text) % 2_147_483_647
+        slot = code % len(slots)
+        while slots[slot] >= 0 and (tags[distinct[slots[slot]]] != tags[row]).any():
+            slot = (slot + 1) % len(slots)
+        if slots[slot] < 0:
+            slots[slot] = count
+            distinct[count] = row
+            count += 1
+        combination[row] = slots[slot]
+    return combination, tags[distinct[:count]]
 
 
 @njit_nogil()

@@ -208,6 +208,8 @@ class _Map:
         self.repeated = False  #: true if an element comes twice
         self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
         self.street = array("b")  #: of each kind: 1 if it belongs to the network
+        self.area = array("b")  #: 1 if it has a land use
+        self.tagged = array("b")  #: 1 if it may be a street, or has a land use
         # Most extracts take up to twice their size; a mapped file without room ends the process.
         require_room(self.folder, 3 * path.stat().st_size, "A copy of the nodes")
         self.file = Pbf(path)
@@ -263,21 +265,21 @@ class _Map:
         # 1. Of each block, keep the streets as numbers: 4 bytes a reference.
         used = np.zeros(len(self.node_id), np.bool_)
         rows: list[tuple[Array, ...]] = [tuple(np.empty(0, code) for code in "qqii")]
-        for block in self.file.ways(self.keys, 2, wanted):
-            self._add_members(block, wanted)
-            several = (block.size > 1) & (block.tags[:, :2] >= 0).any(axis=1)
+        for block, position in self.file.ways(self.keys, 2, wanted, self.node_id):
             kind = self._kinds(block)
-            owner = np.repeat(np.arange(len(several)), block.size)
+            owner = np.repeat(np.arange(len(kind)), block.size)
+            self._add_members(block, wanted, position, owner)
+            several = (block.size > 1) & np.frombuffer(self.tagged, np.bool_)[kind]
             least_way = block.number[several].min(initial=1)
             least_node = block.ref[several[owner]].min(initial=1)
             self._refuse(least_way, least_node)
-            self._add_areas(block, kind, owner)
+            self._add_areas(block, kind, position, owner)
 
             street = several & np.frombuffer(self.street, np.bool_)[kind]
             # Only references of streets, and none that repeats the one before in its way.
             new = street[owner]
             new[1:] &= (block.ref[1:] != block.ref[:-1]) | (owner[1:] != owner[:-1])
-            node = positions(self.node_id, block.ref[new])
+            node = position[new]
             used[node[node >= 0]] = True
             size = np.bincount(owner[new], minlength=len(street))
             rows.append((block.number[street], size[street], kind[street], node))
@@ -328,19 +330,18 @@ class _Map:
 
     def _kinds(self, block: Elements) -> I32:
         """Return the combination of tags of each way."""
-        # Rows of text numbers as bytes: equal rows are read once.
-        rows = block.tags.view(f"V{block.tags.itemsize * len(self.keys)}").ravel().tolist()
-        known = {}
-        for row in set(rows):
-            texts = np.frombuffer(row, np.int32).tolist()
+        known = []
+        for texts in block.tags.tolist():
             tags = {}
             for key, text in zip(self.keys, texts, strict=True):
                 if text >= 0:
                     tags[key] = block.text(text)
-            known[row] = self.kinds.setdefault(tuple(tags.items()), len(self.kinds))
+            known.append(self.kinds.setdefault(tuple(tags.items()), len(self.kinds)))
             if len(self.kinds) > len(self.street):
                 self.street.append(is_street(tags, self.network_type))
-        return np.array([known[row] for row in rows], np.int32)
+                self.area.append("landuse" in tags)
+                self.tagged.append("landuse" in tags or "highway" in tags)
+        return np.array(known, np.int32)[block.combination]
 
     def _refuse(self, *numbers: int) -> None:
         if (number := min(numbers)) < 1:
@@ -364,29 +365,26 @@ class _Map:
                 next="give an undamaged extract",
             )
 
-    def _add_areas(self, block: Elements, kind: I32, owner: I64) -> None:
+    def _add_areas(self, block: Elements, kind: I32, position: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""
+        area = (block.size > 1) & np.frombuffer(self.area, np.bool_)[kind]
+        if not area.any():
+            return
         combinations = [*self.kinds]
-        use = {}
-        for number in np.unique(kind).tolist():
-            tags = dict(combinations[number])
-            if "landuse" in tags:
-                use[number] = tags
-        area = np.isin(kind, [*use]) & (block.size > 1)
-        ref = block.ref[area[owner]]
         # Locations of all areas of a block at once, then one slice an area.
-        lines = self._lines(ref)
+        ref = block.ref[area[owner]]
+        lines = self._lines(position[area[owner]])
 
         numbers = block.number[area].tolist()
         first = 0
         for number, size, way in zip(
             numbers,
-            block.size[area],
-            kind[area],
+            block.size[area].tolist(),
+            kind[area].tolist(),
             strict=True,
         ):
             last = first + size - 1
-            tags = use[way]
+            tags = dict(combinations[way])
             if tags.get("area") == "no" or ref[first] != ref[last] or size < 4:
                 self.open_areas += 1
             else:
@@ -397,7 +395,8 @@ class _Map:
     def _add_relations(self, block: Elements) -> None:
         """Keep the ways of relations that may be areas."""
         start = 0
-        rows = zip(block.number.tolist(), block.size.tolist(), block.tags.tolist(), strict=True)
+        tags = block.tags[block.combination].tolist()
+        rows = zip(block.number.tolist(), block.size.tolist(), tags, strict=True)
         for number, size, (use, kind) in rows:
             member = slice(start, start + size)
             start += size
@@ -407,21 +406,18 @@ class _Map:
                 self.repeated |= number in self.relations
                 self.relations[number] = block.text(use), refs
 
-    def _add_members(self, block: Elements, wanted: I64) -> None:
+    def _add_members(self, block: Elements, wanted: I64, position: I32, owner: I64) -> None:
         """Keep the lines of ways of which relations are made."""
-        member = np.isin(block.number, wanted)
-        if not member.any():
-            return
-        size = block.size[member]
-        lines = self._lines(block.ref[np.repeat(member, block.size)])
-        parts = np.split(lines, np.cumsum(size)[:-1])
-        self.member_lines |= zip(block.number[member].tolist(), parts, strict=True)
+        member = positions(wanted, block.number) >= 0
+        if member.any():
+            lines = self._lines(position[member[owner]])
+            parts = np.split(lines, np.cumsum(block.size[member])[:-1])
+            self.member_lines |= zip(block.number[member].tolist(), parts, strict=True)
 
-    def _lines(self, refs: I64) -> F64:
+    def _lines(self, position: I32) -> F64:
         """Return longitude and latitude of nodes, (n, 2); NaN where one is not in the file."""
-        position = positions(self.node_id, refs)
         inside = position >= 0
-        line = np.full((len(refs), 2), np.nan)
+        line = np.full((len(position), 2), np.nan)
         line[inside, 0] = self.x[position[inside]] / UNITS_A_DEGREE
         line[inside, 1] = self.y[position[inside]] / UNITS_A_DEGREE
         return line
