@@ -270,7 +270,7 @@ def _varint(data: U8, offset: int, stop: int) -> tuple[int, int]:
     for shift in range(0, 70, 7):
         if offset >= stop:
             raise UnusualError("a message ends early")
-        byte = np.int64(data[offset])
+        byte = data[offset]
         offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
@@ -291,7 +291,7 @@ def _fields(data: U8, start: int, stop: int) -> I64:
         while offset < stop:
             key, offset = _varint(data, offset, stop)
             value, offset = _varint(data, offset, stop)
-            last = np.int64(-1)
+            last = -1
             first = value
             if key & 7 == 2:
                 first = offset
