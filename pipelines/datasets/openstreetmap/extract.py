@@ -137,6 +137,8 @@ def read_extract(
     name = name or path.name
     with _explained(name), tempfile.TemporaryDirectory(dir=workdir) as temporary:
         folder = Path(temporary)
+        # Extracts take up to twice their size.
+        require_room(folder, 3 * path.stat().st_size, "A copy of the nodes")
         try:
             city_map = _Map(path, network_type, folder, name)
             ways = city_map.ways()
@@ -208,10 +210,6 @@ class _Map:
         self.repeated = False  #: true if an element comes twice
         self.kinds: dict[tuple[tuple[str, str], ...], int] = {}  #: distinct combinations of tags
         self.street = array("b")  #: of each kind: 1 if it belongs to the network
-        self.area = array("b")  #: 1 if it has a land use
-        self.tagged = array("b")  #: 1 if it may be a street, or has a land use
-        # Most extracts take up to twice their size; a mapped file without room ends the process.
-        require_room(self.folder, 3 * path.stat().st_size, "A copy of the nodes")
         self.file = Pbf(path)
         self.node_id, self.x, self.y = self._read()
 
@@ -269,7 +267,8 @@ class _Map:
             kind = self._kinds(block)
             owner = np.repeat(np.arange(len(kind)), block.size)
             self._add_members(block, wanted, position, owner)
-            several = (block.size > 1) & np.frombuffer(self.tagged, np.bool_)[kind]
+            tagged = (block.tags[:, :2] >= 0).any(axis=1)
+            several = (block.size > 1) & tagged[block.combination]
             least_way = block.number[several].min(initial=1)
             least_node = block.ref[several[owner]].min(initial=1)
             self._refuse(least_way, least_node)
@@ -339,8 +338,6 @@ class _Map:
             known.append(self.kinds.setdefault(tuple(tags.items()), len(self.kinds)))
             if len(self.kinds) > len(self.street):
                 self.street.append(is_street(tags, self.network_type))
-                self.area.append("landuse" in tags)
-                self.tagged.append("landuse" in tags or "highway" in tags)
         return np.array(known, np.int32)[block.combination]
 
     def _refuse(self, *numbers: int) -> None:
@@ -367,7 +364,7 @@ class _Map:
 
     def _add_areas(self, block: Elements, kind: I32, position: I32, owner: I64) -> None:
         """Keep closed ways with a land use as areas."""
-        area = (block.size > 1) & np.frombuffer(self.area, np.bool_)[kind]
+        area = (block.size > 1) & (block.tags[block.combination, 1] >= 0)
         if not area.any():
             return
         combinations = [*self.kinds]

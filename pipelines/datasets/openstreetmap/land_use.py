@@ -72,39 +72,30 @@ def assemble(
             value.append(use)
             rings.append(ring)
     # All at once: an object of Python takes five times as long as its polygon.
-    points, ring_of = _joined(rings)
-    polygons = shapely.polygons(shapely.linearrings(points, indices=ring_of))
+    points = np.concatenate([np.empty((0, 2)), *rings])
+    ring_of = np.repeat(np.arange(len(rings)), list(map(len, rings)))
+    polygons = [*shapely.polygons(shapely.linearrings(points, indices=ring_of))]
 
-    lines_of = []
-    uses = []
     missing = np.full((1, 2), np.nan)
     for _, (use, members) in sorted(relations.items()):
         parts = [lines.get(member, missing) for member in members]
-        if all(len(part) > 1 and not np.isnan(part).any() for part in parts):
-            uses.append(use)
-            lines_of.append(parts)
-    points, line_of = _joined([part for parts in lines_of for part in parts])
-    strings = shapely.linestrings(points, indices=line_of)
-    relation = np.repeat(np.arange(len(lines_of)), [len(parts) for parts in lines_of])
-    several = np.empty(len(lines_of), object)
-    shapely.multilinestrings(strings, indices=relation, out=several)
-    # Holes are found by nesting, whatever roles the members have.
-    built = shapely.build_area(several)
-    is_area = ~(shapely.is_missing(built) | shapely.is_empty(built))
-    value += [use for use, area in zip(uses, is_area, strict=True) if area]
-    areas = np.concatenate([polygons, built[is_area]])
+        complete = all(len(part) > 1 and not np.isnan(part).any() for part in parts)
+        if not complete:
+            continue
+        # Holes are found by nesting, whatever roles the members have.
+        area = shapely.build_area(shapely.MultiLineString(parts))
+        if area is not None and not area.is_empty:
+            value.append(use)
+            polygons.append(area)
+
+    areas = np.empty(len(polygons), object)
+    areas[:] = polygons
     return LandUse(
         value=value,
         area=areas,
-        incomplete=len(closed) + len(relations) - len(areas),
+        incomplete=len(closed) + len(relations) - len(polygons),
         lines=open_ways,
     )
-
-
-def _joined(lines: list[F64]) -> tuple[F64, I64]:
-    """Return the points of all lines, (n, 2), and the line of each."""
-    sizes = list(map(len, lines))
-    return np.concatenate([np.empty((0, 2)), *lines]), np.repeat(np.arange(len(lines)), sizes)
 
 
 def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
