@@ -253,10 +253,10 @@ def _elements(
     if sizes.max(initial=0) > _MOST_TEXT:
         raise UnusualError("a text is too long")
     column = np.full(len(texts), -1, np.int32)
-    for number, key in enumerate(keys):
+    for position, key in enumerate(keys):
         alike = np.flatnonzero(sizes == len(key))
         letters = data[texts[alike, :1] + np.arange(len(key))]
-        column[alike[(letters == np.frombuffer(key.encode(), np.uint8)).all(axis=1)]] = number
+        column[alike[(letters == np.frombuffer(key.encode(), np.uint8)).all(axis=1)]] = position
     number, tags, spans = _scan(data, bounds, column, len(keys), most, wanted, refs)
     ref, size = _unpacked(block.data, spans[:, 2], True)
     kind = np.empty(0, np.int64)
