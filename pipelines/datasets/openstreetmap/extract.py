@@ -267,7 +267,7 @@ class _Map:
             kind = self._kinds(block)
             owner = np.repeat(np.arange(len(kind)), block.size)
             self._add_members(block, wanted, position, owner)
-            tagged: Bools = (block.tags[:, :2] >= 0).any(axis=1)
+            tagged = block.tags[:, :2].max(axis=1, initial=-1) >= 0
             several = (block.size > 1) & tagged[block.combination]
             least_way = block.number[several].min(initial=1)
             least_node = block.ref[several[owner]].min(initial=1)
