@@ -225,24 +225,17 @@ def _enter(coded: _Coded, codes: Codes, band: int) -> None:
 def _open_gate(coded: _Coded, i: int) -> None:
     """Let those sums pass whose keys may score as much as a query's floor, the k-th best so far."""
     block = coded.block
-    floor = block.floor[i]
-    if abs(floor) == OUT:
-        block.limit[i] = floor
-    else:
-        # In units of the filter.
-        block.limit[i] = (floor - coded.shift[i]) / coded.length[i] - coded.slack[i]
+    # In units of the filter; infinite floors stay so.
+    block.limit[i] = (block.floor[i] - coded.shift[i]) / coded.length[i] - coded.slack[i]
     _set_gate(coded, i)
 
 
 @njit_nogil(error_model="numpy")
 def _set_gate(coded: _Coded, i: int) -> None:
     """Let those sums pass whose keys, of the band, may have a product of a query's limit with it."""
-    least = coded.block.limit[i]
-    if abs(least) == OUT:
-        coded.gate[i] = -_OPEN if least > 0 else _OPEN
-        return
-    total = np.floor((least - _error(coded, i)) / (coded.step[i] * coded.band[0]))
-    coded.gate[i] = -(np.int64(total) + coded.bias[i])
+    least = coded.block.limit[i] - _error(coded, i)
+    total = np.floor(least / (coded.step[i] * coded.band[0])) + coded.bias[i]
+    coded.gate[i] = -np.int64(min(max(total, -_OPEN), _OPEN))
 
 
 @njit_nogil(error_model="numpy")
