@@ -6,6 +6,7 @@ of some queries go through all operations in the cache, and the backward pass co
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -37,33 +38,35 @@ class _Attended(torch.autograd.Function):
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor:
         ctx.rows = max(1, TILE // len(keys))
         ctx.scale = np.float32(1) / np.float32(1 - p)
-        drawn = []
+        # One tensor of all pairs, by whose shape a plan of memory knows it.
+        drawn = torch.empty(len(queries), math.ceil(len(keys) / 8), dtype=torch.uint8)
         out = []
-        for query in torch.split(queries, ctx.rows):
+        tiles = zip(torch.split(queries, ctx.rows), torch.split(drawn, ctx.rows), strict=True)
+        for query, bits in tiles:
             weights = product(query, keys).softmax(1)
             mask = torch.empty(weights.shape, dtype=torch.bool)
             draw_chances(mask, 1 - p)
-            drawn.append(torch.from_numpy(np.packbits(mask.numpy())))
+            bits.copy_(torch.from_numpy(np.packbits(mask.numpy(), axis=1)))
             out.append(product(masked(weights, mask, ctx.scale), values.t()))
-        ctx.save_for_backward(queries, keys, values, *drawn)
+        ctx.save_for_backward(queries, keys, values, drawn)
         return torch.cat(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        queries, keys, values, *drawn = ctx.saved_tensors
+        queries, keys, values, drawn = ctx.saved_tensors
         grad_queries = []
         grad_keys = torch.zeros_like(keys)
         grad_values = torch.zeros_like(values)
         tiles = zip(
             torch.split(queries, ctx.rows),
             torch.split(grad.contiguous(), ctx.rows),
-            drawn,
+            torch.split(drawn, ctx.rows),
             strict=True,
         )
         for query, grad_out, bits in tiles:
             weights = product(query, keys).softmax(1)
-            mask = torch.from_numpy(np.unpackbits(bits.numpy(), count=weights.numel()))
+            mask = torch.from_numpy(np.unpackbits(bits.numpy(), axis=1, count=len(keys)))
             dropped = masked(weights, mask, ctx.scale)
             grad_values += product_of_columns(dropped, grad_out)
             grad_weights = masked(product(grad_out, values), mask, ctx.scale)

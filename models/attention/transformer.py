@@ -12,13 +12,15 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from kmip_data.models.context import arithmetic
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
-from kmip_data.models.layers.linear import Linear, is_large, linear
+from kmip_data.models.layers.linear import Linear, linear, suits_onednn
 from kmip_data.models.layers.norms import dropout as dropped
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 KEPT = 8  #: cached orders: all layers ask for the same one, recorded steps for that of a batch
 #: Attention weights of one call, where dropout needs them all, unless one graph has more.
 WEIGHTS = 2**23
+#: Nodes of a graph whose weights go through dropout a tile at a time.
+TILED = 512
 
 
 class EqualSizes(NamedTuple):
@@ -58,7 +60,8 @@ def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor
     scale = queries.shape[-1] ** -0.25
     queries = queries * scale
     keys = keys * scale
-    if arithmetic() > 1 and p < 1 and is_large(queries[0, 0], keys[0, 0]):
+    tiled = arithmetic() > 1 and p < 1 and keys.shape[-2] >= TILED
+    if tiled and suits_onednn(queries, keys, values):
         from kmip_data.models.attention.tiled import attended  # numba
 
         return attended(queries, keys, values, p)
@@ -71,7 +74,7 @@ class TransformerAttention(nn.Module):
     Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights
     load with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one
     call, so that nothing is padded or masked. On a CPU memory grows with the nodes, but with their
-    pairs in training with dropout: a bit each, of graphs of about 500 nodes on.
+    pairs in training with dropout: a bit each, of graphs of 512 nodes on.
 
     Parameters
     ----------

@@ -47,12 +47,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_large(x: Tensor, weight: Tensor) -> bool:
-    """True if oneDNN takes the product: on a CPU, float32 on both sides, at least ``LARGE``."""
-    if not takes_passes(x, weight) or torch.is_autocast_enabled("cpu"):
-        return False
+    """True if oneDNN takes the product: one that it can take, of at least ``LARGE`` multiplications."""
     large = LARGE_AT_FIRST if arithmetic() == 1 else LARGE
-    multiplications = x.numel() * len(weight)
-    return multiplications >= large and bool(torch.backends.mkldnn.enabled) and _has_onednn()
+    return x.numel() * len(weight) >= large and suits_onednn(x, weight)
+
+
+def suits_onednn(*operands: Tensor) -> bool:
+    """True if :func:`product` can take the operands: float32 on a CPU, and not under autocast."""
+    if not takes_passes(*operands) or torch.is_autocast_enabled("cpu"):
+        return False
+    return bool(torch.backends.mkldnn.enabled) and _has_onednn()
 
 
 @functools.cache

@@ -6,6 +6,7 @@ an error when its memory ends, so steps run there without a measurement.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources, human_bytes
+from kmip_data.models.attention.transformer import TILED
 from kmip_data.models.context import autocast
 from kmip_data.models.layers.batch import EDGE_COLUMNS, BatchSize
 from kmip_data.models.network import build_model, count_parameters
@@ -31,8 +33,8 @@ from kmip_data.runtime.memory import free_host_memory
 COPIES = 5
 #: Factor for memory that compiled kernels allocate by themselves.
 ROOM = 1.3
-#: Nodes of a cut.
-CUT = 512
+#: Nodes of a cut, of a graph whose attention weights go through dropout as those of larger ones do.
+CUT = TILED
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ def cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
     # 1. Rows and edges of the example.
     batch = data.example
     n = min(CUT, max(1, size.nodes))
+    if size.squares < CUT * size.nodes:  # smaller graphs, whose weights are kept whole
+        n = min(n, CUT - 1)
     rows = torch.arange(n) % batch.num_nodes
     neighbor = getattr(batch, "neighbor", None)
     if neighbor is not None:
@@ -219,7 +223,10 @@ def _columns(graph: Data) -> list[Tensor]:
 
 
 class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Peak bytes of new tensors that are alive together: of most shapes, and of (…, nodes, nodes)."""
+    """Peak bytes of new tensors that are alive together: of most shapes, and by pairs of nodes.
+
+    The latter are (…, nodes, nodes), or bits (nodes, ⌈nodes / 8⌉).
+    """
 
     def __init__(self, nodes: int, existing: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -248,7 +255,12 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Count a storage once, until it is freed."""
         storage = tensor.untyped_storage()
         if storage not in self._known:
-            by_pairs = tensor.ndim > 2 and tensor.shape[-2:] == (self.nodes, self.nodes)
+            in_bits = (self.nodes, math.ceil(self.nodes / 8))
+            by_pairs = (
+                tensor.shape == in_bits
+                if tensor.dtype == torch.uint8
+                else tensor.ndim > 2 and tensor.shape[-2:] == (self.nodes, self.nodes)
+            )
             kind = int(by_pairs)
             self._known[storage] = True
             self._add(kind, storage.nbytes())

@@ -22,7 +22,7 @@ from kmip_data.models.attention import performer, tiled, transformer
 from kmip_data.models.attention.kinds.performer import PerformerPart
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.context import arithmetic_of
-from kmip_data.models.layers import linear, norms
+from kmip_data.models.layers import norms
 from kmip_data.models.parts import Place
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
@@ -133,7 +133,7 @@ def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypa
 
 def test_tiles_of_weights_are_dropped_and_differentiated_as_all_at_once(monkeypatch) -> None:
     """Two graphs of one size, in three tiles of rows each; the draws are those of torch."""
-    monkeypatch.setattr(linear, "LARGE", 1)
+    monkeypatch.setattr(transformer, "TILED", 13)
     monkeypatch.setattr(norms, "DRAWN_IN_BLOCKS", 1)  # torch on Intel draws others
     monkeypatch.setattr(tiled, "TILE", 5 * 13)
     x = torch.randn(26, DIM, requires_grad=True)

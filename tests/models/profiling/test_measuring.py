@@ -55,7 +55,7 @@ ENDS = {
 def test_a_cell_that_does_not_fit_is_a_result():
     cells = measure(
         ["full", "flash"],
-        [100, 14_000],
+        [100, 30_000],
         shape=Shape(),
         protocol=Protocol(threads=1, repeats=2, memory_limit=2**26),
         settings=["training"],
