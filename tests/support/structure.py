@@ -43,7 +43,7 @@ COMMON = {
 #: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled
 #: lines.
 LIMITS = {
-    "tokens": 451_000,
+    "tokens": 452_500,
     "tokens a code line": 9.0,
     **{f"tokens a code line in {folder}": 9.5 for folder in FOLDERS},
     "parallel assignments": 2,
@@ -52,7 +52,7 @@ LIMITS = {
     "found": 5,
     "Any": 20,
     "comments": 30,
-    "words of docs": 57_000,
+    "words of docs": 57_300,
     "commands": 27,
     "options": 150,
 }
