@@ -2,7 +2,7 @@
 
 One at a time, as all together take half an hour::
 
-    PYTHONPATH=tests python -m benchmarks.training peptides-func/gcn    # any part of dataset/model
+    PYTHONPATH=tests python -m benchmarks.training peptides-func/gcn/32    # part of dataset/model/batch
 """
 
 from __future__ import annotations
@@ -168,8 +168,16 @@ MODELS = {"gps-kmip": 2.0, "gps-transformer": 2.0, "gcn": 1.5}
 EDGES = ("PyG GPSConv, multihead", "PyG GPSConv, performer")
 WORKPLACES = (
     Workplace("helsinki", MODELS),
-    # The preset's 200 peptides take PyG's padded attention over 20 GiB.
     Workplace("peptides-func", MODELS, {"limit": 600}, batch=32),
+    # The preset's 200 peptides take PyG's padded attention over 20 GiB.
+    Workplace(
+        "peptides-func",
+        {"gps-kmip": 2.0, "gcn": 1.5},
+        {"limit": 600},
+        batch=200,
+        rounds=2,
+        without=EDGES,
+    ),
     # Upstream's search takes 20 s a step.
     Workplace(
         "s3dis",
@@ -178,6 +186,8 @@ WORKPLACES = (
         rounds=2,
         without=EDGES,
     ),
+    # Of two rooms PyG's edges fit.
+    Workplace("s3dis", {"gps-transformer": 2.0}, {"limit": 24}, batch=2, rounds=2),
 )
 
 
@@ -214,12 +224,12 @@ class Products(TorchDispatchMode):
 def rows(*, quick: bool = False, only: str = "") -> Iterator[Row]:
     """Measure steps of three models on three datasets, with PyG's layers and k-MIP as upstream.
 
-    ``only`` is a part of ``dataset/model``.
+    ``only`` is a part of ``dataset/model/batch``.
     """
     for workplace in WORKPLACES[1:2] if quick else WORKPLACES:
         with tempfile.TemporaryDirectory() as folder:
             for model, target in workplace.targets.items():
-                if only in f"{workplace.dataset}/{model}":
+                if only in f"{workplace.dataset}/{model}/{workplace.batch}":
                     yield from _steps(workplace, model, target, Path(folder), quick=quick)
 
 
@@ -265,7 +275,8 @@ def _steps(
     alone = products.seconds(1 if quick else 5) / 2  # the step that warms up, and one more
 
     sample = "" if workplace.sample is None else ", sample"
-    what = f"a training step, {workplace.dataset}{sample}: {model}"
+    batch = "" if workplace.batch is None else f", {workplace.batch} graphs"
+    what = f"a training step, {workplace.dataset}{sample}{batch}: {model}"
     for pace in paces[1:]:
         met = None if pace.ratio is None else pace.ratio >= target
         yield Row(
