@@ -43,7 +43,7 @@ COMMON = {
 #: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled
 #: lines.
 LIMITS = {
-    "tokens": 452_500,
+    "tokens": 455_000,
     "tokens a code line": 9.0,
     **{f"tokens a code line in {folder}": 9.5 for folder in FOLDERS},
     "parallel assignments": 2,
