@@ -48,8 +48,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def is_large(x: Tensor, weight: Tensor) -> bool:
     """True if oneDNN takes the product: one that it can take, of at least ``LARGE`` multiplications."""
+    if not suits_onednn(x, weight):  # first: torch.compile cannot trace a comparison of sizes
+        return False
     large = LARGE_AT_FIRST if arithmetic() == 1 else LARGE
-    return x.numel() * len(weight) >= large and suits_onednn(x, weight)
+    return x.numel() * len(weight) >= large
 
 
 def suits_onednn(*operands: Tensor) -> bool:
