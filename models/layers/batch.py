@@ -22,17 +22,12 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.adjacency import EdgeList, SharedMembers
+from kmip_data.models.layers.adjacency import Bags, EdgeList, SharedMembers
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
 if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Chosen, Partition
-
-#: Parts of a neighbour table, for as many threads.
-PARTS = 16
-#: Parts of a table whose nodes have sources anywhere: each has a sum for every node.
-PARTS_OF_ONE_GRAPH = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,35 +67,10 @@ class NeighborTable:
         return values.sum(1, dtype=torch.promote_types(values.dtype, torch.float32))
 
     @functools.cached_property
-    def parts(self) -> list[TableRange]:
-        """The nodes in a few parts, by the data alone, with the range of each part's sources.
-
-        Compiled kernels that sum at the sources have sums for each part's range, added up in this
-        order. In a batch of graphs the ranges are short; where all of them are long there are fewer
-        parts.
-
-        Raises ``UsageError`` where the table names missing nodes.
-        """
-        table = self.neighbor.contiguous().numpy()
-        for count in (PARTS, PARTS_OF_ONE_GRAPH):
-            parts = []
-            for i in range(count):
-                start = len(table) * i // count
-                stop = len(table) * (i + 1) // count
-                if start < stop:
-                    rows = table[start:stop]
-                    parts.append(TableRange(start, stop, int(rows.min()), int(rows.max()) + 1))
-            sums = sum(part.high - part.low for part in parts)
-            if sums <= PARTS_OF_ONE_GRAPH * len(table):
-                break
-
-        low = min(part.low for part in parts)
-        high = max(part.high for part in parts)
-        if low < 0 or high > len(table):
-            raise UsageError(
-                f"the neighbour table names nodes {low} to {high - 1} of 0 to {len(table) - 1}"
-            )
-        return parts
+    def incoming(self) -> Bags:
+        """The sources of each node."""
+        nodes, k = self.neighbor.shape
+        return Bags(self.neighbor.flatten(), torch.arange(nodes + 1) * k, None)
 
 
 Edges = EdgeList | NeighborTable
@@ -117,15 +87,6 @@ class UnformedEdges:
 def formed(edges: Any) -> Any:
     """Return ``edges``, formed now if they are not yet."""
     return edges.tensor() if isinstance(edges, UnformedEdges) else edges
-
-
-class TableRange(NamedTuple):
-    """Nodes ``start`` to ``stop`` of a neighbour table, whose sources are all from ``low`` to ``high``."""
-
-    start: int
-    stop: int
-    low: int
-    high: int
 
 
 @dataclass(frozen=True)

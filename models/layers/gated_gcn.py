@@ -1,8 +1,8 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
-The edges are processed by compiled passes on the CPU (numba, neighbour tables), fused ones on a GPU
-(Triton, tables and lists), or torch operations in all other cases: the choice depends on the
-device, the dtype and the layer alone. The first two drop the same elements for the same seed; torch
+The edges are processed by compiled passes on the CPU (numba), fused ones on a GPU (Triton), or torch
+operations in all other cases: the choice depends on the device, the dtype, the version of rounding
+and the layer alone. The first two drop the same elements for the same seed; torch
 operations drop others.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import kernels_run
+from kmip_data.models.context import arithmetic, kernels_run
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
@@ -172,15 +172,16 @@ def _fused(
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None
 
-    # 2. On the CPU float32 tables without padding; on a GPU float32, or bfloat16 by autocast.
+    # 2. On the CPU float32 without padding, lists from the second version of rounding on; on a GPU
+    #    float32, or bfloat16 by autocast.
     weight = layer.C.weight
     tensors = [x, weight]
     if isinstance(old, Tensor):
         tensors.append(old)
     lowered = torch.is_autocast_enabled(kind)
     plain = not lowered and all(tensor.dtype == torch.float32 for tensor in tensors)
-    table = isinstance(edges, NeighborTable) and batch.counted is None
-    if kind == "cpu" and plain and table and isinstance(old, Tensor):
+    taken = isinstance(edges, NeighborTable) or arithmetic() > 1
+    if kind == "cpu" and plain and taken and batch.counted is None and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]

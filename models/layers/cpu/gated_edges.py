@@ -1,9 +1,10 @@
-"""GatedGCN on a neighbour table, on the CPU: the edges' part of a layer as one differentiable function.
+"""GatedGCN on the CPU: the edges' part of a layer as one differentiable function.
 
 In torch operations a layer makes ten tensors of the size of its edges and saves four. Here compiled
 passes make two, z and the new edges, and save z alone: the backward pass computes gates and dropout
-again. Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh memory costs as much as a
-matrix product.
+again. Edges of a list stay where they are, in the order that their features have; passes go through
+their numbers, sorted by target. Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh
+memory costs as much as a matrix product.
 """
 
 from __future__ import annotations
@@ -17,22 +18,28 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32
-from kmip_data.models.layers.batch import GraphBatch, NeighborTable, TableRange
+from kmip_data.models.layers.adjacency import Bags, NodeRange
+from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.cpu import gate_kernels
-from kmip_data.models.layers.cpu.gate_kernels import Dropout
+from kmip_data.models.layers.cpu.gate_kernels import Dropout, Grouped
+from kmip_data.models.layers.linear import linear
 from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads
 
 #: Nodes that are worth handing to a thread.
 GRAIN = 64
+#: Edges that are worth handing to a thread.
+EDGES = 1 << 10
 
 
 @dataclass(frozen=True)
 class _Options:
     """Arguments of a call that are not tensors."""
 
-    edges: NeighborTable
+    edges: Bags
+    #: True if features of the edges are those of a list.
+    listed: bool
     norm: BatchNorm | None
     #: True in the second pass of a recomputed layer.
     repeated: bool
@@ -52,22 +59,31 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gate the edges of a batch, a neighbour table (N, k), sum at the targets, and update the edges.
+    """Gate the edges of a batch, sum at the targets, and update the edges.
 
     For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
     sigmoid(z), and its new features are old + dropout(relu(norm(z))).
 
-    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is (N, k, d) float32,
-    or (1, d) where all edges share one vector; ``weight`` (d, d), or None where z takes nothing
-    from ``old``. The running statistics of ``norm`` are updated in training; None: no new edges.
-    ``dropout`` is 0 outside training; its mask comes from a seed that torch's global generator
-    draws.
+    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is float32, (N, k, d)
+    of a table or (E, d) of a list, or (1, d) where all edges share one vector; ``weight`` (d, d), or
+    None where z takes nothing from ``old``. The running statistics of ``norm`` are updated in
+    training; None: no new edges. ``dropout`` is 0 outside training; its mask comes from a seed that
+    torch's global generator draws.
 
     Returns (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by
-    that of sigmoid(z) + 10⁻⁶, and the new edges (N, k, d), or None.
+    that of sigmoid(z) + 10⁻⁶, and the new edges, (N, k, d) or (E, d), or None.
     """
-    assert isinstance(batch.edges, NeighborTable)
-    tensors = [at_target, at_source, message, old, weight, None, None]
+    edges = batch.edges
+    product = None
+    if isinstance(edges, NeighborTable):
+        shape = edges.neighbor.shape
+    else:
+        shape = edges.source.shape
+        if weight is not None:
+            # The edges of a few nodes are no block of rows: one product of all rows instead.
+            product = linear(old, weight)
+            weight = None
+    tensors = [at_target, at_source, message, old, weight, product, None, None]
     dropped = 0
     seed = 0
     if norm is not None:
@@ -77,14 +93,17 @@ def gated_edges(
         seed = int(torch.empty((), dtype=torch.int64).random_())
     wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
     options = _Options(
-        batch.edges,
+        edges.incoming,
+        len(shape) == 1,
         norm,
         batch.context.repeated,
         dropout=(seed, dropped, 1 / (1 - dropout)),
         differentiable=wanted and torch.is_grad_enabled(),
     )
-    messages, gates, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
-    return messages / (gates + 1e-6), new
+    gathered, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
+    if new is not None:
+        new = new.view(*shape, -1)
+    return gathered, new
 
 
 class _GatedEdges(torch.autograd.Function):
@@ -96,31 +115,33 @@ class _GatedEdges(torch.autograd.Function):
         message: Tensor,
         old: Tensor,
         weight: Tensor | None,
+        product: Tensor | None,
         _scale: Tensor | None,
         _shift: Tensor | None,
         options: _Options,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         norm = options.norm
-        nodes, k = options.edges.neighbor.shape
-        d = at_target.shape[1]
+        edges = options.edges
+        nodes, d = at_target.shape
+        count = len(edges.node)
 
         # 1. z, its gates, and the sums at the targets; with statistics of z where the norm takes
         #    them.
-        pre = _new_edges(nodes * k, d)
+        pre = _new_edges(count, d) if product is None else product
         if weight is not None:
             torch.mm(old.reshape(-1, d), weight.t(), out=pre)
-        by_batch = norm is not None and norm.uses_batch(nodes * k)
-        messages, gates, sums, squares = (torch.empty(nodes, d) for _ in range(4))
-        options.edges.parts  # noqa: B018 -- checks the table
+        by_batch = norm is not None and norm.uses_batch(count)
+        quotients, divisors, sums, squares = (torch.empty(nodes, d) for _ in range(4))
+        edges.parts  # noqa: B018 -- checks the edges
         gate_arguments = (
             d,
-            options.edges.neighbor.contiguous().numpy(),
+            _entries(edges),
             _flat(at_target, at_source, message),
             flat(pre),
-            weight is not None,
+            weight is not None or product is not None,
             by_batch,
-            _flat(messages, gates, sums, squares),
+            _flat(quotients, divisors, sums, squares),
         )
 
         def gate(start: int, stop: int) -> None:
@@ -129,17 +150,17 @@ class _GatedEdges(torch.autograd.Function):
         for_ranges(gate, nodes, grain=GRAIN)
         ctx.options = options
         ctx.by_batch = by_batch
+        saved = [message, old, weight, pre, quotients, divisors]
         if norm is None:
-            ctx.save_for_backward(message, old, weight, pre)
-            return messages, gates, None
+            ctx.save_for_backward(*saved)
+            return quotients, None
 
         # 2. New edges, in place of z where no backward pass will read it.
-        statistics = _statistics(sums, squares, k) if by_batch else None
-        constants, deviation = constants_of(norm, statistics, nodes * k, repeated=options.repeated)
-        new = _new_edges(nodes * k, d) if options.differentiable else pre
+        statistics = _statistics(sums, squares, edges.start) if by_batch else None
+        constants, deviation = constants_of(norm, statistics, count, repeated=options.repeated)
+        new = _new_edges(count, d) if options.differentiable else pre
         update_arguments = (
             d,
-            k,
             flat(pre),
             flat(constants),
             options.dropout,
@@ -150,23 +171,22 @@ class _GatedEdges(torch.autograd.Function):
         def update(start: int, stop: int) -> None:
             gate_kernels.update(start, stop, *update_arguments)
 
-        for_ranges(update, nodes, grain=GRAIN)
+        for_ranges(update, count, grain=EDGES)
         if options.differentiable:
-            ctx.save_for_backward(message, old, weight, pre, constants, deviation)
-        return messages, gates, new.view(nodes, k, d)
+            ctx.save_for_backward(*saved, constants, deviation)
+        return quotients, new
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any,
-        grad_messages: Tensor | None,
-        grad_gates: Tensor | None,
+        grad_quotients: Tensor | None,
         grad_new: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        message, old, weight, pre, *constants = ctx.saved_tensors
+        message, old, weight, pre, quotients, divisors, *constants = ctx.saved_tensors
         options: _Options = ctx.options
-        nodes, k = options.edges.neighbor.shape
-        d = pre.shape[1]
+        edges = options.edges
+        nodes, d = message.shape
 
         # 1. Gradients of the norm: sums over all edges come before the gradient of any.
         grad_scale = None
@@ -177,61 +197,76 @@ class _GatedEdges(torch.autograd.Function):
             norm, deviation = constants
             grad = grad_new.contiguous().view(-1, d)
             total, product = _gradient_sums(pre, grad, norm, options)
-            share = float(ctx.by_batch) / (nodes * k)
+            share = float(ctx.by_batch) / len(pre)
             grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
 
         # 2. A few parts at a time, one per thread: their gradients of z are used at once, then
-        # overwritten, so that no third tensor of the size of the edges is needed.
+        # overwritten, so that no third tensor of the size of the edges is needed. Those of a list
+        # stay: rows of a part may be anywhere.
         grad_target = torch.empty(nodes, d)
         at_sources = torch.zeros(2, nodes, d)
-        grad_sums = [
-            torch.zeros(nodes, d) if tensor is None else tensor
-            for tensor in (grad_messages, grad_gates)
-        ]
+        if grad_quotients is None:
+            grad_quotients = torch.zeros(nodes, d)
         arguments = (
             d,
-            options.edges.neighbor.contiguous().numpy(),
+            _entries(edges),
             _flat(pre, torch.zeros(0) if grad is None else grad),
             flat(message),
-            _flat(*grad_sums),
+            _flat(grad_quotients, quotients, divisors),
             flat(norm),
             options.dropout,
         )
         at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
-        parts = options.edges.parts
+        parts = edges.parts
         step = min(num_threads(), len(parts))
-        largest = max(part.stop - part.start for part in parts) * k
-        grad_pre = _new_edges(step * largest, d).view(step, largest, d)
+        if options.listed:
+            step = len(parts)
+            grad_pre = _new_edges(len(pre), d).expand(step, -1, -1)
+        else:
+            largest = max(part.last - part.first for part in parts)
+            grad_pre = _new_edges(step * largest, d).view(step, largest, d)
         memory.keep_what_is_used()  # by all layers of a network; the next step needs it again
 
-        def differentiate(jobs: list[tuple[TableRange, Tensor, Tensor]]) -> None:
+        def differentiate(jobs: list[tuple[NodeRange, Tensor, Tensor]]) -> None:
             for part, rows, sums in jobs:
+                firsts = 0 if options.listed else part.first, part.low
                 results = _flat(rows, grad_target)
                 gate_kernels.differentiate(
-                    part.start, part.stop, *arguments, results, part.low, _flat(*sums)
+                    part.start, part.stop, *arguments, firsts, results, _flat(*sums)
                 )
 
+        width = -(-d // gate_kernels.LANES) * gate_kernels.LANES
         for first in range(0, len(parts), step):
             group = parts[first : first + step]
-            sums = [torch.zeros(2, part.high - part.low, d) for part in group]
+            sums = [torch.zeros(2, part.high - part.low, width) for part in group]
             jobs = list(zip(group, grad_pre, sums, strict=False))
             for_ranges(lambda a, b, jobs=jobs: differentiate(jobs[a:b]), len(jobs))  # type: ignore[misc]
             # In the order of the parts, so that sums do not depend on the number of threads.
             for part, rows, part_sums in jobs:
-                at_sources[:, part.low : part.high] += part_sums
-                at_old.add(rows, part.start * k, part.stop * k)
-        return grad_target, *at_sources, at_old.edges, at_old.weight, grad_scale, grad_shift, None
+                at_sources[:, part.low : part.high] += part_sums[..., :d]
+                at_old.add(rows, part.first, part.last)
+        return (
+            grad_target,
+            *at_sources,
+            at_old.edges,
+            at_old.weight,
+            grad_pre[0] if ctx.needs_input_grad[5] else None,
+            grad_scale,
+            grad_shift,
+            None,
+        )
 
 
 def _gradient_sums(pre: Tensor, grad: Tensor, norm: Tensor, options: _Options) -> Tensor:
     """Σ g and Σ g · (z − mean) over all edges: (2, d) float64."""
-    nodes, k = options.edges.neighbor.shape
+    ptr = options.edges.start
+    nodes = len(ptr) - 1
     d = pre.shape[1]
     sums = torch.empty(2, nodes, d)
-    arguments = flat(pre), flat(grad), flat(norm), options.dropout, _flat(*sums)
+    arguments = ptr.numpy(), flat(pre), flat(grad), flat(norm), options.dropout, _flat(*sums)
 
     def work(start: int, stop: int) -> None:
-        gate_kernels.sum_gradients(start, stop, d, k, *arguments)
+        gate_kernels.sum_gradients(start, stop, d, *arguments)
 
     for_ranges(work, nodes, grain=GRAIN)
     return sums.sum(1, dtype=torch.float64)
@@ -258,8 +293,8 @@ class _OldGradients:
             if wanted:
                 self.edges = _new_edges(*self._old.shape).view(old.shape)
         elif wanted and grad_new is not None:
-            # ``old`` is one row, and was only added to the new edges.
-            self.edges = grad_new.sum(0, keepdim=True)
+            # ``old`` was only added to the new edges, where it is one row to each of them.
+            self.edges = grad_new.sum(0, keepdim=True) if len(old) == 1 else grad_new
 
     def add(self, grad_pre: Tensor, first: int, last: int) -> None:
         """Take the gradients of z of the edges ``first`` to ``last``, in rows from 0 of ``grad_pre``."""
@@ -285,14 +320,23 @@ def _flat(*tensors: Tensor) -> tuple[F32, ...]:
     return tuple(map(flat, tensors))
 
 
+def _entries(edges: Bags) -> Grouped:
+    order = edges.node.new_empty(0, dtype=torch.int64) if edges.edge is None else edges.edge
+    return edges.start.numpy(), edges.node.numpy(), order.numpy()
+
+
 def _new_edges(rows: int, d: int) -> Tensor:
     return torch.from_numpy(memory.empty((rows, d), np.dtype(np.float32)))
 
 
-def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all edges, float64, from those of each node's k edges."""
-    count = k * len(sums)
+def _statistics(sums: Tensor, squares: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance over all edges, float64, from those of each node."""
+    degrees = ptr.diff()[:, None].double()
+    count = int(ptr[-1])
     mean = sums.sum(0, dtype=torch.float64) / count
-    away = (sums.double() / k - mean).square_().sum(0)
+    away = (sums.double() / degrees.clamp_min(1) - mean).square_()
+    # Nodes count by their edges; by the ratio to their mean number, which is 1 in a table.
+    k = count / len(sums)
+    away = away.mul_(degrees / k).sum(0)
     within = squares.sum(0, dtype=torch.float64)
     return mean, (within + k * away) / count
