@@ -92,8 +92,8 @@ def arithmetic_of(version: int) -> Iterator[None]:
     """Let layers round as in a version inside the block; 1 repeats the weights of earlier rows.
 
     Version 1 leaves products below 2²⁷ multiplications to MKL, sums the gradient of a weight at
-    once, that of ``graph-layer`` and GatedGCN on lists of edges operation by operation, and has no
-    tiles of attention weights.
+    once, that of ``graph-layer`` and GatedGCN on lists of several graphs operation by operation,
+    and has no tiles of attention weights.
     """
     global _arithmetic
     before = _arithmetic

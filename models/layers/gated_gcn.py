@@ -2,8 +2,8 @@
 
 The edges are processed by compiled passes on the CPU (numba), fused ones on a GPU (Triton), or torch
 operations in all other cases: the choice depends on the device, the dtype, the version of rounding
-and the layer alone. The first two drop the same elements for the same seed; torch
-operations drop others.
+and the layer, and for lists on a CPU on the number of graphs. The first two drop the same elements
+for the same seed; torch operations drop others.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def _fused(
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None
 
-    # 2. On the CPU float32 without padding, lists from the second version of rounding on; on a GPU
+    # 2. On the CPU float32 without padding, lists from the second version of rounding on, but of one
+    #    graph: several processes that share it draw the dropout of torch operations. On a GPU
     #    float32, or bfloat16 by autocast.
     weight = layer.C.weight
     tensors = [x, weight]
@@ -180,7 +181,7 @@ def _fused(
         tensors.append(old)
     lowered = torch.is_autocast_enabled(kind)
     plain = not lowered and all(tensor.dtype == torch.float32 for tensor in tensors)
-    taken = isinstance(edges, NeighborTable) or arithmetic() > 1
+    taken = isinstance(edges, NeighborTable) or (arithmetic() > 1 and batch.num_graphs > 1)
     if kind == "cpu" and plain and taken and batch.counted is None and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from support.kernels import layer_kernels
 from support.kernels.allocations import saved_for_backward
-from support.kernels.layer_kernels import batch_of
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers import gated_gcn as layers
@@ -19,6 +21,12 @@ def graphs(count: int = 3, nodes: int = 40, k: int = 4) -> torch.Tensor:
     g = torch.Generator().manual_seed(4)
     first = torch.arange(count).repeat_interleave(nodes)[:, None] * nodes
     return torch.randint(0, nodes, (count * nodes, k), generator=g) + first
+
+
+def batch_of(edges: EdgeList | NeighborTable):
+    """Two graphs with these edges: a list of one alone is left to torch operations."""
+    batch = layer_kernels.batch_of(edges)
+    return replace(batch, ptr=torch.tensor([0, 1, len(batch.x)]))
 
 
 def hard_list(*, by_target: bool = False, hub: int = 60) -> EdgeList:
