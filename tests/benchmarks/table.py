@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.models.profiling.turns import Times, quantity, seconds
+
+#: Seconds before each turn: threads of OpenMP hold a core for about 10 ms after their work.
+REST = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +112,7 @@ def in_turns(
     times: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warmup + repeats):
         for name, side in sides.items():
+            time.sleep(REST)
             duration = seconds(side)
             if turn >= warmup:
                 times[name].append(duration)

@@ -14,13 +14,13 @@ from kmip_data.pipelines.build import build_dataset
 
 OWN_FILES = {"city", "graphs", "points", "superpixels"}  #: recipes, for files of the user
 PUBLISHED = sorted(set(dataset_names()) - OWN_FILES)
-#: In ``make check``: targets from a sum of products, a city's sinusoids, quantiles, a k-NN graph.
+#: Those whose numbers could differ: targets from a sum of products, a city's sinusoids, quantiles, a k-NN graph.
 FEW = ["peptides-struct", "paris", "city-roads-m", "shapenet-part"]
 OTHERS = sorted(set(PUBLISHED) - set(FEW))
 
 
 @pytest.mark.parametrize(
-    "names", [FEW, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["few", "others"]
+    "names", [FEW, pytest.param(OTHERS, marks=pytest.mark.torture)], ids=["few", "others"]
 )
 def test_another_cpu_has_the_published_digests(names) -> None:
     """Without AVX, FMA and their kernels of BLAS, in a child: the CPU is asked once a process."""

@@ -130,7 +130,7 @@ def wanted() -> dict[str, dict[str, torch.Tensor]]:
     return {name: _learned(name, graph, 1) for name in NETWORKS}
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.torture)])
 def test_processes_learn_what_one_does(
     processes: int, wanted: dict[str, dict[str, torch.Tensor]]
 ) -> None:
