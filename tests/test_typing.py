@@ -64,9 +64,7 @@ def from_wheel(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "tool", ["basedpyright", pytest.param("mypy", marks=pytest.mark.torture)]
-)
+@pytest.mark.parametrize("tool", ["basedpyright", pytest.param("mypy", marks=pytest.mark.torture)])
 def test_a_users_script_passes_and_wrong_types_do_not(tool, tmp_path, from_wheel):
     """basedpyright reads PyTorch Geometric too: ``dataset[0]`` is ``Data``, a batch has its attributes.
 
