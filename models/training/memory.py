@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources, human_bytes
 from kmip_data.models.attention.transformer import TILED
-from kmip_data.models.context import autocast
+from kmip_data.models.context import arithmetic_of, autocast
 from kmip_data.models.layers.batch import EDGE_COLUMNS, BatchSize
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
@@ -162,7 +162,8 @@ def _on_a_cut(
         live = _Live(cut.num_nodes, existing)
         saving = torch.autograd.graph.saved_tensors_hooks(live.note, lambda tensor: tensor)
         grad = torch.set_grad_enabled(whole is None)
-        with live, saving, grad, autocast(config.training.precision, "cpu"):
+        rounding = arithmetic_of(config.system.arithmetic)
+        with live, saving, grad, rounding, autocast(config.training.precision, "cpu"):
             logits = model.train(whole is None)(cut)
             loss = logits.float().log_softmax(-1).sum()
             if whole is None:
@@ -215,6 +216,8 @@ def cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
             values[name] = value[rows]
         else:
             values[name] = value[:1]
+    if size.graphs > 1:  # the second is empty: layers choose their passes by the number of graphs
+        values["ptr"] = torch.tensor([0, n, n])
     return Data(**values)
 
 

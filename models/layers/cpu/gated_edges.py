@@ -332,7 +332,7 @@ def _new_edges(rows: int, d: int) -> Tensor:
 def _statistics(sums: Tensor, squares: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance over all edges, float64, from those of each node."""
     degrees = ptr.diff()[:, None].double()
-    count = int(ptr[-1])
+    count = int(ptr.numpy()[-1])
     mean = sums.sum(0, dtype=torch.float64) / count
     away = (sums.double() / degrees.clamp_min(1) - mean).square_()
     # Nodes count by their edges; by the ratio to their mean number, which is 1 in a table.
