@@ -116,8 +116,14 @@ def _made(loaded: Any, root: Path, arguments: Mapping[str, Any]) -> Any:
     if "root" in known:
         return loaded(root=str(root), **arguments)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-        with contextlib.suppress(TypeError):
+        try:
             return loaded(root=str(root), **arguments)
+        except TypeError as error:
+            with_root = error
+        try:
+            return loaded(**arguments)
+        except Exception as error:  # noqa: BLE001 -- which is meant, only its author knows
+            raise TypeError(f"{with_root}; without root: {error}") from with_root
     return loaded(**arguments)
 
 
@@ -134,7 +140,7 @@ def _running(address: str) -> Iterator[None]:
             f"{address} cannot be imported: {error}",
             next="install its package; for a file of your own, PYTHONPATH=FOLDER",
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"{address} failed: {type(error).__name__}: {error}",
             next="the arguments that it wants, as --set KEY=VALUE (root is set already)",

@@ -20,6 +20,7 @@ from kmip_data.format.writer import GraphRecord
 Kind = Literal["tensor", "int", "float", "bool", "str"]
 
 _NUMBERS: dict[Kind, Any] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+_MOST_CLASSES = 2**20  #: counted in memory; larger numbers in ``y`` are no classes
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
@@ -84,8 +85,8 @@ def _plain(value: Any, attribute: str, name: str) -> tuple[Array, Kind]:
             array = value.detach().cpu().numpy()
             if array.dtype.kind in "biuf":
                 return array, "tensor"
-    except (OverflowError, TypeError):
-        pass  # a number of more than 64 bits; bfloat16, which numpy does not have
+    except (OverflowError, TypeError, UnicodeError, NotImplementedError):
+        pass  # more than 64 bits; bfloat16, which numpy does not have; half a surrogate; meta
     if isinstance(value, torch.Tensor):
         kind += f" ({value.dtype}, {value.layout})"
     raise UsageError(
@@ -153,7 +154,7 @@ class _Attribute:
 
         num_classes = None
         labels = self.name == "y" and self.dtype.kind in "iu" and not shape and form == "axis"
-        if labels and self.high is not None and self.high >= 0:
+        if labels and self.high is not None and 0 <= self.high < _MOST_CLASSES:
             num_classes = self.high + 1
         return Column(
             key=key,

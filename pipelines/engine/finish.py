@@ -239,10 +239,13 @@ def finish_build(
     folder = plan.folder
     manifest = pipeline.manifest
     schema = pipeline.schema(params)
+    skipped = [entry for unit in units for entry in unit.skipped]
+    if not any(unit.graphs for unit in units):
+        raise DamagedInput(f"All {len(skipped):,} records were skipped.", found=str(skipped[:1]))
     # From here on shards are read back from disk: the card says what lies there.
     records = read_records(folder, [unit.file for unit in units], schema)
     statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
-    if skipped := [entry for unit in units for entry in unit.skipped]:
+    if skipped:
         statistics["skipped"] = skipped
     # The first split is the default; each is written once, and counted by class.
     splits = {}

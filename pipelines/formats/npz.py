@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ class ArrayStream:
             if version != (1, 0):
                 reader = np.lib.format.read_array_header_2_0
             self.shape, self.by_columns, self.dtype = reader(header, max_header_size=_HEADER_BYTES)
-        except ValueError as error:
+        # A header is a Python literal, which a parser may fail on in any of these ways.
+        except (ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise DamagedInput(f"{name} is not an array: {str(error)[:200]}") from error
 
         size = header.tell() + math.prod(self.shape) * self.dtype.itemsize

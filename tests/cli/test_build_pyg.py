@@ -107,6 +107,11 @@ class Asks(Rings):
         input("download? ")
 
 
+class Exits(Rings):
+    def __init__(self, root):
+        raise SystemExit(0)
+
+
 def function():
     pass
 """
@@ -271,6 +276,11 @@ def test_what_is_refused(home, mine):
             (mine, (), "is not a class of a dataset"),
             ("builtins:dict", (), "is not a class of a dataset"),
             (f"{mine}:Parts", seed, "unexpected keyword argument 'count'"),
+            (
+                f"{mine}:Passes",
+                ("--set", "size=3"),
+                "unexpected keyword argument 'size'; without root: ",
+            ),
             (f"{mine}:Rings", ("--set", "root=/tmp"), "but root"),
             (f"{mine}:Rings", ("--set", "count"), "makes a dataset from the items"),
             (f"{mine}:Rings", ("--sample",), "--sample does not go with pyg"),
@@ -280,6 +290,7 @@ def test_what_is_refused(home, mine):
             (f"{mine}:Empty", (), "has no items"),
             (f"{mine}:Texts", (), "str is not a homogeneous graph"),
             (f"{mine}:Asks", (), "failed: "),
+            (f"{mine}:Exits", (), "failed: SystemExit: 0"),
         ],
     )
     assert "--name" in refused("build", "pyg", "--set", f"class={mine}:Rings")

@@ -407,6 +407,12 @@ MATRIX = {"adj_data": [1], "adj_indices": [0], "adj_indptr": [0, 1], "adj_shape"
 PICKLE = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00trueq\x01\x85R."
 GRAPHML = "<graphml xmlns='http://graphml.graphdrawing.org/xmlns'>{}</graphml>"
 TU = {"D_A_txt": "1, 2\n2, 1\n3, 3\n", "D_graph_indicator_txt": "1\n1\n2\n"}
+FOLDS = {"train_mask": np.ones((1, 2), bool), "val_mask": np.zeros((1, 3), bool)}
+DEEP = b"\x93NUMPY\1\0\xe7\3"
+LARGE = GRAPHML.format(
+    "<key id='k' for='node' attr.name='k' attr.type='int'/>"
+    f"<graph edgedefault='directed'><node id='a'><data key='k'>{10**400}</data></node></graph>"
+)
 BAD = [
     ({"edges_csv": ""}, {}, "No columns"),
     ({"edges_csv": "source,source\n"}, {}, "no column 'target'"),
@@ -454,6 +460,16 @@ BAD = [
     ({**TU, "D_A_txt": "1, 4\n"}, {}, "D_A.txt, line 1: .* are not two of the 3 nodes"),
     ({**TU, "D_node_labels_txt": "1\n2\n"}, {}, "D_node_labels.txt has 2 lines, not 3"),
     ({**TU, "D_graph_labels_txt": "1\nx\n"}, {}, "line 2: the feature '0' is x"),
+    ({**TU, "D_node_labels_txt": f"{-(2**63)}\n1\n{2**63 - 1}\n"}, {}, "line 3: more than 10,000 labels"),
+    ({"a_npz": npz(edge_index=EDGE, **ROWS, attr_shape=[10**7, 10**3])}, {}, "1 features for the shape"),
+    ({"a_npz": npz(edge_index=EDGE, x=[[1e300]])}, {}, "a.npz has no graph: overflow"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[np.nan]])}, {}, "All labels are missing"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[1e300, 0.5]])}, {}, "which is no regression"),
+    ({"a_npz": npz(edge_index=EDGE, y=[[0]]), "b_npz": npz(edge_index=EDGE)}, {}, "Graph b: node/y is not as in"),
+    ({"a_npz": npz(edge_index=EDGE, **FOLDS)}, {}, "masks of .2, 3. splits"),
+    ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "edges is not an array"),
+    ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "edges is not an array"),
+    ({"a_graphml": LARGE}, {}, "OverflowError"),
 ]  # fmt: skip
 
 
@@ -477,3 +493,28 @@ def test_slices_that_do_not_fit_are_refused(tmp_path, bounds):
     torch.save((data, {**slices, "y": torch.tensor(bounds)}), folder / "a.pt")
     with pytest.raises(DamagedInput, match=r"the slices of y do not fit|slices are of"):
         made(folder)
+
+
+def test_names_and_labels_of_other_kinds_are_read(tmp_path):
+    """Names of graphs beyond ASCII, labels that are true or false, a tensor of no axes."""
+    import torch
+    from torch_geometric.data import Data
+
+    schema, (record,) = made(write(tmp_path / "t", edges_csv="source,target,graph\n1,2,中国\n"))
+    assert len(record.key) <= schema.key_length
+    _, records = made(write(tmp_path / "b", **TU, D_node_labels_txt="True\nFalse\nTrue\n"))
+    assert records[0].columns["node/x"].tolist() == [[0, 1], [1, 0]]
+    folder = write(tmp_path / "p")
+    torch.save(Data(edge_index=torch.tensor([[0], [1]]), x=torch.tensor(2.0)), folder / "a.pt")
+    _, (record,) = made(folder)
+    assert (record.num_nodes, record.columns["graph/x"]) == (2, 2)
+
+
+def test_a_build_of_which_every_record_is_skipped_is_refused(tmp_path):
+    table = tmp_path / "m.csv"
+    table.write_text("smiles\nC(C\n")
+    line = ["build", "graphs", "--name=own", f"--archive={table}", "--set=on_error=skip"]
+    done = kmip(*line, f"--home={tmp_path / 'home'}")
+    assert done.code == 4
+    assert "All 1 records were skipped" in done.err
+    assert "m.csv, line 2" in done.err

@@ -113,10 +113,18 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
         """Read all graphs once; return the parameters with their columns and classes."""
-        facts, graphs = read_graphs(raw.path, list(raw.members), params)
         survey = _Survey()
-        for graph in graphs:
-            survey.add(graph, facts)
+        try:
+            facts, graphs = read_graphs(raw.path, list(raw.members), params)
+            for graph in graphs:
+                survey.add(graph, facts)
+        except UsageError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise DamagedInput(
+                "The files cannot be read as graphs.",
+                found=f"{type(error).__name__}: {error}",
+            ) from error
         if not survey.graphs:
             raise DamagedInput("The files hold no graph.", found=", ".join(raw.members)[:500])
 
@@ -237,17 +245,21 @@ class _Survey:
         """Count a graph; refuse it if its columns are not those of the graphs before it."""
         self.graphs += 1
         self.most_nodes = max(self.most_nodes, graph.num_nodes)
-        self.longest_key = max(self.longest_key, len(graph.key))
+        self.longest_key = max(self.longest_key, len(ascii_key(graph.key, KEY_LENGTH)))
 
         # Targets of all graphs are looked at together; a molecule has its columns later.
         values = dict(graph.columns)
-        if "y" in facts.names:
-            self.targets.append(values.pop(f"{facts.level}/y", np.empty(0)))
+        target = f"{facts.level}/y"
+        has_target = "y" in facts.names and target in values
+        if has_target:
+            self.targets.append(values.pop(target))
         self.is_molecule = values.pop(smiles.SMILES, None) is not None
         self.size += sum(array.nbytes for array in values.values()) + 8 * graph.num_edges
         self.size += self.is_molecule * BYTES_OF_MOLECULE
 
         kinds = {key: (array.dtype.name, array.shape[1:]) for key, array in values.items()}
+        if has_target:
+            kinds[target] = ("label", ())
         if self.graphs == 1:
             self.kinds = kinds
         for key in self.kinds.keys() | kinds.keys():
@@ -257,13 +269,15 @@ class _Survey:
                     expected=str(self.kinds.get(key)),
                     found=str(kinds.get(key)),
                 )
-            if not np.isfinite(values[key]).all():
+            if key in values and not np.isfinite(values[key]).all():
                 self.unfinished.add(key)
 
     def columns(self, facts: Facts) -> list[Column]:
         """Return the columns of the schema but the targets."""
         columns = []
         for key, (dtype, shape) in self.kinds.items():
+            if dtype == "label":
+                continue
             attribute = key.partition("/")[2]
             if key in RESERVED or not attribute.isidentifier():
                 raise DamagedInput(f"{attribute!r} can be no name of a column.", next="rename it")

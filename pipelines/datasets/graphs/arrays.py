@@ -22,6 +22,7 @@ _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_fea
 _LABELS = ("labels", "label", "y", "node_labels")
 _EDGES = ("edge_index", "edges")
 _MOST_FEATURES = 2**31  #: of a node in a shard
+_MOST_CELLS = 2**28  #: of a matrix with fewer values than one in 1,000
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
@@ -36,10 +37,12 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
             yield _graph(NpzFile(folder / file), file, facts)
         except UsageError:
             raise
-        except (ValueError, TypeError) as error:  # of scipy, about arrays that are no matrix
+        # Of scipy, about arrays that are no matrix, and of values beyond float32.
+        except (ValueError, TypeError, ArithmeticError) as error:
             raise DamagedInput(f"{file} has no graph: {error}.", expected=WANTS) from error
 
 
+@np.errstate(over="raise")
 def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
     columns: dict[str, Any] = {}
     nodes = 0
@@ -70,6 +73,8 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
     nodes = nodes or nodes_of(edges)
     check_edges(edges, nodes, name)
     if features is not None:
+        if math.prod(features.shape) > max(_MOST_CELLS, 1_000 * features.nnz):
+            raise ValueError(f"{features.nnz:,} features for the shape {features.shape}")
         columns["node/x"] = features.toarray().astype(np.float32).reshape(nodes, -1)
 
     label = facts.label_of(file.names, _LABELS, name)

@@ -25,6 +25,7 @@ USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
 MASKS = [f"{part}_{name}" for part in PARTS for name in ("mask", "masks")]
 _MOST_CLASSES = 65_536
+_MOST_FOLDS = 200  #: splits by masks, whose columns a schema has room for
 _LOOKED_AT = 100  #: rows, one of which must be a part in any other column of parts
 _HEAD = 2**16
 _GZIP = b"\x1f\x8b"
@@ -96,7 +97,7 @@ class Facts:
         y = y.copy()  # a view of a file until the next graph
         if level == "node" and y.dtype.kind == "i":
             y = np.where(y == NO_CLASS, np.nan, y)
-        if self.params.task == "multilabel" or (y.ndim == 2 and y.shape[1] != 1):
+        if self.params.task == "multilabel" or y.shape[1:] not in {(), (1,)}:
             y = y.reshape(len(y), -1)
             self.names["y"] = tuple(f"{name} {column}" for column in range(y.shape[1]))
         else:
@@ -116,9 +117,11 @@ class Facts:
             masks.append(mask.T if mask.shape[-1:] == (nodes,) else mask)
         if not any(mask.any() for mask in masks):
             return {}
-        folds = max(mask.shape[1] if mask.ndim == 2 else 1 for mask in masks)
+        folds = {mask.shape[1] for mask in masks if mask.ndim == 2} or {1}
+        if len(folds) > 1 or max(folds) > _MOST_FOLDS:
+            raise DamagedInput(f"{where}: masks of {sorted(folds)} splits, {_MOST_FOLDS} at most.")
         parts = {}
-        for fold in range(folds):
+        for fold in range(max(folds)):
             columns = [mask[:, fold] if mask.ndim == 2 else mask for mask in masks]
             key = f"node/masks{fold or ''}"
             parts[key] = codes_of_masks(columns, nodes, where)
@@ -140,11 +143,15 @@ class Facts:
         high = known.max(initial=-np.inf)
         whole = bool((known == np.rint(known)).all())
         complete = known.size == y.size
+        if not known.size:
+            raise DamagedInput("All labels are missing.", found=", ".join(names))
         task = self.params.task or ("classification" if whole else "regression")
         if self.params.task is None and y.ndim > 1:
             task = "multilabel" if whole and low >= 0 and high <= 1 else "regression"
         labels = f"The labels {', '.join(names)} are {low:g} to {high:g}"
-        most = {"classification": _MOST_CLASSES - 1, "multilabel": 1}.get(task, np.inf)
+        largest = float(np.finfo(np.float32).max)
+        most = {"classification": _MOST_CLASSES - 1, "multilabel": 1}.get(task, largest)
+        least = -largest if task == "regression" else 0
         column: dict[str, Any] = {
             "key": f"{self.level}/y",
             "attribute": "y",
@@ -153,7 +160,7 @@ class Facts:
         column["stored"] = column["presented"] = "float32"
         if y.ndim > 1 or task == "multilabel":
             column |= {"shape": (len(names),), "fields": names}
-        if task != "regression" and (not whole or low < 0 or high > most):
+        if low < least or high > most or (task != "regression" and not whole):
             raise DamagedInput(
                 f"{labels}, which is no {task}.",
                 expected="one label, a text or a whole number from 0; several of 0 and 1; or numbers",

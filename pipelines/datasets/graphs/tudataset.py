@@ -49,7 +49,8 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
             columns[f"attribute {name}"] = attributes.frame[name]
         labels = table(f"{level}_labels", rows)
         for name in labels.names if labels else ():
-            kinds = labels.frame[name] - labels.frame[name].min()
+            kinds = labels.frame[name].astype(float)
+            kinds -= kinds.min()
             if kinds.max() >= _MOST_LABELS:
                 raise labels.fault(int(kinds.argmax()), f"more than {_MOST_LABELS:,} labels")
             for kind in range(int(kinds.max()) + 1):

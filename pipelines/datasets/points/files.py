@@ -12,6 +12,7 @@ import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError  # of the header of an .npy file
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -46,7 +47,9 @@ def read_points(path: Path, name: str) -> Columns:
     """
     try:
         columns = READERS[path.suffix.lower()](path)
-    except (OSError, ValueError, EOFError, LookupError, TypeError, OverflowError) as error:
+    except (
+        OSError, ValueError, EOFError, LookupError, TypeError, OverflowError, TokenError
+    ) as error:  # fmt: skip
         fault = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as a point cloud: {fault}") from error
     if not columns or not len(next(iter(columns.values()))):

@@ -284,6 +284,8 @@ UNFIT = [
     (several(z=torch.eye(3).to_sparse()), "'z' of graph 00000000 cannot be saved"),
     (several(n=2**70), "'n' of graph 00000000 cannot be saved"),
     (several(text="ends with \0"), "'text' of graph 00000000 cannot be saved"),
+    (several(text="half a pair \udcff"), "'text' of graph 00000000 cannot be saved"),
+    (several(z=torch.zeros(3, device="meta")), "'z' of graph 00000000 cannot be saved"),
     (several(edge_index=torch.zeros(2, 1, dtype=torch.int32)), "edge_index is not valid"),
     (several(edge_index=torch.full((2, 3), 9)), "00000000"),
     (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), "'edge_attr' of graph 00000001"),
@@ -304,6 +306,11 @@ def test_what_cannot_be_saved(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
     check_each(check, UNFIT)
+
+
+def test_a_number_beyond_any_class_is_no_class(tmp_path):
+    build = kmip_data.save(several(y=torch.tensor([10**12])), tmp_path / "b")
+    assert kmip_data.open(build.path, split=None)[0].y.tolist() == [10**12]
 
 
 def test_the_target_is_a_new_folder(tmp_path):
