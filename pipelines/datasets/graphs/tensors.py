@@ -149,7 +149,8 @@ def _graph(item: dict[str, Any], name: str, where: str, facts: Facts) -> GraphRe
     del item["edge_index"]
     nodes = item.pop("num_nodes", None)
     if not isinstance(nodes, int):
-        rows = [item[key] for key in _ROWS_OF_NODES if np.ndim(item.get(key))]
+        known = [item[key] for key in _ROWS_OF_NODES if isinstance(item.get(key), np.ndarray)]
+        rows = [array for array in known if array.ndim]
         nodes = len(rows[0]) if rows else nodes_of(edges)
     check_edges(edges, nodes, where)
     arrays: dict[str, Array] = {}
