@@ -261,7 +261,7 @@ _TYPES = re.compile(r"types([1-9]\d{0,5})")
 
 @dataclass(frozen=True)
 class Positional:
-    """How a network reads an encoding of the positions of nodes."""
+    """Encoding of the positions of nodes, and the module that reads it."""
 
     #: Added column that it reads; training adds it where it is missing.
     encoding: Encoding | None = None

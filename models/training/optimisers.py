@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """How an optimiser is built, and the keys of ``optimiser`` that it takes."""
+    """Constructor of an optimiser, and the keys of ``optimiser`` that it takes."""
 
     #: Called with the parameters, ``lr``, ``weight_decay`` and, of the options, those that are set.
     build: Callable[..., Optimizer]

@@ -33,7 +33,7 @@ LAST_RATE = 1e-7  #: learning rate that polynomial_with_warmup ends at, as in tr
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a schedule is built, and when it can move the rate."""
+    """Constructor of a schedule, and the moments at which it can move the rate."""
 
     build: Build  #: a ``ReduceLROnPlateau`` is given the validation loss
     #: Keys of ``schedule`` that it reads: warmup_epochs, patience, min_lr.
