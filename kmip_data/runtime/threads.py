@@ -1,15 +1,18 @@
 """Threads and processes: compiled kernels and their pool, helpers of a loader, ``kmip-data`` started again.
 
 The pool is made on first use, made again after a fork, and has one thread inside a PyTorch
-data-loader worker. Kernels are ``numba.njit(nogil=True)`` over a range of rows, never
-``parallel=True``: numba's OpenMP layer kills a forked child, and its workqueue layer aborts when
-two Python threads enter it.
+data-loader worker. Where PyTorch is loaded its own threads run kernels instead of the pool's: between
+two operations they spin for milliseconds and leave a pool half of each core. Kernels are
+``numba.njit(nogil=True)`` over a range of rows, never ``parallel=True``: numba's OpenMP layer kills a
+forked child, and its workqueue layer aborts when two Python threads enter it.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
+import functools
 import os
 import subprocess
 import sys
@@ -18,7 +21,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from itertools import pairwise
 from typing import IO, Any, TypeVar, cast
 
@@ -28,7 +30,8 @@ _pool: ThreadPoolExecutor | None = None
 _pool_pid = -1
 _limit: int | None = None
 _lock = threading.Lock()
-_here = threading.local()  #: ``busy`` is set in a thread of the pool
+_here = threading.local()  #: ``busy`` is set in a thread that runs ranges
+_forked = False  #: True in a child, which has no threads of PyTorch
 
 
 def available_cores() -> int:
@@ -91,36 +94,81 @@ def for_ranges(
     if most is not None:
         pieces = max(pieces, -(-total // max(1, most)))
     edges = [total * i // pieces for i in range(pieces + 1)]
+    ranges = iter([(a, b) for a, b in pairwise(edges) if a < b])
     if threads <= 1:
-        for a, b in pairwise(edges):
-            if a < b:
-                function(a, b)
+        for a, b in ranges:
+            function(a, b)
         return
-    pool = _get_pool()
-    futures = []
+
+    errors = []
+
+    def work(*_: object) -> None:
+        """Take one range after the other until none is left."""
+        _here.busy = True
+        try:
+            for a, b in ranges:
+                function(a, b)
+        except BaseException as error:  # noqa: BLE001 -- raised below; also an interrupt
+            errors.append(error)
+            deque(ranges, 0)  # no other range begins
+        finally:
+            _here.busy = False
+
     try:
-        for a, b in pairwise(edges):  # many: an interrupt may come before all are handed over
-            if a < b:
-                futures.append(pool.submit(function, a, b))
-        wait(futures)
+        _on_threads(work, threads)
     except BaseException:
-        for future in futures:
-            future.cancel()
+        deque(ranges, 0)
         raise
-    for future in futures:
-        future.result()
+    if errors:
+        raise errors[0]
+
+
+def _on_threads(work: Callable[..., None], threads: int) -> None:
+    """Call ``work`` in so many threads: the caller and those of PyTorch, or those of the pool."""
+    openmp = _torchs_openmp(threads)
+    if openmp is None:
+        pool = _get_pool()
+        wait([pool.submit(work) for _ in range(threads)])
+        return
+
+    body = _BODY(work)
+    try:
+        openmp.GOMP_parallel_start(body, None, threads)
+        work()
+    finally:
+        openmp.GOMP_parallel_end()
+
+
+#: Body of a parallel region of OpenMP.
+_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def _torchs_openmp(threads: int) -> Any:
+    """Return the OpenMP library of PyTorch, or None where its threads cannot be had.
+
+    A forked child has lost them, another thread than the main one would get new ones, and so would
+    another number of threads than PyTorch's.
+    """
+    torch: Any = sys.modules.get("torch")
+    if _forked or not hasattr(torch, "get_num_threads") or torch.get_num_threads() != threads:
+        return None
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return _openmp_of(torch._C.__file__)  # noqa: SLF001
+
+
+@functools.cache
+def _openmp_of(module: str) -> Any:
+    """Return the OpenMP library that an extension module links to; None: it has other entry points."""
+    library = ctypes.CDLL(module)
+    return library if hasattr(library, "GOMP_parallel_start") else None
 
 
 def _get_pool() -> ThreadPoolExecutor:
     global _pool, _pool_pid
     with _lock:
         if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
-            busy = partial(setattr, _here, "busy", True)
-            _pool = ThreadPoolExecutor(
-                num_threads(),
-                thread_name_prefix="kmip-data",
-                initializer=busy,
-            )
+            _pool = ThreadPoolExecutor(num_threads(), thread_name_prefix="kmip-data")
             _pool_pid = os.getpid()
         return _pool
 
@@ -128,9 +176,10 @@ def _get_pool() -> ThreadPoolExecutor:
 def _after_fork() -> None:
     # The lock may have been held by a thread that the child does not have; the child's own is not
     # of a pool.
-    global _lock
+    global _lock, _forked
     _lock = threading.Lock()
     _here.busy = False
+    _forked = True
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,6 +1,7 @@
 """Threads: the pool of kernels, helpers that share work, results made ahead; after a fork, too."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -83,6 +84,65 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
         [sys.executable, "-c", code], timeout=600, check=False, env=dict(os.environ)
     )
     assert done.returncode == 0
+
+
+@pytest.fixture
+def torchs_threads():
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def runners_of_ranges():
+    """Return the identities of threads that run ranges, two at a time."""
+    meeting, runners = threading.Barrier(2, timeout=600), set()
+
+    def work(start, stop):
+        runners.add(threading.get_ident())
+        meeting.wait()
+
+    threads.for_ranges(work, 8)
+    return runners
+
+
+def test_threads_of_torch_and_the_main_one_run_ranges(torchs_threads):
+    runners = runners_of_ranges()
+    python_threads = {thread.ident for thread in threading.enumerate()}
+    assert len(runners) == 2
+    assert runners & python_threads == {threading.get_ident()}
+
+    # In another thread they would be new ones.
+    in_pool = []
+    thread = threading.Thread(target=lambda: in_pool.append(runners_of_ranges()), daemon=True)
+    thread.start()
+    thread.join(600)
+    assert len(in_pool[0]) == 2
+    assert not in_pool[0] & runners
+
+
+def test_errors_and_interrupts_end_a_region_of_torchs_threads(torchs_threads):
+    with pytest.raises(ZeroDivisionError):
+        threads.for_ranges(lambda a, b: 1 // a, 1000)
+
+    def interrupt(start, stop):
+        if threading.get_ident() == threading.main_thread().ident:
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.for_ranges(interrupt, 1000)
+    assert len(runners_of_ranges()) == 2
+
+
+def test_a_child_forked_after_torchs_threads_ran_has_its_own(torchs_threads):
+    runners_of_ranges()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if len(runners_of_ranges()) == 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 # Helpers
