@@ -186,12 +186,17 @@ def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError 
         if context is not None:
             asked = context.command_path
             usage = context.get_usage().removeprefix("Usage: ")
+        step = f"{asked} --help"
+        # Many options of other programs are keys here, such as --lr.
+        params = context.command.params if context is not None else []
+        if isinstance(error, click.NoSuchOption) and any("--set" in p.opts for p in params):
+            step += ", or --set KEY=VALUE"
         # A wrong value has its range in the message; the form of the line would say nothing about
         # it.
         missing = isinstance(error, click.MissingParameter)
         if isinstance(error, click.BadParameter) and not missing:
             usage = None
-        return errors.UsageError(error.format_message(), expected=usage, next=f"{asked} --help")
+        return errors.UsageError(error.format_message(), expected=usage, next=step)
     of_torch = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
     if of_torch or isinstance(error, MemoryError):
         return errors.OutOfResources(

@@ -153,18 +153,19 @@ def rough_time(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, similar or longer; ``None`` without one.
+    """Return the known name that was probably meant, similar or longer, in any case; else ``None``.
 
-    >>> nearest("s3ids", ["s3dis", "paris"])
+    >>> nearest("S3IDS", ["s3dis", "paris"])
     's3dis'
     """
     import difflib
 
-    known = list(known)
-    candidates = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    spellings = {word.lower(): word for word in known}
+    name = name.lower()
+    candidates = difflib.get_close_matches(name, spellings, n=1, cutoff=0.6)
     if len(name) > 2:
-        candidates += [longer for longer in known if longer.startswith(name)]
-    return candidates[0] if candidates else None
+        candidates += [longer for longer in spellings if longer.startswith(name)]
+    return spellings[candidates[0]] if candidates else None
 
 
 def natural(text: str) -> list[str | float]:

@@ -452,7 +452,7 @@ def number_list(option: str, text: str) -> list[int]:
         if not 0 < len(new) <= MOST_NUMBERS - len(numbers):
             raise UsageError(
                 f"{option} is not a list of numbers: {text:.80}",
-                next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers",
+                next=f"numbers and ranges, such as {option} 10,10 or 0..3; at most {MOST_NUMBERS:,}",
             )
         numbers.extend(new)
     return numbers

@@ -184,7 +184,7 @@ def named_build(
     step = description.replace(dataset, command, 1) + otherwise
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     if others:  # often meant, and building the one that was named may be a download of gigabytes
-        step = f"the same command with {' or '.join(others[:3])} instead of the name; or {step}"
+        step = f"name {' or '.join(others[:3])} instead; or {step}"
     raise UsageError(
         f"There is no finished build of {description} under {home.built}.",
         found=f"other builds: {', '.join(others)}" if others else "none",
@@ -244,7 +244,7 @@ def find_build(
         raise UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
             found="".join(folders),
-            next="the same command with one of these folders instead of the name",
+            next="name one of these folders instead",
         )
     return matches[0] if matches else None
 

@@ -128,6 +128,10 @@ class BuiltDataset(ShardedDataset):
         for key in given:
             if key not in known:
                 raise self._unknown(key)
+        for key, argument in inspect.signature(self._reading).parameters.items():
+            if key in {*self._options} - given.keys() and argument.default is argument.empty:
+                title = type(self).__name__
+                raise UsageError(f"{title} needs a {key}.", next=f"help(kmip_data.{title})")
 
         # One list of arguments, four receivers: reading, build, split, and what all share.
         options = {key: given.pop(key) for key in self._options if key in given}
@@ -144,6 +148,11 @@ class BuiltDataset(ShardedDataset):
 
     def _unknown(self, key: str) -> UsageError:
         title = type(self).__name__
+        if key == "split":
+            return UsageError(
+                f"{title} is one graph, with train_mask, val_mask and test_mask.",
+                next="leave out split; split_rule and split_seed draw the masks",
+            )
         known = sorted(inspect.signature(type(self)).parameters)
         return unknown_name(f"argument of {title}", key, known, command=f"help(kmip_data.{title})")
 

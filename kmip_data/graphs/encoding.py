@@ -125,7 +125,10 @@ def parse_encoding(name: str) -> Encoding:
     for kind in encodings():
         if (encoding := kind.parse(name)) is not None:
             return encoding
-    number = name[len(name.rstrip("0123456789.")) :]
+    number = name[len(name.rstrip("0123456789")) :]
+    # A number out of range would be suggested again.
+    if not 0 < int(number or 0) <= MOST:
+        number = ""
     known = []
     for kind in encodings():
         parameters = kind.choices or (number or kind.metavar,)
@@ -134,5 +137,5 @@ def parse_encoding(name: str) -> Encoding:
         "encoding",
         name,
         known,
-        command="kmip-data encode --help",
+        command=f"kmip-data encode --help; numbers go up to {MOST:,}",
     )

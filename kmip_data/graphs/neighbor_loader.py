@@ -205,7 +205,10 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
                 next="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
             )
     if not isinstance(data, Data) or data.edge_index is None:
-        raise UsageError(f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.")
+        raise UsageError(
+            f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.",
+            next="dataset[0], where a dataset has one graph",
+        )
     whole = isinstance(num_neighbors, Sequence)
     whole = whole and all(isinstance(n, (int, np.integer)) and n >= -1 for n in num_neighbors)
     if not whole or not num_neighbors:

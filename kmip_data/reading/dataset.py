@@ -218,12 +218,14 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             for part, name in _OGB_NAMES.items():
                 divided[name] = self._masks[f"{part}_mask"].nonzero().flatten()
             return divided
-        if self.split is not None or self.split_name is None:
-            extent = f"only the {self.split} part" if self.split else "no split"
+        if self.split is not None:
             raise UsageError(
-                f"get_idx_split divides a dataset of all records, and this one has {extent}.",
+                "get_idx_split divides a dataset of all records, and this one has only the"
+                f" {self.split} part.",
                 next="open it with split=None",
             )
+        if self.split_name is None:
+            raise UsageError(f"{self.name} has no split.", next="kmip_data.save(…, split=…)")
 
         split = self._store.read_split(self.card.splits[self.split_name])
         parts = split.parts or {}

@@ -50,7 +50,7 @@ def test_errors_read_well_and_name_what_can_be_done(home, make_build, tmp_path):
         ("list", "--home", file): f"The home {file} is no folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .csv, .las, .laz, .npy, .pcd, .ply, .pts, .txt, .xyz files",
-        ("verify", "s3dis"): f"next: the same command with {made.path.name} instead of the name; or",
+        ("verify", "s3dis"): f"next: name {made.path.name} instead; or",
     }  # fmt: skip
     check_each(lambda case: check_in(cases[case], refused(*case)), cases)
     assert file.read_text() == "mine"

@@ -52,6 +52,7 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
 
     early = done("train", "--config", config, "--stop-after", 1, "--quiet", "--json").json["run"]
     assert len(Path(early, "metrics.csv").read_text().splitlines()) == 2
+    assert "after 1 of 2 epochs; --stop-after N" in done("train", "--resume", early).err
     longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
     assert longer["metrics"] == found["metrics"]
     assert "--as has no effect" in refused("train", "--config", config, "--as", "text")

@@ -76,6 +76,11 @@ class ManyGraphs(RunData):
     unit = "graphs"
 
     def _open(self, config: RunConfig) -> None:
+        if config.training.neighbors or config.training.eval_neighbors:
+            raise UsageError(
+                f"{self.build.card.dataset} has many graphs; neighbours are sampled in a single one.",
+                next="leave out --neighbor-sampling",
+            )
         if config.training.batch_size < config.processes:
             graphs = counted(config.training.batch_size, "graph")
             raise UsageError(

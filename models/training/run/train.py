@@ -245,7 +245,11 @@ def resume(
         else:
             continues = result.epochs < min(config.training.epochs, stop_after or 0)
             if not continues:
-                log(f"{folder} is finished already.")
+                extent = ""
+                if result.epochs < config.training.epochs:
+                    extent = f" after {result.epochs} of {config.training.epochs} epochs"
+                    extent += "; --stop-after N continues it"
+                log(f"{folder} is finished already{extent}.")
                 return Summary([folder], [result])
     refuse_links(folder)
     config = run_folder.own_choices(config, folder, home)

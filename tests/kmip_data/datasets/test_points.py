@@ -93,8 +93,10 @@ def test_an_unknown_argument_is_named_with_the_known_ones(tmp_path):
     ):
         with pytest.raises(UsageError, match=text):
             S3DIS(tmp_path, **arguments)
-    with pytest.raises(UsageError, match="no argument of CityNetwork called 'split'"):
+    with pytest.raises(UsageError, match="one graph, with train_mask"):
         CityNetwork("helsinki", root=tmp_path, split="train")
+    with pytest.raises(UsageError, match="CityNetwork needs a name"):
+        CityNetwork(root=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

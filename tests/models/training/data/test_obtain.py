@@ -64,6 +64,12 @@ def test_data_that_are_not_for_this_are_refused(tmp_path):
     assert not (tmp_path / "home").exists()
 
 
+def test_neighbours_are_sampled_in_a_single_graph_alone(tmp_path):
+    build = learnable_build(tmp_path / "build")
+    with pytest.raises(UsageError, match="has many graphs"):
+        open_data(tiny_config(build, training={"neighbors": [2]}), home=Home(tmp_path))
+
+
 def test_classes_are_counted_over_all_parts(tmp_path):
     build = build_of(tmp_path / "build", [X, Y], labels=[0, 1, 0, 6])
     data = open_data(tiny_config(build), home=Home(tmp_path))
