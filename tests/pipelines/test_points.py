@@ -266,6 +266,9 @@ def test_cut_and_hostile_files_are_errors_at_once(tmp_path):
         ("b.ply", ply % (b"binary_little_endian", b"9" * 11)),
         ("c.npy", header.getvalue()),
         ("d.npy", pickled.getvalue()),
+        ("e.npy", b"\x93NUMPY\1\0\xe7\3" + b"(" * 999),
+        ("c.ply", ply[:-2].replace(b"float", b"uchar") % (b"ascii", b"1") + b"300\n"),
+        ("d.ply", ply[:-2] % (b"ascii", b"1") + b"1e99\n"),
     ]
     pcd = b"FIELDS x\nSIZE %b\nTYPE F\nCOUNT %b\nPOINTS %b\nDATA %b\n1\n"
     for number, words in enumerate(

@@ -113,7 +113,11 @@ def test_the_mirror_gives_the_records_of_the_pickles(suffix, raw, tmp_path):
     assert_same_records(raw, tmp_path / "mirror", tmp_path)
 
     path = tmp_path / "mirror" / f"test{suffix}"
-    path.write_bytes(path.read_bytes()[:-9])
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"node_feat", b"node_fea\xff"))
+    with pytest.raises(DamagedInput, match=rf"test{suffix}.* is not"):
+        prepare("zinc-full", tmp_path / "mirror", tmp_path / "named")
+    path.write_bytes(whole[:-9])
     with pytest.raises(DamagedInput, match=rf"test{suffix}.* is not"):
         prepare("zinc-full", tmp_path / "mirror", tmp_path / "cut")
 
@@ -146,6 +150,7 @@ def test_bad_rows_of_the_mirror_are_named(raw, tmp_path, new_folder):
         ({"edge_attr": [0.5] * len(first)}, "edge_attr"),
         ({"edge_attr": [[9]] * len(first)}, "type of bond"),
         ({"y": [float("nan")]}, "NaN"),
+        ({"y": [1e300]}, "infinite in float32"),
         ({"y": ["1"]}, "y is"),
         ({"num_nodes": 1}, "num_atom is 1"),
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import logging
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError  # of the header of an .npy file
@@ -48,7 +49,7 @@ def read_points(path: Path, name: str) -> Columns:
     try:
         columns = READERS[path.suffix.lower()](path)
     except (
-        OSError, ValueError, EOFError, LookupError, TypeError, OverflowError, TokenError
+        OSError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, TokenError, struct.error
     ) as error:  # fmt: skip
         fault = next(iter(str(error).splitlines()), type(error).__name__)
         raise DamagedInput(f"{name} cannot be read as a point cloud: {fault}") from error
@@ -157,7 +158,14 @@ def _table(
         if any(len(row) != len(types) for row in rows):
             raise ValueError(f"{title}: a line without {len(types)} values, or too few lines")
         table = np.array(rows, [(name, "f8") for name, _ in types])
-    return {name: table[name].astype(kind) for name, kind in types}
+    columns: dict[str, Array] = {}
+    for name, kind in types:
+        # Text may say 300 where a byte is declared, or 1e99 where float32 is.
+        with np.errstate(over="raise", invalid="ignore"):
+            columns[name] = table[name].astype(kind)
+        if kind[0] in "iu" and (columns[name] != np.trunc(table[name])).any():
+            raise ValueError(f"{title}: a value of {name} is beyond its type {kind}")
+    return columns
 
 
 def _ply_header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[str, str | None]]]]]:

@@ -38,7 +38,7 @@ def parquet_rows(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS):
                 yield from batch.to_pylist()
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, ValueError) as error:  # names that are no UTF-8
         raise DamagedInput(f"{path.name} is not a whole Parquet file: {error}.") from error
 
 
