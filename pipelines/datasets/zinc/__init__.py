@@ -200,7 +200,10 @@ def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]
             (in_range(bonds, BOND_TYPES), f"a type of bond that is not 0 to {BOND_TYPES - 1}"),
             (np.array_equal(bonds, bonds.T), "a bond there, but not back"),
             (target.shape == (1,), f"{len(target)} targets, 1 expected"),
-            ((abs(target) <= np.finfo(np.float32).max).all(), "the target is NaN or infinite in float32"),
+            (
+                (abs(target) <= np.finfo(np.float32).max).all(),
+                "the target is NaN or infinite in float32",
+            ),
         ],
     )
 
