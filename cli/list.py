@@ -67,8 +67,9 @@ def command(home: Home, as_json: bool) -> None:
     damage = "has a card that is damaged or of a newer version"
     text += [f"unreadable: {path} {damage}" for path in unreadable]
     for entry in unfinished:
-        of_all = "" if entry.shards is None else f" of {entry.shards}"
-        text.append(f"unfinished: {entry.path} has {entry.finished}{of_all} shards")
+        of_all = "" if entry.shards is None else f"{entry.finished} of "
+        shards = counted(entry.finished if entry.shards is None else entry.shards, "shard")
+        text.append(f"unfinished: {entry.path} has {of_all}{shards}")
     text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
     if sizes:
         rows = [[name, kind, human_bytes(size)] for name, kind, size in sizes]

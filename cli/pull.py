@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -57,9 +58,10 @@ def command(
     state = "there already" if pulled.there else "verified"
     content = f"{share.kind}: {counted(len(files), 'file')}, {size}, {state}"
     text = [f"{pulled.path}  {content}", f"digest  {share.sealed}"]
-    step = f"evaluate {pulled.path} --dataset TARGET"
+    folder = shlex.quote(str(pulled.path))
+    step = f"evaluate {folder} --dataset TARGET"
     if pulled.card is not None:
         text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
-        step = f"info {pulled.path}"
+        step = f"info {folder}"
     text.append(f"Next: kmip-data {step}")
     show(result, "\n".join(text), as_json=as_json)

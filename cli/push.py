@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from pathlib import Path
 
 import click
@@ -50,5 +51,5 @@ def command(
     result = {"address": where, **share_facts(share, share.files)}
     content = f"{counted(len(share.files), 'file')}, {human_bytes(result['bytes'])}"
     text = f"{where}  {share.kind} {share.name}: {content}"
-    text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {where}"
+    text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {shlex.quote(where)}"
     show(result, text, as_json=as_json)

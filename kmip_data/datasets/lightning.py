@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch_geometric.data import Dataset
 
 from kmip_data.datasets.base import open as open_build
 from kmip_data.errors import UsageError, require_extra
@@ -53,6 +54,11 @@ class GraphDataModule(LightningDataModule):
         **dataset_options: Any,
     ) -> None:
         super().__init__()
+        if isinstance(dataset, Dataset):
+            raise UsageError(
+                f"{dataset} is one part of a split, and a module has them all.",
+                next=f"GraphDataModule({type(dataset).__name__}, …)",
+            )
         self._dataset = dataset
         self._dataset_options = dataset_options
         self.batch_size = batch_size

@@ -458,6 +458,8 @@ def config_for(
     if preset is not None:
         config = load_preset(preset, model, as_, target=dataset)
     else:
+        if model not in models():
+            raise unknown_name("model", model, list(models()), command="--plugin FILE of your own")
         values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_ or "code"}
         config = config_from_mapping(values, "the defaults")
     return config.updated("data", **changes)

@@ -65,6 +65,11 @@ def module(build, **options):
     return GraphDataModule(ShardedDataset, path=build.path, **options)
 
 
+def test_a_dataset_is_one_part_alone(build):
+    with pytest.raises(UsageError, match="one part of a split(?s:.*)GraphDataModule\\(ShardedDataset"):
+        GraphDataModule(ShardedDataset(build.path, "train"), batch_size=4)
+
+
 def test_fit_and_test(build):
     model, data = Recorder(), module(build, eval_batch_size=3)
     run = trainer(max_epochs=2, num_sanity_val_steps=0)
