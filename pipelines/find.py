@@ -103,13 +103,7 @@ def obtain(
         wanted = dict(parameters or {})
         if "compression" in options:
             wanted["compression"] = chosen.compression
-        existing = _find_named(
-            name,
-            wanted,
-            home,
-            sample=sample,
-            otherwise=", or build=True",
-        )
+        existing = _find_named(name, wanted, home, sample=sample)
     # A split needs no raw files where its rule needs none: it is added in any case.
     split_name(existing, split_parameters)
     return existing
@@ -153,7 +147,6 @@ def _find_named(
     home: Home,
     *,
     sample: bool,
-    otherwise: str = "",
 ) -> Build:
     defaults = record_parameters(name, {}) if name in dataset_names() else {}
     wanted = _as_recorded(name, parameters)
@@ -163,7 +156,6 @@ def _find_named(
         wanted,
         defaults=defaults,
         sample=sample,
-        otherwise=otherwise,
     )
 
 

@@ -152,12 +152,10 @@ def named_build(
     *,
     defaults: Mapping[str, Any] | None = None,
     sample: bool = False,
-    otherwise: str = "",
 ) -> Build:
     """Return what :func:`find_build` finds; that there is none is a UsageError, too.
 
-    ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise``
-    follows the command in it that builds the dataset.
+    ``defaults`` stand for parameters not given, and the error leaves them out.
     """
     usual = defaults or {}
     given = parameters or {}
@@ -181,7 +179,7 @@ def named_build(
     command = own_command(builds, dataset)
     if dataset in dataset_names():
         command = f"kmip-data build {dataset}"
-    step = description.replace(dataset, command, 1) + otherwise
+    step = description.replace(dataset, command, 1)
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     if others:  # often meant, and building the one that was named may be a download of gigabytes
         step = f"name {' or '.join(others[:3])} instead; or {step}"

@@ -246,8 +246,10 @@ def resume(
             continues = result.epochs < min(config.training.epochs, stop_after or 0)
             if not continues:
                 extent = ""
-                if result.epochs < config.training.epochs:
-                    extent = f" after {result.epochs} of {config.training.epochs} epochs"
+                # Without patience it ended at --stop-after.
+                training = config.training
+                if training.patience is None and result.epochs < training.epochs:
+                    extent = f" after {result.epochs} of {training.epochs} epochs"
                     extent += "; --stop-after N continues it"
                 log(f"{folder} is finished already{extent}.")
                 return Summary([folder], [result])

@@ -194,6 +194,8 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     import osmnx
     from requests.exceptions import RequestException
 
+    from kmip_data.runtime.http_client import from_exception
+
     def look(response: Any, **_: Any) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and asks again
@@ -207,8 +209,10 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     settings.requests_kwargs = {**settings.requests_kwargs, "hooks": {"response": look}}
     try:
         yield
-    except (RequestException, OSError) as error:
-        raise _unavailable(place, dataset, f"{type(error).__name__}: {str(error)[:200]}") from error
+    except RequestException as error:
+        raise _unavailable(place, dataset, f"it {from_exception(error).reason}") from error
+    except OSError as error:
+        raise _unavailable(place, dataset, f"{type(error).__name__}: {error}") from error
     finally:
         settings.use_cache, settings.requests_kwargs = before
 
