@@ -23,7 +23,13 @@ function influenceText(pane, node) {
   return level ? `${written(100 * 10 ** (DECADES * (level - 1)))} % of the strongest` : "none";
 }
 
-const shortName = (name) => name.split("/").slice(-2, -1)[0] || name;
+const modelOf = (name) => name.split("/").slice(-2, -1)[0] || name;
+
+// The model is name enough, unless both runs are of one model.
+function shortName(name) {
+  const same = influence.filter((run) => modelOf(run.name) === modelOf(name));
+  return same.length > 1 ? name.split("/").slice(-2).join("/") : modelOf(name);
+}
 
 function legendOfInfluence(layer) {
   state.at = new Float32Array(x.length);

@@ -257,13 +257,16 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
         document.getElementById("by").dispatchEvent(new Event("change"));
         const errors = [...document.querySelectorAll("#errors rect title")].map((each) => each.textContent);
         const apart = left.right <= right.left;
-        return {{ errors, titles, light, held, apart, panes: explorer.state.panes }};""",
+        influence[1].name = "helsinki/gcn/b";
+        const same = influence.map((run) => shortName(run.name));
+        return {{ errors, titles, light, held, apart, same, panes: explorer.state.panes }};""",
         tmp_path,
     )
     reached = int((near[1] > 0).sum())
     assert found["titles"][0].split("\n") == [
         "gcn", f"reached by {reached} of {count:,} intersections, up to 1 hop away",
     ]  # fmt: skip
+    assert found["same"] == ["gcn/a", "gcn/b"]
     assert found["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
     assert found["errors"] == ["1 edge: 0.5", "5 edges: 1.25"], (
         "of data with distances, of the first run"
