@@ -303,12 +303,17 @@ def as_floats(typing, a):
     return kind(a), generate
 
 
-@functools.cache
 def multiplies_bytes() -> bool:
     """True if kernels are compiled for a processor with :func:`add_byte_products`, AVX-512 VNNI."""
+    return processor_has("avx512vnni")
+
+
+@functools.cache
+def processor_has(feature: str) -> bool:
+    """True if kernels are compiled for a processor with one of LLVM's features."""
     codegen = numba.core.registry.cpu_target.target_context.codegen()
     features: str = codegen.magic_tuple()[2]
-    return "+avx512vnni" in features.split(",")
+    return f"+{feature}" in features.split(",")
 
 
 @primitive
