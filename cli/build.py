@@ -189,6 +189,7 @@ def _city_source(path: Path) -> str:
 
 def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
+    from kmip_data.models.training.config.presets import family_of
     from kmip_data.pipelines.raw.obtain import SHOWN
 
     card = build.card
@@ -217,7 +218,8 @@ def _summary(build: Build, split: str) -> str:
         step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
     if empty or not _has_targets(build, features=False):
         step = f"preview {_target(build)}"
-    elif not _has_targets(build):
+    elif not _has_targets(build) and family_of(card.dataset, card) is None:
+        # A preset has its own replacement of features.
         step += " --set data.features=degree-profile"
     return f"""\
 {card.dataset}{card.remark} is built.

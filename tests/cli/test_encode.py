@@ -18,7 +18,8 @@ from kmip_data.graphs.encodings.rwse import random_walk_encoding
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     words = ("malnet-tiny", "--sample", "--limit", 10, "--home", tmp_path_factory.mktemp("home"))
-    done("build", *words, "--jobs", 1, "-q")
+    text = done("build", *words, "--jobs", 1, "-q").out
+    assert "degree-profile" not in text, "the preset has it"
     return words
 
 
