@@ -81,7 +81,7 @@ def _of_kind(section: str) -> Callable[[Any], Any]:
         # Not a union by kind: that would be fixed when this module is imported, before plugins are.
         kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
         kinds = kinds_of(section)
-        if kind not in kinds:
+        if str(kind) not in kinds:
             raise ValueError(unknown_name(f"kind of model.{section}", str(kind), list(kinds)).what)
         if isinstance(given, Mapping):
             return kinds[str(kind)].model_validate(given)

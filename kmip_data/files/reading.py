@@ -134,7 +134,7 @@ def read_model(
         return model.model_validate_json(read_small(path))
     except FileNotFoundError:
         raise
-    except (ValueError, RecursionError, OSError) as error:
+    except (ValueError, RecursionError, OSError, TypeError) as error:  # of a model's own checks
         raise DamagedInput(
             f"{path} {what}.",
             found=first_fault(error),

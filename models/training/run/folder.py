@@ -26,7 +26,7 @@ from kmip_data.files.changes import build_lock, is_ours, refuse_links_below, wri
 from kmip_data.files.reading import read_model, read_small, sealed_json
 from kmip_data.format.card import remark
 from kmip_data.format.splits import PARTS
-from kmip_data.manifest import Strict
+from kmip_data.manifest import Plugin, Strict
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.metrics import all_metrics, is_share
@@ -307,7 +307,10 @@ class RunResult(Strict):
         # The metric of a plugin is not known here, but its configuration names it.
         known: set[str | None] = set(all_metrics())
         training = self.config.get("training")
-        if self.config.get("plugins") and isinstance(training, dict):
+        plugins = self.config.get("plugins") or ()
+        for plugin in plugins:
+            Plugin.model_validate(plugin)
+        if plugins and isinstance(training, dict):
             known.add(training.get("metric"))
         if self.metric not in known or len(names) != 1 or self.metrics.keys() - set(PARTS):
             raise ValueError("its metrics are not those of a run")

@@ -103,6 +103,7 @@ def test_wrong_overrides_are_named():
         (["schedule.kind=cosine"], "Did you mean 'cosine_with_warmup'?"),
         (["optimiser.name=adamv"], "Did you mean 'adam'?"),
         (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
+        (["model.local.kind={a=1}"], "no kind of model.local called"),
         (
             ["model.attention.kind=none", "model.attention.k=3"],
             "of model.attention.kind = k-mip alone",

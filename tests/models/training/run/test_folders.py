@@ -137,6 +137,8 @@ ODD = {
     RESULT_NAME: [
         ('"metric": "', '"metric": "no-'),
         ('"train": {', '"elsewhere": {'),
+        ('"config": {', '"config": {"plugins": "a",'),
+        ('"config": {', '"config": {"plugins": 3,'),
         ('"loss": ', '"loss": NaN, "x": '),
         *[("", text) for text in ("", "\udcff", "[1]", "[" * 50_000)],
     ],
