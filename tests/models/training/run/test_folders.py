@@ -137,8 +137,8 @@ ODD = {
     RESULT_NAME: [
         ('"metric": "', '"metric": "no-'),
         ('"train": {', '"elsewhere": {'),
-        ('"config": {', '"config": {"plugins": "a",'),
-        ('"config": {', '"config": {"plugins": 3,'),
+        ('"plugins": ', '"plugins": "a", "x": '),
+        ('"plugins": ', '"plugins": 3, "x": '),
         ('"loss": ', '"loss": NaN, "x": '),
         *[("", text) for text in ("", "\udcff", "[1]", "[" * 50_000)],
     ],
