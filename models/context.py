@@ -91,9 +91,9 @@ def arithmetic() -> int:
 def arithmetic_of(version: int) -> Iterator[None]:
     """Let layers round as in a version inside the block; 1 repeats the weights of earlier rows.
 
-    Version 1 leaves products below 2²⁷ multiplications to MKL and a weight's gradient to one of
-    oneDNN, that of ``graph-layer`` and GatedGCN on lists of several graphs operation by operation,
-    and has no tiles of attention weights.
+    Version 1 leaves products below 2²⁷ multiplications to MKL, makes the gradient of a weight by one
+    product and that of ``graph-layer`` and GatedGCN on lists of several graphs operation by
+    operation, and has no tiles of attention weights.
     """
     global _arithmetic
     before = _arithmetic
