@@ -111,6 +111,11 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
 
     # What is wrong with the line ends the command before the work.
     picture, figures = _save_paths(name, options["save"], options["run"], options["home"])
+    if figures.exists():
+        raise UsageError(
+            f"{figures} exists already, and stays.",
+            next="--save PREFIX with another name, or move this file elsewhere",
+        )
     ks = None
     if options["ks"] is not None:
         ks = sorted(set(shared.number_list("--k", options["ks"])))

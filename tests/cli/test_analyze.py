@@ -33,6 +33,7 @@ def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
     assert (
         (tmp_path / "approximation.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,normal")
     )
+    assert "exists already" in refused("analyze", "approximation", "--gaussian", "40x4")
     args = ["--gaussian", "30x16", "--json", "-q", "--save", tmp_path / "mine"]
     found = done("analyze", "cumulative-weight", *args).json
     assert (found["k"][-1], found["samples"]) == (30, 1)
