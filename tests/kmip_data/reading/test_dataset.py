@@ -171,6 +171,8 @@ def test_what_it_is(build, records, tmp_path):
     assert "s3dis sample" in repr(sample)
     with pytest.raises(UsageError, match="has no splits"):
         ShardedDataset(sample.build, "train")
+    with pytest.raises(UsageError, match=r"s3dis has no split.\n  next: kmip_data.save"):
+        sample.get_idx_split()
 
 
 def test_chosen_columns_and_views(build, records):
