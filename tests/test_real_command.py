@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_a_dead_mirror_is_named_and_only_failed_steps_are_repeated(tmp_path) -> 
     assert "SourceUnavailable" in next(row["note"] for row in rows if row["status"] == "failed")
     text = results.table(rows, dry=True)
     assert text.startswith(results.DRY)
-    assert f"| {NAME} | 2 of 4 | 0 s |" in text
+    assert re.search(rf"\| {NAME} \| 2 of 4 \| \d+ s \|", text)
 
     # The mirrors are back: what passed is not done again.
     before = (out / results.FILE).read_text()
