@@ -114,6 +114,9 @@ def in_turns(
         for name, side in sides.items():
             time.sleep(REST)
             duration = seconds(side)
+            # A first call wakes threads; those of a training step are awake.
+            if duration < REST:
+                duration = seconds(side)
             if turn >= warmup:
                 times[name].append(duration)
 
