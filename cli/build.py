@@ -189,7 +189,6 @@ def _city_source(path: Path) -> str:
 
 def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
-    from kmip_data.models.training.config.presets import family_of
     from kmip_data.pipelines.raw.obtain import SHOWN
 
     card = build.card
@@ -218,9 +217,12 @@ def _summary(build: Build, split: str) -> str:
         step += f" {as_options(card.splits[split].parameters, 'data.split.')}"
     if empty or not _has_targets(build, features=False):
         step = f"preview {_target(build)}"
-    elif not _has_targets(build) and family_of(card.dataset, card) is None:
+    elif not _has_targets(build):
+        from kmip_data.models.training.config.presets import family_of
+
         # A preset has its own replacement of features.
-        step += " --set data.features=degree-profile"
+        if family_of(card.dataset, card) is None:
+            step += " --set data.features=degree-profile"
     return f"""\
 {card.dataset}{card.remark} is built.
 {facts(pairs, indent=2)}

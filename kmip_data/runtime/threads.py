@@ -76,11 +76,11 @@ def for_ranges(
 ) -> None:
     """Call ``function(start, stop)`` for ranges that cover the rows ``0 … total``, on all threads.
 
-    ``function`` writes its results in place, and must release the GIL to gain anything. The first
-    exception it raises is raised here, after all ranges ended. ``grain`` is the fewest rows worth a
-    range of their own; below it everything runs in the caller's thread, and so does a call from
-    inside ``function``. ``most`` is the most rows of one range: an interrupt (Ctrl-C) takes effect
-    between ranges; what has begun ends.
+    ``function`` writes its results in place, and must release the GIL to gain anything. After an
+    exception no further range begins, and it is raised here once those that have begun end.
+    ``grain`` is the fewest rows worth a range of their own; below it everything runs in the caller's
+    thread, and so does a call from inside ``function``. ``most`` is the most rows of one range: an
+    interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
     """
     worth = total // max(1, grain)
     threads = min(num_threads(), max(1, worth))
@@ -131,6 +131,10 @@ def _on_threads(work: Callable[..., None], threads: int) -> None:
         wait([pool.submit(work) for _ in range(threads)])
         return
 
+    # 1. The other threads of the region begin: each enters Python by the callback.
+    # 2. The caller, which is one of them, takes ranges as well.
+    # 3. The region ends when all have: also after an interrupt, as a region left open would hold
+    #    PyTorch's threads, and the callback lives no longer than this function.
     body = _BODY(work)
     try:
         openmp.GOMP_parallel_start(body, None, threads)
