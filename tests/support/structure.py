@@ -6,9 +6,10 @@
 - A function of more than 90 lines, docstring left out, says why in a comment that begins ``#
   Long:``.
 - What begins with ``_`` is imported in its own folder only.
-- The tree keeps to the sizes in :data:`LIMITS`, which are printed: tokens of Python and their
-  density (lines may grow: one thought a line), words of docs, commands and options. Parameters of
-  datasets, which are options of several commands, count once.
+- Rates keep to :data:`LIMITS`: the density of tokens (lines may grow: one thought a line), habits.
+- Tokens of Python, words of docs, commands and options are printed with their change since
+  :data:`BASE`, and fail only a tenth above it: a contribution is not stopped by its size.
+  Parameters of datasets, which are options of several commands, count once.
 """
 
 from __future__ import annotations
@@ -40,10 +41,18 @@ COMMON = {
     "--quiet",
     "--verbose",
 }  #: options of every command, not counted
+#: Sizes of commit 8e041a52, which may grow by :data:`GROWTH`.
+BASE = {
+    "tokens": 454_197,
+    "words of docs": 57_298,
+    "commands": 27,
+    "options": 150,
+}
+GROWTH = 0.1
 #: Upper bounds, but for comments, of which there are at least as many. Rates are per 1,000 filled
 #: lines.
 LIMITS = {
-    "tokens": 455_000,
+    **{name: int(size * (1 + GROWTH)) for name, size in BASE.items()},
     "tokens a code line": 9.0,
     **{f"tokens a code line in {folder}": 9.5 for folder in FOLDERS},
     "parallel assignments": 2,
@@ -52,9 +61,6 @@ LIMITS = {
     "found": 5,
     "Any": 20,
     "comments": 30,
-    "words of docs": 57_300,
-    "commands": 27,
-    "options": 150,
 }
 AT_LEAST = {"comments"}
 
@@ -199,7 +205,8 @@ if __name__ == "__main__":
     measured = sizes()
     for name, size in measured.items():
         bound = "at least" if name in AT_LEAST else "at most"
-        print(f"{name:35} {round(size, 2):>9,} {bound} {LIMITS[name]:,}")  # noqa: T201 -- its output
+        change = f" ({size - BASE[name]:+,})" if name in BASE else ""
+        print(f"{name:35} {round(size, 2):>9,}{change} {bound} {LIMITS[name]:,}")  # noqa: T201 -- its output
     broken = [*problems(), *beyond(measured)]
     print(*broken, sep="\n")  # noqa: T201 -- its output
     sys.exit(bool(broken))
