@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import glob
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
+from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -200,11 +202,26 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
 
     def compile_it(function: F) -> F:
         try:
-            return cast("F", njit(nogil=True, cache=True, **options)(function))
+            compiled: Any = njit(nogil=True, cache=True, **options)(function)
         except RuntimeError:  # "no locator available"
             return cast("F", njit(nogil=True, **options)(function))
+        # A kernel holds the code of those that it calls, and numba looks at its own file alone.
+        file = compiled._cache._cache_file  # noqa: SLF001
+        file._source_stamp = (file._source_stamp, _newest_kernel())  # noqa: SLF001
+        return cast("F", compiled)
 
     return compile_it
+
+
+@functools.cache
+def _newest_kernel() -> int:
+    """Time in nanoseconds of the newest source file of the package with compiled kernels."""
+    package = Path(__file__).resolve().parents[1]
+    newest = 0
+    for source in glob.iglob(f"{package}/**/*.py", recursive=True):
+        if b"njit_nogil" in Path(source).read_bytes():
+            newest = max(newest, os.stat(source).st_mtime_ns)
+    return newest
 
 
 class HelperThreads:

@@ -319,13 +319,17 @@ def cut(block: Block, i: int, spare: int) -> None:
 
     # 3. Cut again after 16 + k/2 further candidates (or half as many as there are). Less room than
     #    that, of 3 k + 192 places, means that the filter cannot separate the rest: the query is
-    #    searched exactly.
+    #    searched exactly. It drops its candidates, because leaves that are under way still add to
+    #    them, beyond the room of the query and into the next one's.
     n = to - base
-    room = block.space - n - 32
     least = 16 + k // 2
+    if block.space - n - 32 < least:
+        floor = OUT
+        n = 0
+    room = block.space - n - 32
     block.filled[i] = n
     block.due[i] = n + min(max(least, n // 2), room)
-    set_floor(block, i, floor if room >= least else OUT)
+    set_floor(block, i, floor)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)

@@ -212,6 +212,25 @@ def test_equal_rows_that_share_a_slot_with_many_others(monkeypatch) -> None:
     check(problem, "cpu")
 
 
+def test_queries_that_are_given_up_leave_their_neighbours_alone(monkeypatch) -> None:
+    """More equal keys than a query has room for, in a block with queries that the filter ranks.
+
+    So are the functions of an app in MalNet-Tiny without features of their own.
+    """
+    generator = torch.Generator().manual_seed(0)
+    distinct = torch.randn(2, 150, 16, generator=generator)
+    # Row i is there about 1,500 / i times.
+    shares = 1 / torch.arange(1, 151)
+    rows = torch.multinomial(shares, 1500, replacement=True, generator=generator)
+    keys = 0.1 * distinct[:, rows] + 0.3
+    queries = torch.randn(2, 150, 16, generator=generator)[:, rows]
+    expected = topk_inner_product(queries, keys, 10, backend="dense")
+    for way in ("bytes", "flat", "tree"):
+        with monkeypatch.context() as patch:
+            force(patch, way)
+            assert_same(topk_inner_product(queries, keys, 10, backend="cpu"), expected)
+
+
 def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     def holds(case) -> None:
         layout, k, dim = case
