@@ -218,9 +218,11 @@ def _newest_kernel() -> int:
     """Time in nanoseconds of the newest source file of the package with compiled kernels."""
     package = Path(__file__).resolve().parents[1]
     newest = 0
-    for source in glob.iglob(f"{package}/**/*.py", recursive=True):
-        if b"njit_nogil" in Path(source).read_bytes():
-            newest = max(newest, os.stat(source).st_mtime_ns)
+    # Path.rglob does not enter the links of a checkout.
+    for name in glob.iglob(f"{package}/**/*.py", recursive=True):  # noqa: PTH207
+        source = Path(name)
+        if b"njit_nogil" in source.read_bytes():
+            newest = max(newest, source.stat().st_mtime_ns)
     return newest
 
 
