@@ -1,28 +1,21 @@
-"""Memory of a training step: measured on a cut of the data on a CPU, where the system would kill the process.
+"""Memory of a training step by a formula of sizes, which decides if its layers are recomputed.
 
-Networks of two and of three layers learn from the cut: their difference is one layer. A GPU raises
-an error when its memory ends, so steps run there without a measurement.
+On a CPU the system would kill a process that takes too much, so a step that does not fit is refused
+before the first one. A GPU raises an error when its memory ends, so steps are tried there.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakIdKeyDictionary
-from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources, human_bytes
 from kmip_data.models.attention.transformer import TILED
-from kmip_data.models.context import arithmetic_of, autocast
-from kmip_data.models.layers.batch import EDGE_COLUMNS, BatchSize
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -31,10 +24,21 @@ from kmip_data.runtime.memory import free_host_memory
 
 #: Copies of the weights: themselves, their gradients, two moments of Adam, the best so far.
 COPIES = 5
-#: Factor for memory that compiled kernels allocate by themselves.
-ROOM = 1.3
-#: Nodes of a cut, of a graph whose attention weights go through dropout as those of larger ones do.
-CUT = TILED
+#: Channels of a node and of an edge that message passing keeps for its backward pass, as multiples
+#: of the hidden dimension: fitted to measured steps, as are all factors below.
+LOCAL = {
+    "none": (0, 0),
+    "mlp": (2, 0),
+    "gcn": (3, 0),
+    "sage": (3, 0),
+    "gcne": (3, 1),
+    "gine": (4, 1),
+    "gat": (6, 0),
+    "gated-gcn": (7, 2),
+}
+PLUGIN = (7, 2)
+#: Of a layer that goes back, the share that it keeps and holds at one time.
+BACK = 1.3
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class StepMemory:
     """Memory of a step, and the choice to recompute its layers."""
 
     recompute: bool
-    #: Bytes in addition to those of the process; None: not measured (a GPU).
+    #: Bytes in addition to those of the process; None: not computed (a GPU).
     need: int | None
     free: int
 
@@ -65,15 +69,14 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
         return StepMemory(bool(requested), None, int(free))
     free = free_host_memory()
     choices = (False, True) if requested is None else (requested,)
+    size = data.largest_batch
     need = 0
     for recompute in choices:
-        need = step_bytes(config, data, recompute=recompute)
-        if config.system.devices * need <= free:
-            return StepMemory(recompute, need, free)
-    need *= config.system.devices
+        need = config.system.devices * step_bytes(config, data.channels, size, recompute=recompute)
+        if need <= free:
+            return StepMemory(recompute, need // config.system.devices, free)
     raise OutOfResources(
-        f"A training step on {data.largest_batch} takes about {human_bytes(need)}; "
-        f"{human_bytes(free)} are free.",
+        f"A training step on {size} takes about {human_bytes(need)}; {human_bytes(free)} are free.",
         next=ways_out(config, data),
     )
 
@@ -92,13 +95,15 @@ def plan_evaluation(
         return config
 
     counts = data.build.card.counts
-    free = free_host_memory()
     whole = BatchSize(1, counts["nodes"], counts["edges"], counts["nodes"] ** 2)
-    cut = cut_of(config, data, whole)
-    graph = sum(column.nbytes for column in _columns(cut)) * whole.nodes // cut.num_nodes
+    free = free_host_memory()
+    graph = 4 * whole.nodes * data.channels["in_channels"]
+    graph += whole.edges * (16 + 4 * (data.channels["edge_channels"] or 0))
     # Loading holds features as stored, standardised in float64, and joined: 2.6 to 3.5 times the
-    # graph.
-    need = max(4 * graph, graph + step_bytes(config, data, recompute=False, whole=whole))
+    # graph. A forward pass holds one layer at a time.
+    one_layer = config.updated("model", layers=1)
+    forward = step_bytes(one_layer, data.channels, whole, recompute=True)
+    need = max(4 * graph, graph + forward)
     if need <= free:
         return config
     log(
@@ -110,169 +115,96 @@ def plan_evaluation(
 
 
 def step_bytes(
-    config: RunConfig, data: RunData, *, recompute: bool, whole: BatchSize | None = None
+    config: RunConfig, channels: dict[str, Any], size: BatchSize, *, recompute: bool
 ) -> int:
-    """Measure the bytes of a step on the largest batch, beyond those of the process.
+    """Return the bytes of a training step on a batch, beyond those of the process and of the data.
 
-    With the size of the ``whole`` graph, those of a forward pass over it.
+    Parameters
+    ----------
+    channels
+        Arguments of :func:`kmip_data.models.network.build_model` that the data decide.
+    size
+        Graphs, nodes, edges and pairs of nodes of the batch.
+    recompute
+        Layers keep their inputs alone, and one at a time is recomputed.
     """
-    # Nothing reads the edges of a last layer, which is lighter: both networks have such a layer.
-    two = _on_a_cut(config, data, 2, recompute=recompute, whole=whole)
-    three = _on_a_cut(config, data, 3, recompute=recompute, whole=whole)
-    layers = config.model.layers - 2
-    both = 0.0
-    for smaller, larger in zip(two, three, strict=True):
-        a_layer = max(0.0, larger - smaller)
-        both += smaller + layers * a_layer
+    model = config.model
+    dim = model.hidden_dim
+    of_layer = _kept_by_layer(config, size)
+
+    # 1. Encoders and head, and what goes from layer to layer where these are recomputed.
+    encoded = 4 * size.nodes * (dim + channels["num_classes"])
+    carried = size.nodes * dim
+    if model.local.kind == "gated-gcn" or model.attention.kind == "exphormer":
+        carried += size.edges * dim
+    if model.edge_encoder not in {"dummy", "none"}:
+        encoded += size.edges * dim
+
+    # 2. Weights.
     copies = COPIES
     if config.training.ema is not None:
         copies += 2
     with torch.device("meta"):
-        weights = 4 * count_parameters(build_model(config.model, **data.channels))
-    return int(ROOM * both + copies * weights)
+        weights = count_parameters(build_model(model, **channels))
+
+    kept = model.layers * of_layer
+    if recompute:
+        kept = model.layers * carried + BACK * of_layer
+    return int(4 * (kept + encoded + copies * weights))
 
 
-def _on_a_cut(
-    config: RunConfig,
-    data: RunData,
-    layers: int,
-    *,
-    recompute: bool,
-    whole: BatchSize | None = None,
-) -> tuple[float, float]:
-    """Peaks of a network of few layers on a cut, scaled to a batch: bytes by nodes, and by pairs of nodes."""
-    size = whole or data.largest_batch
-    cut = cut_of(config, data, size)
-    with torch.random.fork_rng(devices=[]):
-        # 1. The network, with the largest k of all layers and epochs.
-        changes: dict[str, Any] = {"layers": layers, "checkpoint_layers": recompute}
-        k = getattr(config.model.attention, "k", None)
-        if k:
-            ks = list(k) if isinstance(k, tuple) else [k]
+def _kept_by_layer(config: RunConfig, size: BatchSize) -> float:
+    """Return the number of float32 values that a layer keeps for its backward pass."""
+    model = config.model
+    dim = model.hidden_dim
+    # 1. Message passing. Only GatedGCN has edges of its own where the data have none.
+    of_node, of_edge = LOCAL.get(model.local.kind, PLUGIN)
+    if model.edge_encoder in {"dummy", "none"} and model.local.kind != "gated-gcn":
+        of_edge = 0
+    if any(position.distances for position in model.positions):
+        of_edge += 3
+
+    # 2. Norms, the feed-forward block and attention.
+    if model.norm != "none":
+        of_node += 2
+    if model.feed_forward:
+        of_node += 6
+    nodes = size.nodes * (of_node * dim + _kept_by_attention(config))
+    edges = size.edges * of_edge * dim
+    attention: Any = model.attention
+    if attention.kind == "exphormer" and attention.real_edges:
+        edges += 3 * size.edges * dim
+    pairs = 0.0
+    if attention.kind == "transformer" and attention.dropout:
+        # Weights of all pairs; in large graphs a bit of each.
+        of_pair = 4 if size.squares < TILED * size.nodes else 1 / 32
+        pairs = attention.heads * size.squares * of_pair
+    return nodes + edges + pairs
+
+
+def _kept_by_attention(config: RunConfig) -> float:
+    """Return the float32 values of a node that attention keeps in a layer."""
+    dim = config.model.hidden_dim
+    attention: Any = config.model.attention
+    kept: float = 6 * dim  # full attention, and a plugin's
+    match attention.kind:
+        case "none":
+            kept = 0
+        case "k-mip":
+            ks = list(attention.k) if isinstance(attention.k, tuple) else [attention.k]
             if config.training.k_schedule:
                 ks.append(KSchedule.parse(config.training.k_schedule).first)
-            changes["attention"] = config.model.attention.model_copy(update={"k": max(ks)})
-        model = build_model(config.model.model_copy(update=changes), **data.channels)
-
-        # 2. One step; gradients of parameters exist before it, as they are counted with the
-        #    weights.
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        existing = [*model.parameters(), *model.buffers(), *_columns(cut)]
-        live = _Live(cut.num_nodes, existing)
-        saving = torch.autograd.graph.saved_tensors_hooks(live.note, lambda tensor: tensor)
-        grad = torch.set_grad_enabled(whole is None)
-        rounding = arithmetic_of(config.system.arithmetic)
-        with live, saving, grad, rounding, autocast(config.training.precision, "cpu"):
-            logits = model.train(whole is None)(cut)
-            loss = logits.float().log_softmax(-1).sum()
-            if whole is None:
-                loss.backward()
-    by_nodes, by_pairs = live.most
-    return by_nodes * size.nodes / cut.num_nodes, by_pairs * size.squares / cut.num_nodes**2
-
-
-def cut_of(config: RunConfig, data: RunData, size: BatchSize) -> Data:
-    """Return a graph of :data:`CUT` nodes with the columns of the data and edges in their ratio.
-
-    Rows are repeated where the example has fewer, and edges connect arbitrary nodes.
-    """
-    # 1. Rows and edges of the example.
-    batch = data.example
-    n = min(CUT, max(1, size.nodes))
-    if size.squares < CUT * size.nodes:  # smaller graphs, whose weights are kept whole
-        n = min(n, CUT - 1)
-    rows = torch.arange(n) % batch.num_nodes
-    neighbor = getattr(batch, "neighbor", None)
-    if neighbor is not None:
-        # Edge e of node i is row i K + e of the edge features.
-        k = neighbor.shape[1]
-        edges = (rows[:, None] * k + torch.arange(k)).flatten()
-    else:
-        existing = batch.edge_index.shape[1]
-        count = round(n * size.edges / max(1, size.nodes)) if existing else 0
-        edges = torch.arange(count) % max(1, existing)
-
-    # 2. Columns that have numbers of nodes.
-    numbers = set()
-    for encoding in config.model.encodings:
-        if encoding.names_nodes:
-            numbers |= {column.attribute for column in encoding.columns()}
-
-    # 3. One row per edge, per node, or (eigenvalues) per graph: the cut is one graph.
-    values = {}
-    for name, value in batch.to_dict().items():
-        if not isinstance(value, Tensor) or not value.ndim or name in {"ptr", "batch", "y"}:
-            continue
-        if name in numbers:
-            values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
-        elif name == "edge_index":
-            values[name] = value[:, edges] % n
-        elif name == "neighbor":
-            values[name] = value[rows].long() % n
-        elif name in EDGE_COLUMNS:
-            values[name] = value[edges]
-        elif len(value) == batch.num_nodes:
-            values[name] = value[rows]
-        else:
-            values[name] = value[:1]
-    if size.graphs > 1:  # the second is empty: layers choose their passes by the number of graphs
-        values["ptr"] = torch.tensor([0, n, n])
-    return Data(**values)
-
-
-def _columns(graph: Data) -> list[Tensor]:
-    return [value for value in graph.to_dict().values() if isinstance(value, Tensor)]
-
-
-class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Peak bytes of new tensors that are alive together: of most shapes, and by pairs of nodes.
-
-    The latter are (…, nodes, nodes), or bits (nodes, ⌈nodes / 8⌉).
-    """
-
-    def __init__(self, nodes: int, existing: list[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.nodes = nodes
-        self.now = [0, 0]
-        self.most = [0, 0]
-        self._known = WeakIdKeyDictionary()
-        for tensor in existing:
-            self._known[tensor.untyped_storage()] = True
-
-    def __torch_dispatch__(
-        self,
-        operator: Any,
-        types: Any,
-        args: Any = (),
-        kwargs: Any = None,
-    ) -> Any:
-        out = operator(*args, **(kwargs or {}))
-        # Arguments too, as kernels make tensors from NumPy's arrays.
-        for leaf in tree_leaves((args, kwargs, out)):
-            if isinstance(leaf, Tensor):
-                self.note(leaf)
-        return out
-
-    def note(self, tensor: Tensor) -> Tensor:
-        """Count a storage once, until it is freed."""
-        storage = tensor.untyped_storage()
-        if storage not in self._known:
-            in_bits = (self.nodes, math.ceil(self.nodes / 8))
-            by_pairs = (
-                tensor.shape == in_bits
-                if tensor.dtype == torch.uint8
-                else tensor.ndim > 2 and tensor.shape[-2:] == (self.nodes, self.nodes)
-            )
-            kind = int(by_pairs)
-            self._known[storage] = True
-            self._add(kind, storage.nbytes())
-            weakref.finalize(storage, self._add, kind, -storage.nbytes())
-        return tensor
-
-    def _add(self, kind: int, count: int) -> None:
-        self.now[kind] += count
-        self.most[kind] = max(self.most[kind], self.now[kind])
+            of_pair = 6 if attention.dropout else 4
+            kept = 2 * dim + attention.heads * (2 * attention.key_dim + of_pair * max(ks))
+        case "performer":
+            features = attention.features or attention.head_dim * math.log(attention.head_dim)
+            kept = attention.heads * (2.5 * attention.head_dim + 0.9 * features)
+        case "exphormer":
+            links = 2 * (attention.expander + attention.virtual_nodes)
+            kept = (6 + 3 * links) * dim
+        case "bigbird":
+            kept = 15 * dim
+    return kept
 
 
 def ways_out(config: RunConfig, data: RunData) -> str:

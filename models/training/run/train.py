@@ -37,7 +37,6 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
 from kmip_data.models.training.memory import (
     StepMemory,
-    cut_of,
     out_of_memory,
     plan_evaluation,
     plan_memory,
@@ -170,9 +169,7 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
     """Return the memory of a step; raise the error of a network that cannot learn from the data.
 
     Whole numbers without an embedding are looked for in all records, because the first batches may
-    have none. On a CPU, the memory of a step is measured by steps on a cut of the data; for a GPU,
-    where it is not, the network is built and its encoders read the same cut. Random generators stay
-    as they are.
+    have none. Random generators stay as they are.
     """
     encoders = {
         "x": node_encoders()[config.model.node_encoder],
@@ -183,23 +180,22 @@ def _try_out(config: RunConfig, data: RunData, device: Device) -> StepMemory:
         if encoder.integers is not None and attribute in stored:
             check_integers(encoder.integers, data.rows_of(attribute))
 
-    if device.kind == "cuda":
-        try_encoders(config, data)
-    return plan_memory(config, data, device)
+    needed = plan_memory(config, data, device)
+    try_encoders(config, data)
+    return needed
 
 
 def try_encoders(config: RunConfig, data: RunData) -> None:
-    """Build the network and let its encoders, or all of a plugin's, read a cut of the data, on the CPU.
+    """Build the network and let its encoders, or all of a plugin's, read a record on the CPU.
 
     Disagreements of the data and a configuration show there: kinds and numbers of features.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model: Any = build_model(config.model, **data.channels).eval()
-        cut = cut_of(config, data, data.largest_batch)
         if not isinstance(model, GPSNetwork):
-            model(cut)
+            model(data.example)
             return
-        batch = read_batch(cut, model.reads)
+        batch = read_batch(data.example, model.reads)
         model.node_encoder(batch)
         if model.reads_edges:
             model.edge_encoder(batch)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -70,11 +68,9 @@ def memory_cells(manifest: Manifest, home: Home) -> list[str]:
     config = data.pinned(config)
     graphs = 1 if data.unit == "nodes" else config.training.batch_size
     size = batch_of(manifest, graphs)
-    stand_in = cast(
-        "Any",
-        SimpleNamespace(largest_batch=size, example=data.example, channels=data.channels),
-    )
-    needs = [step_bytes(config, stand_in, recompute=recompute) for recompute in (False, True)]
+    needs = [
+        step_bytes(config, data.channels, size, recompute=recompute) for recompute in (False, True)
+    ]
     batch = f"{graphs} × {manifest.expected.avg_nodes:,.0f}"
     return [batch, *(f"{need / GIB:.2f} GiB" for need in needs)]
 
