@@ -121,6 +121,28 @@ class Standardisation(Strict):
     std: tuple[Annotated[float, Field(gt=0)], ...]
 
 
+class ColumnForm(Strict):
+    """A column of :class:`Layout`; fields as of :class:`~kmip_data.format.schema.Column`."""
+
+    shape: tuple[int, ...] = ()
+    stored: str = "float32"
+    presented: str = "float32"
+    low: float | None = None
+    high: float | None = None
+    classes: int | None = None  #: of the label, which has no other field but ``doc``
+    doc: str = ""
+
+
+class Layout(Strict):
+    """Records of a dataset in the short form (:mod:`kmip_data.pipelines.short`)."""
+
+    undirected: bool = False  #: edges get their other direction, after they are checked
+    folds: int = 1  #: number of published splits
+    split_note: str = "the published masks"
+    #: by key, in the order of the shards: ``node/x``, ``node/y``
+    columns: dict[str, ColumnForm] = Field(default_factory=dict)
+
+
 class Manifest(Strict):
     """A dataset: identity, licence, sources, content, expected counts, defaults."""
 
@@ -156,6 +178,8 @@ class Manifest(Strict):
     #: key of a column -> constants by which models standardise it
     standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    #: what the shards hold, where the pipeline is one of the short form
+    layout: Layout = Layout()
 
     @property
     def known_sha256(self) -> dict[str, str]:

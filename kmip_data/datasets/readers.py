@@ -217,7 +217,53 @@ class GeomGCN(BuiltDataset):
     _arguments = Arguments
 
     def _reading(self, name: str) -> dict[str, Any]:
-        known = names_of(GeomGCN)
-        if name.lower() not in known:
-            raise unknown_name("graph of Geom-GCN", name, known)
-        return {"name": name.lower()}
+        return {"name": _known(name, GeomGCN)}
+
+
+class HeterophilousGraphDataset(BuiltDataset):
+    """Seven node benchmarks of Platonov et al., each one graph with a class for each node.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``: both directions of each edge; the masks are those of one of the ten published
+    splits, ``fold``.
+
+    Parameters
+    ----------
+    name
+        ``"minesweeper"``, ``"tolokers"``, ``"roman-empire"``, ``"amazon-ratings"``, ``"questions"``,
+        ``"chameleon-filtered"`` or ``"squirrel-filtered"``, in any case.
+    """
+
+    _name = "minesweeper"
+    _arguments = Arguments
+
+    def _reading(self, name: str) -> dict[str, Any]:
+        return {"name": _known(name, HeterophilousGraphDataset)}
+
+
+class Planetoid(BuiltDataset):
+    """Cora, CiteSeer and PubMed: papers and their citations, with a subject for each paper.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``; the masks are those of the public split.
+
+    Parameters
+    ----------
+    name
+        ``"cora"``, ``"citeseer"`` or ``"pubmed"``, in any case.
+    """
+
+    _name = "cora"
+    _arguments = Arguments
+
+    def _reading(self, name: str) -> dict[str, Any]:
+        return {"name": _known(name, Planetoid)}
+
+
+def _known(name: str, dataset_class: type[BuiltDataset]) -> str:
+    """Return the name of a dataset of a class, given in any case and with ``_`` for ``-``."""
+    known = names_of(dataset_class)
+    wanted = name.lower().replace("_", "-")
+    if wanted not in known:
+        raise unknown_name("graph", name, known)
+    return wanted

@@ -32,6 +32,8 @@ _READERS: Mapping[str, type[BuiltDataset]] = {
     "ECHO": readers.ECHO,
     "ZINC": readers.ZINC,
     "GeomGCN": readers.GeomGCN,
+    "HeterophilousGraphDataset": readers.HeterophilousGraphDataset,
+    "Planetoid": readers.Planetoid,
     "CityNetwork": city.CityNetwork,
     "GraphLandDataset": city.GraphLandDataset,
 }

@@ -236,6 +236,16 @@ class _Rows(_Counts):
         return everywhere.double().cpu()
 
 
+class _TwoClasses(_Rows):
+    """Log-odds of the second class of two, and the class, (N, 1) each."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        super().update(logits[:, 1:] - logits[:, :1], target)
+
+
 def _accumulator_of(task: Task) -> Accumulator:
     """Return the sums that the metrics of a task's kind are computed from."""
     match task.kind:
@@ -278,6 +288,8 @@ class SplitMetrics(nn.Module):
             accumulator = self.metrics[chosen].accumulator
             if accumulator is not None:
                 self.own = accumulator(task)
+            if self.metrics[chosen].of_two_classes:
+                self.own = _TwoClasses()
         self.loss = _Sums(_loss_of_rows, 2)
 
     @torch.no_grad()
@@ -298,7 +310,8 @@ class SplitMetrics(nn.Module):
         # A part without a known target has loss 0, as a batch has.
         values = {"loss": float(total / known.clamp_min(1))}
         for name, metric in self.metrics.items():
-            sums = rows if metric.accumulator is None else own
+            counted = metric.accumulator is None and not metric.of_two_classes
+            sums = rows if counted else own
             values[name] = float(metric.compute(sums))
         self.reset()
         return values

@@ -198,6 +198,8 @@ class Metric:
     #: Of a plugin's metric; none: that of its kind.
     accumulator: Callable[[Task], Accumulator] | None = None
     unit: Literal["share", "number"] = "number"  #: a share is printed in percent
+    #: of scores and targets of all rows of two classes, (N, 1) each, instead of counts
+    of_two_classes: bool = False
     everywhere: bool = True  #: computed for every task of its kind, not only where it is chosen
 
     def __post_init__(self) -> None:
@@ -252,6 +254,24 @@ METRICS: dict[str, Metric] = {
         title="ROC-AUC",
         kind="multilabel",
         unit="share",
+        everywhere=False,
+    ),
+    "roc_auc": Metric(
+        compute=mean_roc_auc,
+        better="higher",
+        title="ROC-AUC",
+        kind="single-label",
+        unit="share",
+        of_two_classes=True,
+        everywhere=False,
+    ),
+    "average_precision": Metric(
+        compute=mean_average_precision,
+        better="higher",
+        title="average precision",
+        kind="single-label",
+        unit="share",
+        of_two_classes=True,
         everywhere=False,
     ),
     "mae": Metric(

@@ -67,6 +67,9 @@ def build_key(
         "pipeline_version": pipeline.version,
         "format_version": FORMAT_VERSION,
     }
+    layout = pipeline.manifest.layout
+    if layout.columns:
+        identity["layout"] = layout.model_dump(mode="json")
     return json_digest(identity)[:12]
 
 

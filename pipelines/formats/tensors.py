@@ -380,6 +380,8 @@ def _of_bytes(
 ) -> Array:
     if isinstance(dtype, _DType):  # without a state
         dtype = np.dtype(dtype.code)
+    if isinstance(data, str):  # as Python 2 wrote bytes
+        data = data.encode("latin-1")
     if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray | memoryview):
         raise RefusedError("an array that is not of plain numbers")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)

@@ -142,6 +142,13 @@ class RunData(ABC):
             classes = int(ShardedDataset(build, split_name=split_name, columns=["y"]).num_classes)
         self.task = task_of(column, config, num_classes=classes)
         self.config = with_task(config, self.task)
+        metric = self.config.training.metric or ""
+        if all_metrics()[metric].of_two_classes and self.task.outputs != 2:
+            raise UsageError(
+                f"training.metric = {metric} is of two classes; {build.card.dataset} has "
+                f"{self.task.outputs}.",
+                next="--set training.metric=accuracy",
+            )
 
     @abstractmethod
     def _open(self, config: RunConfig) -> None:

@@ -1,0 +1,34 @@
+"""Node benchmarks of Platonov et al.: one ``.npz`` with a graph and ten splits.
+
+Raw layout: ``node_features`` [N, F], ``node_labels`` [N], ``edges`` [E, 2], each edge once, and
+``train_masks``, ``val_masks``, ``test_masks`` [10, N].
+"""
+
+from __future__ import annotations
+
+from kmip_data.arrays import Array
+from kmip_data.format.splits import PARTS
+from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
+
+
+class HeterophilousPipeline(ShortPipeline[FoldParams]):
+    """Pipeline of ``minesweeper``, ``tolokers``, ``chameleon-filtered`` and the others."""
+
+
+PIPELINE = HeterophilousPipeline
+
+
+def read(raw: Raw) -> dict[str, Array]:
+    """Read the graph."""
+    arrays = raw.arrays(".npz")
+    return {
+        "x": arrays.whole("node_features"),
+        "y": arrays.whole("node_labels"),
+        "edge_index": arrays.whole("edges").T,
+    }
+
+
+def masks(raw: Raw, fold: int) -> list[Array]:
+    """Read the masks of train, val and test of a split, each (N,)."""
+    arrays = raw.arrays(".npz")
+    return [arrays.whole(f"{part}_masks")[fold] for part in PARTS]

@@ -1,0 +1,191 @@
+"""Citation graphs of Planetoid (Yang et al. 2016): Cora, CiteSeer and PubMed.
+
+Raw layout: eight files ``ind.NAME.…``. Pickles of Python 2: sparse features of the nodes that train
+(``x``), of all that are not tested (``allx``) and of those that are (``tx``), their one-hot labels
+(``y``, ``ally``, ``ty``), and the neighbours of each node (``graph``). Text: the numbers of the
+tested nodes (``test.index``), in the order of ``tx``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from kmip_data.arrays import I64, Array, Bools
+from kmip_data.errors import DamagedInput
+from kmip_data.format.splits import NO_PART
+from kmip_data.pipelines.base import Records, Split
+from kmip_data.pipelines.formats.pickles import Pending, RefusedError, never_called, read_pickle
+from kmip_data.pipelines.formats.tensors import NUMPY
+from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
+
+VAL, TEST = 500, 1_000  #: nodes
+A_CLASS = 20  #: nodes of a class that train, where they are drawn
+_MOST_VALUES = 2**27  #: of a matrix that is made dense: 512 MiB
+
+
+class PlanetoidSplitParams(FoldParams):
+    """Parameters of the split."""
+
+    seeded: ClassVar[tuple[str, ...]] = ("stratified", "per-class")
+
+    split: Literal["upstream", "per-class", "stratified"] = Field(  # type: ignore[assignment]
+        default="upstream",
+        description="upstream: the public split; per-class: 20 nodes of each class drawn to train, "
+        "500 of the others to val, 1,000 to test, as tunedGNN draws them; stratified: the public "
+        "split's sizes with equal shares of the classes",
+    )
+
+
+class PlanetoidPipeline(ShortPipeline[PlanetoidSplitParams]):
+    """Pipeline of ``cora``, ``citeseer`` and ``pubmed``."""
+
+    SplitParams = PlanetoidSplitParams
+
+    def split(self, records: Records, params: PlanetoidSplitParams, raw: Path | None) -> Split:
+        """The public split, or nodes drawn by class."""
+        if params.split != "per-class":
+            return super().split(records, params, raw)
+        assert records.node_labels is not None
+        return Split(
+            f"per-class-seed{params.split_seed}",
+            "per-class",
+            {"split_seed": params.split_seed},
+            note=f"{A_CLASS} nodes of each class, {VAL} and {TEST:,} others, drawn as tunedGNN does",
+            node_code=per_class(records.node_labels[0], params.split_seed),
+        )
+
+
+PIPELINE = PlanetoidPipeline
+
+
+def read(raw: Raw) -> dict[str, Array]:
+    """Read the graph as PyTorch Geometric's ``Planetoid`` does."""
+    # 1. Tested nodes come last. In CiteSeer some numbers between theirs have no row: zeros.
+    tested = _tested(raw)
+    first = int(tested.min())
+    missing = int(tested.max()) + 1 - first - len(tested)
+    features = [_matrix(raw, name) for name in ("allx", "tx")]
+    labels = [_matrix(raw, name) for name in ("ally", "ty")]
+    if first != len(features[0]) or len(tested) != len(features[1]) or missing < 0:
+        raise DamagedInput(
+            f"{raw.place}: tested nodes {first:,} to {tested.max():,} do not follow the "
+            f"{len(features[0]):,} others."
+        )
+
+    # 2. Rows of tx are in the order of test.index.
+    arrays = []
+    for others, rows in (features, labels):
+        every = np.zeros((len(others) + len(rows) + missing, others.shape[1]), others.dtype)
+        every[: len(others)] = others
+        every[tested] = rows
+        arrays.append(every)
+    x, y = arrays
+
+    # 3. Neighbours: without loops, each once, by target and then source.
+    neighbors = _pickle(raw, "graph")
+    pairs = [(node, other) for node, row in neighbors.items() for other in row]
+    source, target = np.array(pairs, np.int64).reshape(-1, 2).T
+    codes = np.unique((target * len(y) + source)[source != target])
+    target, source = np.divmod(codes, len(y))
+    return {
+        "x": x.astype(np.float32),
+        "y": y.argmax(1),
+        "edge_index": np.stack([source, target]),
+    }
+
+
+def masks(raw: Raw, fold: int) -> list[Bools]:
+    """Return the public split: the nodes of ``x`` train, the next 500 are val."""
+    tested = _tested(raw)
+    train = len(_matrix(raw, "y"))
+    nodes = np.arange(int(tested.max()) + 1)
+    val = (nodes >= train) & (nodes < train + VAL)
+    return [nodes < train, val, np.isin(nodes, tested)]
+
+
+def per_class(labels: Array, seed: int) -> Array:
+    """Return the part of each node, (N,): ``class_rand_splits`` of tunedGNN after ``fix_seed(seed)``.
+
+    medium_graph/data_utils.py at 23f9604, number by number: it draws by ``torch.randperm``.
+    """
+    draw = _Permutations(seed)
+    codes = np.full(len(labels), NO_PART, np.uint8)
+    others = []
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        rows = rows[draw(len(rows))]
+        codes[rows[:A_CLASS]] = 0
+        others.append(rows[A_CLASS:])
+    rest = np.concatenate(others)
+    rest = rest[draw(len(rest))]
+    codes[rest[:VAL]] = 1
+    codes[rest[VAL : VAL + TEST]] = 2
+    return codes
+
+
+class _Permutations:
+    """``torch.randperm`` after ``torch.manual_seed``: a Mersenne Twister and a shuffle from the front."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = np.random.RandomState(seed)
+
+    def __call__(self, count: int) -> I64:
+        order = np.arange(count)
+        for i in range(count - 1):
+            word = int(self._state.randint(0, 2**32, dtype=np.uint32))
+            other = i + word % (count - i)
+            order[i], order[other] = order[other], order[i]
+        return order
+
+
+class _Sparse(Pending):
+    """``scipy.sparse.csr_matrix``; its state has row pointers, columns and values."""
+
+    __slots__ = ()
+
+    def finish(self, state: Any) -> None:
+        """Make the matrix dense."""
+        rows, columns = state["_shape"]
+        ends, indices, values = state["indptr"], state["indices"], state["data"]
+        if not 0 < rows * columns <= _MOST_VALUES:
+            raise RefusedError(f"a matrix of {rows:,} × {columns:,} values")
+        counts = np.diff(ends)
+        inside = len(indices) == len(values) == ends[-1] and len(ends) == rows + 1 and not ends[0]
+        if not inside or (counts < 0).any() or not ((indices >= 0) & (indices < columns)).all():
+            raise ValueError("a sparse matrix whose parts do not fit")
+        dense = np.zeros((rows, columns), values.dtype)
+        # Entries of one cell add up.
+        np.add.at(dense, (np.repeat(np.arange(rows), counts), indices), values)
+        self.value = dense
+
+
+_ALLOWED = {
+    **NUMPY,
+    "scipy.sparse.csr.csr_matrix": _Sparse,
+    "collections.defaultdict": lambda *_: {},
+    "__builtin__.list": never_called("list"),
+}
+
+
+def _pickle(raw: Raw, name: str) -> Any:
+    path = raw.path(f".{name}")
+    return read_pickle(path.read_bytes(), _ALLOWED, name=path.name)
+
+
+def _matrix(raw: Raw, name: str) -> Array:
+    matrix = _pickle(raw, name)
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
+        raise DamagedInput(f"{raw.place} is {type(matrix).__name__}, not a matrix.")
+    return matrix
+
+
+def _tested(raw: Raw) -> I64:
+    text = raw.path(".test.index").read_text("ascii")
+    tested = np.array(text.split(), np.int64)
+    if not len(tested) or len(np.unique(tested)) != len(tested) or tested.min() < 0:
+        raise DamagedInput(f"{raw.place} is not a list of distinct nodes.")
+    return tested
