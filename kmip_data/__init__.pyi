@@ -13,6 +13,7 @@ from .datasets.shipped import CIFAR10Superpixels as CIFAR10Superpixels
 from .datasets.shipped import CityNetwork as CityNetwork
 from .datasets.shipped import GeomGCN as GeomGCN
 from .datasets.shipped import GraphLandDataset as GraphLandDataset
+from .datasets.shipped import HeterophilousGraphDataset as HeterophilousGraphDataset
 from .datasets.shipped import LongRange as LongRange
 from .datasets.shipped import MalNetTiny as MalNetTiny
 from .datasets.shipped import MNISTGraphs as MNISTGraphs
@@ -27,6 +28,7 @@ from .datasets.shipped import PCQM4Mv2Subset as PCQM4Mv2Subset
 from .datasets.shipped import PCQMContact as PCQMContact
 from .datasets.shipped import PeptidesFunc as PeptidesFunc
 from .datasets.shipped import PeptidesStruct as PeptidesStruct
+from .datasets.shipped import Planetoid as Planetoid
 from .datasets.shipped import SBMCluster as SBMCluster
 from .datasets.shipped import SBMPattern as SBMPattern
 from .datasets.shipped import ShapeNetPart as ShapeNetPart

@@ -49,7 +49,9 @@ class Raw:
         """Return the member whose name ends with ``end``, and name it in errors from here on."""
         found = [m.pattern for m in self.manifest.content.members if m.pattern.endswith(end)]
         if len(found) != 1:
-            raise UsageError(f"{self.manifest.name} has {len(found)} members that end with {end!r}.")
+            raise UsageError(
+                f"{self.manifest.name} has {len(found)} members that end with {end!r}."
+            )
         self.place = found[0]
         return self.folder / found[0]
 
@@ -64,7 +66,15 @@ class Raw:
             yield
         except KmipDataError:
             raise
-        except (ArithmeticError, LookupError, TypeError, ValueError, OSError, EOFError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            EOFError,
+            LookupError,
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise DamagedInput(
                 f"{self.place} is not laid out as published.",
                 found=f"{type(error).__name__}: {str(error)[:200]}",
@@ -190,7 +200,9 @@ def fitted(graph: Mapping[str, Any], schema: Schema, where: str) -> dict[str, Ar
     arrays = {"edge/index": edges.astype(schema.index_dtype)}
     for column in schema.columns:
         shape = (rows[column.level], *column.shape)
-        arrays[column.key] = fitted_column(np.asarray(graph[column.attribute]), column, shape, where)
+        arrays[column.key] = fitted_column(
+            np.asarray(graph[column.attribute]), column, shape, where
+        )
     return arrays
 
 

@@ -228,6 +228,42 @@ class GraphLandDataset(BuiltDataset):
         **arguments: Unpack[GraphLandArguments],
     ) -> None: ...
 
+class HeterophilousGraphDataset(BuiltDataset):
+    """Seven node benchmarks of Platonov et al., each one graph with a class for each node.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``: both directions of each edge; the masks are those of one of the ten published
+    splits, ``fold``.
+
+    Parameters
+    ----------
+    name
+        ``"minesweeper"``, ``"tolokers"``, ``"roman-empire"``, ``"amazon-ratings"``, ``"questions"``,
+        ``"chameleon-filtered"`` or ``"squirrel-filtered"``, in any case.
+    split_rule
+        upstream: the published masks; stratified: drawn anew in parts of the same sizes, with
+        equal shares of the classes.
+    split_seed
+        Seed of the rule, where it draws.
+    fold
+        Number of the published split, from 0.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, name,
+        transform, pre_transform, …
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        name: str,
+        *pyg: Any,
+        root: Folder | None = None,
+        split_rule: Literal["upstream", "stratified"] = "upstream",
+        split_seed: int = 0,
+        fold: int = 0,
+        **arguments: Unpack[Arguments],
+    ) -> None: ...
+
 class LongRange(BuiltDataset):
     """Long-range tasks on generated graphs.
 
@@ -481,7 +517,7 @@ class PCQM4Mv2Subset(BuiltDataset):
     ) -> None: ...
 
 class PCQMContact(BuiltDataset):
-    """PCQM-Contact (LRGB), molecular graphs with contacts.
+    """PCQM-Contact (LRGB), molecules with contacts.
 
     529,434 molecules with hydrogens; which atoms, five bonds or more apart, are within 3.5 Å.
 
@@ -592,6 +628,41 @@ class PeptidesStruct(BuiltDataset):
         on_error: Literal["stop", "skip"] = "stop",
         target_scaling: Literal["none", "train"] = "none",
         **arguments: Unpack[RuleArguments],
+    ) -> None: ...
+
+class Planetoid(BuiltDataset):
+    """Cora, CiteSeer and PubMed: papers and their citations, with a subject for each paper.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N],
+    test_mask=[N])``; the masks are those of the public split.
+
+    Parameters
+    ----------
+    name
+        ``"cora"``, ``"citeseer"`` or ``"pubmed"``, in any case.
+    split_rule
+        upstream: the public split; per-class: 20 nodes of each class drawn to train, 500 of the
+        others to val, 1,000 to test, as tunedGNN draws them; stratified: the public split's
+        sizes with equal shares of the classes.
+    split_seed
+        Seed of the rule, where it draws.
+    fold
+        Number of the published split, from 0.
+    *pyg
+        More positional arguments have the order of PyTorch Geometric's class: root, name,
+        split, num_train_per_class, …
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.base.BuiltDataset`.
+    """
+    def __init__(
+        self,
+        name: str,
+        *pyg: Any,
+        root: Folder | None = None,
+        split_rule: Literal["upstream", "per-class", "stratified"] = "upstream",
+        split_seed: int = 0,
+        fold: int = 0,
+        **arguments: Unpack[Arguments],
     ) -> None: ...
 
 class S3DIS(BuiltDataset):

@@ -16,7 +16,7 @@ from support.cli import kmip
 from kmip_data.manifest import load_manifest
 from kmip_data.models.training.config.presets import preset_names
 
-PRESETS = 171
+PRESETS = 202
 #: Dataset that takes the presets of a folder which is no dataset with a sample.
 SAMPLE_OF = {"city": "helsinki"}
 #: Records of a sample. Few molecules of ogbg-molhiv are active; each of its parts needs one.

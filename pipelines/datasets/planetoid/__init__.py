@@ -98,7 +98,7 @@ def read(raw: Raw) -> dict[str, Array]:
     }
 
 
-def masks(raw: Raw, fold: int) -> list[Bools]:
+def masks(raw: Raw, fold: int) -> list[Bools]:  # noqa: ARG001 -- there is one
     """Return the public split: the nodes of ``x`` train, the next 500 are val."""
     tested = _tested(raw)
     train = len(_matrix(raw, "y"))

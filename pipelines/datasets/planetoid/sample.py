@@ -72,7 +72,9 @@ def _sparse(dense: Array) -> bytes:
 
 
 def _array(array: Array) -> bytes:
-    made = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(" + _int(0) + b"t" + _text("b")
+    made = (
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(" + _int(0) + b"t" + _text("b")
+    )
     dtype = b"cnumpy\ndtype\n(" + _text(array.dtype.str[1:]) + _int(0) + _int(1) + b"tR"
     dtype += b"(" + _int(3) + _text("<") + b"NNN" + _int(-1) * 2 + _int(0) + b"tb"
     shape = b"(" + b"".join(map(_int, array.shape)) + b"t"

@@ -16,7 +16,7 @@ CLASSES = sorted(
     & set(kmip_data.__all__) - {"ShardedDataset"}
 )
 #: One graph is no part of a split.
-ONE_GRAPH = {"CityNetwork", "GeomGCN"}
+ONE_GRAPH = {"CityNetwork", "GeomGCN", "HeterophilousGraphDataset", "Planetoid"}
 
 
 def test_the_signature_names_every_argument_with_its_default():

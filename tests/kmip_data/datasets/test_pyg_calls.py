@@ -353,7 +353,10 @@ def stated_task(task: str) -> tuple[str, int, str]:
     number = re.search(r"(\d+) (labels|targets)", subject)
     if "label" in subject or ", 2 classes" in subject:
         kind = "binary classification"
-    return kind, int(number[1]) if number else 1, METRIC_NAMES[metric]
+    name = METRIC_NAMES[metric]
+    if name == "auc" and "label" not in subject:
+        name = "roc_auc"  # of classes, not of labels
+    return kind, int(number[1]) if number else 1, name
 
 
 @pytest.mark.parametrize("name", datasets())
