@@ -9,12 +9,32 @@ h5py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import lazy_loader
 
 __version__ = "0.1.0"
 
-__getattr__, _, _names = lazy_loader.attach_stub(__name__, __file__)
+_public_name, _, _names = lazy_loader.attach_stub(__name__, __file__)
 __all__ = [*_names, "__version__"]  # noqa: PLE0604 -- all of them text
+
+#: Names of PyTorch Geometric and OGB that are ours under another name.
+_ELSEWHERE = {
+    "WebKB": "GeomGCN",
+    "Actor": "GeomGCN",
+    "WikipediaNetwork": "GeomGCN, or HeterophilousGraphDataset('chameleon-filtered')",
+    "MoleculeNet": "OGBGMolHIV or OGBGMolPCBA",
+    "PygNodePropPredDataset": "OGBNArxiv, OGBNProducts or OGBNPapers100M",
+    "PygGraphPropPredDataset": "OGBGMolHIV or OGBGMolPCBA",
+    "PygPCQM4Mv2Dataset": "PCQM4Mv2",
+    "Evaluator": "models.evaluate_predictions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        raise ImportError(f"kmip_data has no {name}: use kmip_data.{_ELSEWHERE[name]}")
+    return _public_name(name)
 
 
 def __dir__() -> list[str]:

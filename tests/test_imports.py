@@ -112,3 +112,14 @@ def test_names_of_folders_are_not_importable_elsewhere(tmp_path, monkeypatch):
 def test_dir_shows_public_names_alone():
     for package in (kmip_data, kmip_data.models, kmip_data.graphs):
         assert dir(package) == sorted(package.__all__)
+
+
+def test_names_of_other_libraries_say_what_is_ours():
+    """And what they name exists."""
+    for name, ours in kmip_data._ELSEWHERE.items():
+        with pytest.raises(ImportError, match=f"no {name}: use kmip_data.") as caught:
+            getattr(kmip_data, name)
+        assert ours in str(caught.value)
+        for word in re.findall(r"(?:models\.)?[A-Za-z]\w+", ours.replace(" or ", " ")):
+            if word[0].isupper():
+                assert word in kmip_data.__all__, word
