@@ -92,7 +92,9 @@ class FoldParams(SplitParams):
         description="upstream: the published masks; stratified: drawn anew in parts of the same "
         "sizes, with equal shares of the classes",
     )
-    fold: int = Field(default=0, ge=0, description="number of the published split, from 0")
+    fold: int = Field(
+        default=0, ge=0, le=9_999, description="number of the published split, from 0"
+    )
 
 
 class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
