@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from kmip_data.errors import NotReproduced, UsageError
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Digest, Strict, read_shipped, shipped_names, unknown_name
-from kmip_data.models.training.metrics import is_share
+from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import (
     RunResult,
@@ -268,7 +268,7 @@ def _is_close(row: Ours, test: float | None, deciding: list[Figure]) -> bool:
 
 
 class Leaderboard(Strict):
-    """One file: the leaderboards of one benchmark, whose metric is the lower the better."""
+    """One file: the leaderboards of one benchmark."""
 
     source: str
     metrics: tuple[str, ...] = Field(
@@ -277,9 +277,14 @@ class Leaderboard(Strict):
     models: dict[str, str] = Field(
         description="model of ours -> name of the same network on the leaderboard"
     )
-    entries: dict[str, dict[str, tuple[float, float]]] = Field(
-        description="dataset -> entry -> mean and standard deviation on test"
+    entries: dict[str, dict[str, tuple[float] | tuple[float, float]]] = Field(
+        description="dataset -> entry -> mean and, if published, standard deviation on test"
     )
+
+    def entry(self, dataset: str, name: str) -> Entry:
+        """Return an entry by its name."""
+        mean, *std = self.entries[dataset][name]
+        return Entry(name, mean, std[0] if std else None, self.source)
 
 
 class Entry(NamedTuple):
@@ -287,7 +292,7 @@ class Entry(NamedTuple):
 
     name: str
     mean: float
-    std: float
+    std: float | None
     source: str
 
 
@@ -307,6 +312,7 @@ def entry_for(dataset: str, model: str, metric: str) -> Entry | None:
         if entries:
             name = board.models.get(model, "")
             if name not in entries:
-                name = min(entries, key=lambda each: entries[each][0])
-            return Entry(name, *entries[name], board.source)
+                best = max if all_metrics()[metric].better == "higher" else min
+                name = best(entries, key=lambda each: entries[each][0])
+            return board.entry(dataset, name)
     return None
