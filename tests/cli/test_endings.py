@@ -94,7 +94,7 @@ def test_exit_codes_of_other_errors(command_that):
         (denied, 2, "/root/secret cannot be used"),
         (KeyboardInterrupt(), 130, "Interrupted"),
     ]
-    ends = [(SystemExit(143), 143, ""), (SystemExit("text"), errors.UNKNOWN_ERROR, "")]
+    ends = [(SystemExit(7), 7, ""), (SystemExit("text"), errors.UNKNOWN_ERROR, "")]
     check_each(check, [*full, *others, *ends])
 
 
