@@ -17,8 +17,8 @@ from typing import Any, Literal
 from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import build_lock, remove_partials, written_name
-from kmip_data.files.reading import read_small, readable_json
+from kmip_data.files.changes import build_lock, is_ours, remove_partials, written_name
+from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, card_files, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.manifest import dataset_names, load_manifest
@@ -67,10 +67,6 @@ def push_build(
     """
     card = build.card
     path = build.path
-    if read_small(path / CARD_NAME) != card.to_json().encode():
-        raise DamagedInput(
-            f"{path / CARD_NAME} was changed after it was written.", next=_REMEDY["build"]
-        )
     _refuse_license(card)
     known = card.digests
     for name in added_names(path):
@@ -84,6 +80,10 @@ def push_build(
     content.update(card_files(card))
     content[PAGE_NAME] = dataset_page(card)
     _checked_address(address, "build", path)
+    if not is_ours(path / CARD_NAME, card.to_json().encode()):
+        raise DamagedInput(
+            f"{path / CARD_NAME} was changed after it was written.", next=_REMEDY["build"]
+        )
     with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
         if view is not None:
             content.update(view(build, Path(scratch)))
