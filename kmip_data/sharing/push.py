@@ -68,6 +68,10 @@ def push_build(
     card = build.card
     path = build.path
     _refuse_license(card)
+    if not is_ours(path / CARD_NAME, card.to_json().encode()):
+        raise DamagedInput(
+            f"{path / CARD_NAME} was changed after it was written.", next=_REMEDY["build"]
+        )
     known = card.digests
     for name in added_names(path):
         folder = f"{COLUMNS}/{name}"
@@ -80,10 +84,6 @@ def push_build(
     content.update(card_files(card))
     content[PAGE_NAME] = dataset_page(card)
     _checked_address(address, "build", path)
-    if not is_ours(path / CARD_NAME, card.to_json().encode()):
-        raise DamagedInput(
-            f"{path / CARD_NAME} was changed after it was written.", next=_REMEDY["build"]
-        )
     with tempfile.TemporaryDirectory(prefix="kmip-data-", ignore_cleanup_errors=True) as scratch:
         if view is not None:
             content.update(view(build, Path(scratch)))
