@@ -45,6 +45,7 @@ def command(run: str, by_class: bool, as_json: bool, **data: Any) -> None:
             rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
             lines.append(f"\n{table(header, list(rows))}")
     show(result, "\n".join(lines), as_json=as_json)
+    evaluation.check()
 
 
 def _class_table(

@@ -55,6 +55,8 @@ def runs_table(runs: Sequence[Facts]) -> str:
         test = ""
         if run["test"] is not None:
             test = f"{run['metric']} {with_unit(run['metric'], run['test'])}"
+        if run["edited"]:
+            test += " (edited)"
         epochs = str(run["epoch"])
         if run["epochs"] is not None:
             epochs += f" of {run['epochs']}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import (
     ADDED,
@@ -110,7 +111,16 @@ def network_of(name: str) -> Build | None:
 
 @functools.cache
 def _shipped_models() -> dict[str, dict[str, Any]]:
-    return {name: read_shipped("models", name) for name in shipped_names("models")}
+    keys = {}
+    for name in shipped_names("models"):
+        keys[name] = read_shipped("models", name)
+        for section in SECTIONS:
+            if "kind" not in keys[name].get(section, {}):
+                raise UsageError(
+                    f"manifests/models/{name}.toml has no key kind in [{section}].",
+                    next=f"one of {', '.join(kinds_of(section))}",
+                )
+    return keys
 
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
 from kmip_data.sharing.share import BLOCK, RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
 
 UNFINISHED = "a new folder, or the same pull unfinished"
-_TRIES = 5  #: tries for one file, each of which must bring something
+_TRIES = 5  #: tries for one file
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ class Received:
         return len(missing)
 
     def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
-        """Append what is missing of a file; each try must bring something."""
+        """Append what is missing of a file, in a few tries."""
         start = self._verified(file, entry)
         progress.update(start)
         for left in reversed(range(_TRIES)):
@@ -363,7 +363,7 @@ class Received:
                     progress.update(len(piece))
                 break
             except SourceUnavailable:
-                if not left or start == 0:
+                if not left:
                     raise
                 # Nothing comes behind the part that is here: the server knows no ranges.
                 if start == begun:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import build_lock, remove_partials, written_name
+from kmip_data.files.changes import build_lock, is_ours, remove_partials, written_name
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, card_files, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
@@ -41,7 +41,11 @@ _LICENSES = {
     "MIT": "mit",
     "ODbL 1.0": "odbl",
 }
-_REPAIR = "kmip-data verify TARGET --repair"
+#: Next step where a file of a build, or a run, is damaged.
+_REMEDY = {
+    "build": "kmip-data verify TARGET --repair",
+    "run": "restore the file: the run's result.json has its digest",
+}
 PARQUET = "parquet"  #: folder of the Parquet view, in a push only
 
 #: Files besides those of a build, some written into a scratch folder; they replace those of the
@@ -64,6 +68,10 @@ def push_build(
     card = build.card
     path = build.path
     _refuse_license(card)
+    if not is_ours(path / CARD_NAME, card.to_json().encode()):
+        raise DamagedInput(
+            f"{path / CARD_NAME} was changed after it was written.", next=_REMEDY["build"]
+        )
     known = card.digests
     for name in added_names(path):
         folder = f"{COLUMNS}/{name}"
@@ -321,10 +329,15 @@ def _described(
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()
         except OSError as error:
-            raise DamagedInput(f"{file} cannot be read: {error}", next=_REPAIR) from error
+            raise DamagedInput(f"{file} cannot be read: {error}", next=_REMEDY[kind]) from error
         digest = running.hexdigest()
         if known.get(file, digest) != digest:
-            raise DamagedInput(f"{file} has other bytes than its card says: {digest}", next=_REPAIR)
+            raise DamagedInput(
+                f"{file} was changed after it was written.",
+                expected=f"SHA-256 {known[file]}",
+                found=digest,
+                next=_REMEDY[kind],
+            )
         files.append(SharedFile(file=file, sha256=digest, bytes=size))
     share = Share(kind=kind, name=name, files=files, blocks=_sha256(blocks))
     return share, bytes(blocks)

@@ -16,6 +16,7 @@ from kmip_data.models.training.run.folder import title_of, value_text
 from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's
+EDITED = "(edited)"  #: marks a mean with a result that was edited
 MOST_CHANGES = 6  #: that are written out
 _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
@@ -154,6 +155,8 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     notes = []
     if any(FEW in row["test"] for row in rows):
         notes.append(f"{FEW} of fewer runs than the paper's.")
+    if any(row["edited"] for row in table.rows):
+        notes.append(f"{EDITED}: a result.json was edited after it was written.")
     if first["leaderboard"] is not None and first["share"] != "all":
         notes.append("The leaderboard is of the complete published data, and these rows are not.")
     pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
@@ -180,6 +183,8 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
     if row["runs"] < published_runs:
         test += f" {FEW}"
         runs += f" of {published_runs}"
+    if row["edited"]:
+        test += f" {EDITED}"
     published_time = ""
     if row["paper_hours"]:
         published_time = f"{rough_time(3600 * row['paper_hours'])}, {row['paper_hardware']}"

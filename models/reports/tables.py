@@ -26,7 +26,7 @@ from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
 from kmip_data.models.training.metrics import all_metrics, is_share
-from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_edited, read_result
 from kmip_data.pipelines.find import record_parameters
 from kmip_data.wording import natural
 
@@ -51,6 +51,7 @@ class Run:
     changes: tuple[str, ...]  #: ``key=value (value of the preset, or else the default)``
     paper: PaperResult | None  #: published for its preset; None on other data
     exact: bool  #: True if the figure is of this configuration, as in the code or the text
+    edited: bool  #: True if ``result.json`` was edited after it was written
 
     @property
     def test(self) -> float:
@@ -59,12 +60,15 @@ class Run:
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the finished runs in ``folders``, and a notice for each that was left out."""
+    """Return the finished runs in ``folders``, and a notice for each that was edited or left out."""
     runs = []
     notices = []
     for folder in folders:
         try:
-            runs.append(_read(folder))
+            run = _read(folder)
+            runs.append(run)
+            if run.edited:
+                notices.append(f"{folder / RESULT_NAME} was edited after it was written.")
         except KmipDataError as error:
             # On one line, and the folder is named once.
             why = " ".join(f"{error.what} {error.parts['found'] or ''}".split())
@@ -104,7 +108,7 @@ def _read(folder: Path) -> Run:
     # for.
     changes = tuple(_changes(config, base, result))
     exact = exact and paper is not None and not changes
-    return Run(folder, result, config, changes, paper, exact)
+    return Run(folder, result, config, changes, paper, exact, is_edited(folder))
 
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
@@ -299,6 +303,7 @@ def _row(runs: Sequence[Run]) -> Row:
         "seeds": " ".join(str(run.result.seed) for run in runs),
         "test": mean,
         "test_std": statistics.pstdev(tests),
+        "edited": any(run.edited for run in runs),
         "place": None,
         **_published(run, mean),
         "to_reference": None,

@@ -34,6 +34,7 @@ from kmip_data.models.training.run.folder import (
     RESULT_NAME,
     find_run,
     home_option,
+    is_edited,
     metrics_columns,
 )
 from kmip_data.pipelines.find import obtain, obtain_columns
@@ -161,18 +162,21 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
     """Return the state of a run for people and scripts; its folder need not exist.
 
     ``path``, ``dataset``, ``model``, ``name``, ``state``, ``epoch`` (that are done), ``epochs``,
-    ``metric`` (that chose the epoch), ``test`` (its value), ``left`` (estimated time), ``reason``
-    (of a failure) and ``resume``: the command that resumes it, unless it runs or is done.
+    ``metric`` (that chose the epoch), ``test`` (its value), ``edited`` (its file was), ``left``
+    (estimated time), ``reason`` (of a failure) and ``resume``: the command that resumes it, unless
+    it runs or is done.
     """
     run = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
     state = state_of(folder, home)
     metric = None
     test = None
+    edited = False
     resume = None
     if state.kind == "done":
         try:
             result: Any = read_json(folder / RESULT_NAME)
             test = float(result["metrics"]["test"][result["metric"]])
+            edited = is_edited(folder)
             metric = str(result["metric"])
         except _WRONG:
             reason = f"{RESULT_NAME} cannot be read; resuming writes it again"
@@ -188,6 +192,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
         "epochs": state.epochs,
         "metric": metric,
         "test": test,
+        "edited": edited,
         "left": state.left,
         "reason": state.reason,
         "resume": resume,

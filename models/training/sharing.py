@@ -11,23 +11,30 @@ from kmip_data.format.card import remark
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights
-from kmip_data.models.training.run.folder import CONFIG_NAME, RunResult, metrics_table, read_result
+from kmip_data.models.training.run.folder import (
+    CONFIG_NAME,
+    RunResult,
+    metrics_table,
+    read_result,
+    refuse_edited,
+)
 from kmip_data.sharing.push import header, push
 from kmip_data.sharing.share import RUN_FILES, Share
 
 
 def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
-    """Push a finished run; raises as :func:`push`, and ``DamagedInput`` for a damaged file."""
+    """Push a finished run; raises as :func:`push`, and ``DamagedInput`` for a damaged or edited file."""
     result = read_result(run)
+    refuse_edited(run)
     read_config(run / CONFIG_NAME)
-    read_weights(run / WEIGHTS)
+    read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
     content: dict[str, Path | bytes] = {}
     for name in RUN_FILES[1:]:
         if (run / name).is_file():
             content[name] = run / name
     content[PAGE_NAME] = run_page(result).encode()
     key = sha256_file(run / WEIGHTS)[0][:12]
-    return push(address, "run", run, key, content, quiet=quiet)
+    return push(address, "run", run, key, content, known=result.files, quiet=quiet)
 
 
 def run_page(result: RunResult) -> str:

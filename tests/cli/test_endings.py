@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import kmip, python, refused
+from support.cli import ROOT, kmip, python, refused
 
 from kmip_data import errors
 from kmip_data.cli import main
@@ -94,7 +94,7 @@ def test_exit_codes_of_other_errors(command_that):
         (denied, 2, "/root/secret cannot be used"),
         (KeyboardInterrupt(), 130, "Interrupted"),
     ]
-    ends = [(SystemExit(143), 143, ""), (SystemExit("text"), errors.UNKNOWN_ERROR, "")]
+    ends = [(SystemExit(7), 7, ""), (SystemExit("text"), errors.UNKNOWN_ERROR, "")]
     check_each(check, [*full, *others, *ends])
 
 
@@ -175,6 +175,28 @@ def test_signals_end_a_process_with_its_code_and_without_a_traceback():
         assert "Traceback" not in python("-c", AS_LIST.format(body=body), code=code).err
 
     check_each(check, [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+
+
+def test_a_signal_to_the_tests_ends_them_too():
+    program = """
+import os, signal, time
+from support.cli import kmip
+from kmip_data.cli import main
+from kmip_data.runtime.signals import terminable
+
+def run(args):
+    try:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(20)
+    except SystemExit as request:
+        return request.code
+
+main.run = run
+kmip("build")
+"""
+    paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    python("-c", program, code=-signal.SIGTERM, PYTHONPATH=paths)
 
 
 def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):

@@ -59,7 +59,7 @@ def test_folders_outside_of_the_home_are_left_alone(run, make_build, tmp_path, m
                     monkeypatch.chdir(work)
                     message = refused("remove", target, "--yes")
                     assert contents(folder) == before
-                    assert {"a build": "card.json", "a run": "config.toml"}.get(name, "") in message
+                    assert {"a build": "card.json", "a run": "last.ckpt"}.get(name, "") in message
         before = contents(tmp_path)
         for target in (
             home,

@@ -52,9 +52,14 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
 
     early = done("train", "--config", config, "--stop-after", 1, "--quiet", "--json").json["run"]
     assert len(Path(early, "metrics.csv").read_text().splitlines()) == 2
-    assert "after 1 of 2 epochs; --stop-after N" in done("train", "--resume", early).err
+    assert (
+        "after 1 of 2 epochs; --stop-after with more than 1 continues it"
+        in done("train", "--resume", early).err
+    )
     longer = done("train", "--resume", early, "--stop-after", 2, "--quiet", "--json").json
     assert longer["metrics"] == found["metrics"]
+    message = refused("train", "--dataset", build.path, "--model", "gcn", "--as", "nonsense")
+    assert "no variant of s3dis/gcn called 'nonsense'" in message
     assert "--as has no effect" in refused("train", "--config", config, "--as", "text")
     (run / "result.json").unlink()
     assert f"next: kmip-data train --resume {run}\n" in refused("report", run)

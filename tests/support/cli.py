@@ -6,11 +6,14 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from kmip_data.runtime.signals import ENDING
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +39,9 @@ def kmip(*args: object) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run([str(arg) for arg in args])
+    # The command line made an exit code of a signal that was meant for the tests.
+    if code - 128 in ENDING:
+        signal.raise_signal(code - 128)
     outcome = Outcome(code, out.getvalue(), err.getvalue())
     assert "Traceback" not in outcome.out + outcome.err, outcome.err
     return outcome

@@ -460,6 +460,10 @@ def config_for(
     else:
         if model not in models():
             raise unknown_name("model", model, list(models()), command="--plugin FILE of your own")
+        if as_ not in {None, "code"}:
+            raise unknown_name(
+                f"variant of {dataset}", str(as_), ["code"], command="kmip-data train without --as"
+            )
         values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_ or "code"}
         config = config_from_mapping(values, "the defaults")
     return config.updated("data", **changes)

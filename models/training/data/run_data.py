@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
+from kmip_data.builds.columns import shards_digest
 from kmip_data.builds.home import Build, added_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
@@ -264,9 +265,10 @@ class RunData(ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Build and split of a run by digest, which a resumed run compares."""
+        """Build, shards and split of a run by digest, which a resumed run compares."""
+        card = self.build.card
         digests = {name: entry.digest for name, entry in self.split.parts.items()}
-        return {"build_key": self.build.card.key, "split": digests}
+        return {"build_key": card.key, "shards": shards_digest(card), "split": digests}
 
     def pinned(self, config: RunConfig) -> RunConfig:
         """Return ``config`` with every setting that the data decide: build, split, task, width."""

@@ -5,7 +5,9 @@ Files are complete or absent, and reading one executes nothing in it.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +20,20 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import write_file
-from kmip_data.files.reading import first_fault, open_regular
+from kmip_data.files.changes import move, write_file
+from kmip_data.files.reading import first_fault, open_regular, read_small, sha256_file
 from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
 from kmip_data.models.training.optimisers import all_optimisers
 from kmip_data.models.training.schedules import Span, all_schedules
 
 #: Everything that resuming needs.
 LAST = "checkpoints/last.ckpt"
+#: The checkpoint before the last one.
+PREVIOUS = "checkpoints/previous.ckpt"
+#: SHA-256 of the latest checkpoints, a line each, the newest first.
+DIGESTS = "checkpoints/digests"
+#: Lines of it: last and previous checkpoint, and one that was not written because of a kill.
+_LISTED = 3
 #: Weights of the best epoch so far.
 BEST = "checkpoints/best.safetensors"
 #: Weights from another run at the start of this one.
@@ -147,25 +155,62 @@ def restored() -> Iterator[None]:
         torch.use_deterministic_algorithms(chosen, warn_only=warn)
 
 
-def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint under another name and rename it: a kill leaves the previous one intact."""
+def write_checkpoint(run: Path, state: Mapping[str, Any]) -> None:
+    """Write the last checkpoint of the run folder ``run``, and keep the one before it.
+
+    The digest comes first, so a kill leaves no checkpoint that is not listed.
+    """
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, buffer.getvalue())
+    data = buffer.getvalue()
+
+    last = run / LAST
+    last.parent.mkdir(parents=True, exist_ok=True)
+    digests = [hashlib.sha256(data).hexdigest(), *_digests(run)]
+    write_file(run / DIGESTS, "\n".join(digests[:_LISTED]).encode())
+    if last.is_file():
+        move(last, run / PREVIOUS)
+    write_file(last, data)
+
+
+def latest(run: Path) -> Path | None:
+    """Return the last checkpoint of a run; the previous one if a kill prevented the last one."""
+    for name in (LAST, PREVIOUS):
+        if (run / name).is_file():
+            return run / name
+    return None
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
 
-    Raise DamagedInput for a file that is none.
+    Raise DamagedInput, which names the previous checkpoint if that is sound, for a file whose
+    digest is not in the list next to it, or that is no checkpoint.
     """
+    run = path.parents[1]
+    digests = _digests(run)
 
     def parse(data: bytes) -> Any:
+        if hashlib.sha256(data).hexdigest() not in digests:
+            raise ValueError(f"its SHA-256 is not in {DIGESTS}")
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
-    state: dict[str, Any] = _read(path, parse, "a checkpoint", next="begin another run")
+    step = "begin another run"
+    previous = run / PREVIOUS
+    if path != previous and previous.is_file() and sha256_file(previous)[0] in digests:
+        step = (
+            f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}, then the same command: "
+            "the run continues from the checkpoint before"
+        )
+    state: dict[str, Any] = _read(path, parse, "a checkpoint", next=step)
     return state
+
+
+def _digests(run: Path) -> list[str]:
+    try:
+        return read_small(run / DIGESTS).decode(errors="replace").split()
+    except FileNotFoundError:
+        return []
 
 
 def _read(path: Path, parse: Callable[[bytes], Any], content: str, *, next: str) -> Any:  # noqa: A002
@@ -197,29 +242,37 @@ def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
     return save({name: tensor.contiguous() for name, tensor in weights.items()})
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     """Read a safetensors file, which has nothing but tensors.
 
-    Raise DamagedInput for anything else.
+    Raise DamagedInput for anything else, and for another SHA-256 than ``expected``, the one that
+    the run's result has.
     """
     from safetensors.torch import load
 
+    def parse(data: bytes) -> dict[str, Tensor]:
+        if expected not in {None, hashlib.sha256(data).hexdigest()}:
+            raise ValueError("its SHA-256 is not that of the run's result")
+        return load(data)
+
     weights: dict[str, Tensor] = _read(
         path,
-        load,
+        parse,
         "weights",
-        next="kmip-data train --resume RUN writes it again from the last checkpoint, "
-        "or name another run",
+        next="kmip-data train --resume RUN writes it again from the last checkpoint; "
+        "a run that was pulled: the same pull again",
     )
     return weights
 
 
-def put_weights(module: nn.Module, path: Path, *, strict: bool = True) -> None:
+def put_weights(
+    module: nn.Module, path: Path, expected: str | None = None, *, strict: bool = True
+) -> None:
     """Load the weights in ``path`` into ``module``; not ``strict``: some weights may be missing.
 
-    Raises ``DamagedInput`` where they are another model's.
+    Raises ``DamagedInput`` where they are another model's, or as :func:`read_weights`.
     """
-    weights = read_weights(path)
+    weights = read_weights(path, expected)
     try:
         module.load_state_dict(weights, strict=strict)
     except RuntimeError as error:
@@ -230,14 +283,13 @@ def put_weights(module: nn.Module, path: Path, *, strict: bool = True) -> None:
 
 
 def fitting_weights(
-    model: nn.Module, source: Path, log: Callable[[str], None]
+    model: nn.Module, source: Path, expected: str | None, log: Callable[[str], None]
 ) -> dict[str, Tensor]:
     """Return the weights of the run ``source`` that fit ``model`` by name and shape, for fine-tuning.
 
-    Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it
-    fits.
+    Raises as :func:`read_weights`, and ``UsageError`` where no matrix of it fits.
     """
-    weights = read_weights(source / WEIGHTS)
+    weights = read_weights(source / WEIGHTS, expected)
     taken = {}
     drawn = []
     for name, tensor in model.state_dict().items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
-from kmip_data.errors import UsageError
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.context import arithmetic_of, autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.keys import RunConfig
@@ -24,9 +25,19 @@ from kmip_data.models.training.machine import Device, check_precision, choose_de
 from kmip_data.models.training.memory import out_of_memory
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
-from kmip_data.models.training.run.folder import CONFIG_NAME, RunResult, SplitUsed, metrics_table
+from kmip_data.models.training.run.folder import (
+    CONFIG_NAME,
+    RESULT_NAME,
+    RunResult,
+    SplitUsed,
+    is_edited,
+    metrics_table,
+)
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.memory import is_out_of_memory
+
+#: Largest difference from a result, absolute and relative, that another machine may make.
+CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,8 @@ class Evaluation:
     device: str
     #: Part -> loss and metrics.
     metrics: dict[str, dict[str, float]]
+    #: True if ``result.json`` was edited after it was written.
+    edited: bool
 
     @property
     def same(self) -> bool | None:
@@ -49,6 +62,24 @@ class Evaluation:
         if not same_build or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
+
+    def check(self) -> None:
+        """Raise ``CheckFailed`` where a metric differs by more than :data:`CLOSE` from ``result.json``."""
+        if self.same is not False:
+            return
+        differing = []
+        for part, values in self.result.metrics.items():
+            for name, written in values.items():
+                measured = self.metrics.get(part, {}).get(name, math.nan)
+                if not math.isclose(measured, written, rel_tol=CLOSE, abs_tol=CLOSE):
+                    differing.append(f"{part} {name} {measured:.6g}, not {written:.6g}")
+        if differing:
+            raise CheckFailed(
+                f"{self.run / RESULT_NAME} has other figures than its weights.",
+                found="; ".join(differing),
+                next="evaluate with the versions and on the device that it names; "
+                "if they differ there too, it was edited",
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -61,6 +92,7 @@ class Evaluation:
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
             "same_as_result": self.same,
+            "edited": self.edited,
         }
 
     def table(self) -> str:
@@ -75,6 +107,8 @@ class Evaluation:
             lines.append(
                 "equal to result.json" if self.same else "not bit for bit what result.json has"
             )
+        if self.edited:
+            lines.append(f"{RESULT_NAME} was edited after it was written")
         return "\n".join(lines)
 
 
@@ -123,6 +157,7 @@ def evaluate(
         split=SplitUsed.of(opened.data),
         device=opened.device.name,
         metrics=metrics,
+        edited=is_edited(opened.folder),
     )
 
 
@@ -140,7 +175,7 @@ class OpenedRun:
     def working(self) -> Iterator[TrainingModule]:
         """Load the network with the run's best weights; an error for memory names the batch."""
         module = TrainingModule(self.config, self.data)
-        put_weights(module.model, self.folder / WEIGHTS)
+        put_weights(module.model, self.folder / WEIGHTS, self.result.files.get(WEIGHTS))
         try:
             yield module.to(self.device.kind)
         except Exception as error:

@@ -23,7 +23,7 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, located, writing
 from kmip_data.files.changes import build_lock, is_ours, refuse_links_below, written_name
-from kmip_data.files.reading import read_model, read_small, sealed_json
+from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.card import remark
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Plugin, Strict
@@ -43,7 +43,7 @@ _LAST = "checkpoints/last.ckpt"
 #: Files that a training writes into its folder.
 _OWN = re.compile(
     r"(config\.toml|metrics\.csv|result\.json|(initial|model)\.safetensors"
-    r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
+    r"|checkpoints/((last|previous)\.ckpt|digests|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -336,6 +336,22 @@ def read_result(run: Path) -> RunResult:
             f"{run} is not a finished run: it has no {RESULT_NAME}.",
             next=resume,
         ) from error
+
+
+def is_edited(run: Path) -> bool:
+    """True if the result is not, byte for byte, what its content and its digest give."""
+    path = run / RESULT_NAME
+    return sealed_json(read_json(path)).encode() != read_small(path)
+
+
+def refuse_edited(run: Path) -> None:
+    """Raise ``DamagedInput`` where the result was edited."""
+    if is_edited(run):
+        raise DamagedInput(
+            f"{run / RESULT_NAME} was edited: its digest is not that of its content.",
+            next=f"restore it; or remove it, and kmip-data train --resume {shlex.quote(str(run))} "
+            "measures the last checkpoint again",
+        )
 
 
 def package_versions() -> dict[str, str]:

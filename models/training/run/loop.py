@@ -342,7 +342,7 @@ class Loop:
         """
         state = self.state()
         if self.folder is not None and is_main_process():
-            checkpoint.write_checkpoint(self.folder / checkpoint.LAST, state)
+            checkpoint.write_checkpoint(self.folder, state)
         self._saved_at = time.perf_counter()
         self.proven = True
 

@@ -44,7 +44,7 @@ from kmip_data.models.training.memory import (
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
-from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
@@ -135,7 +135,9 @@ def train(
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
-            initial = checkpoint.fitting_weights(model, Path(seeded.training.init_from), log)
+            source = Path(seeded.training.init_from)
+            expected = run_folder.read_result(source).files.get(WEIGHTS)
+            initial = checkpoint.fitting_weights(model, source, expected, log)
         needed = _try_out(seeded, data, device)
 
         # Only the first process has a folder.
@@ -225,7 +227,7 @@ def resume(
         There is no such run, its checkpoint has an older layout, or another process is working on
         it.
     DamagedInput
-        Its configuration or checkpoint cannot be read.
+        Its configuration or checkpoint cannot be read or is damaged, or its result was edited.
     CheckFailed
         The dataset is not the one that the run began with.
     """
@@ -233,26 +235,26 @@ def resume(
     log = partial(say, quiet=quiet or not is_main_process())
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
-    if (folder / RESULT_NAME).is_file():
-        try:
-            result = run_folder.read_result(folder)
-        except DamagedInput as error:
-            log(f"{error.what} It is written again.")
-        else:
-            continues = result.epochs < min(config.training.epochs, stop_after or 0)
-            if not continues:
-                extent = ""
-                # Without patience it ended at --stop-after.
-                training = config.training
-                if training.patience is None and result.epochs < training.epochs:
-                    extent = f" after {result.epochs} of {training.epochs} epochs"
-                    extent += "; --stop-after N continues it"
-                log(f"{folder} is finished already{extent}.")
-                return Summary([folder], [result])
-    refuse_links(folder)
-    config = run_folder.own_choices(config, folder, home)
     if stop_after is not None:
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
+    training = config.training
+    result = _sound_result(folder, log)
+    continues = False
+    if result is not None:
+        # The configuration gets another number of epochs before a finished run continues.
+        before = result.config["training"].get("stop_after")
+        continues = training.stop_after != before and result.epochs < training.last_epoch
+    if result is not None and not continues:
+        extent = ""
+        # Without patience it ended at --stop-after.
+        if training.patience is None and result.epochs < training.epochs:
+            extent = f" after {result.epochs} of {training.epochs} epochs"
+            extent += f"; --stop-after with more than {result.epochs} continues it"
+        log(f"{folder} is finished already{extent}.")
+        return Summary([folder], [result])
+    refuse_links(folder)
+    as_text = to_toml(config).encode()
+    config = run_folder.own_choices(config, folder, home)
     if devices is not None:
         machines = max(1, int(os.environ.get("WORLD_SIZE", devices)) // devices)
         changes = [f"system.devices={devices}", f"system.nodes={machines}"]
@@ -262,8 +264,30 @@ def resume(
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
         needed = plan_memory(config, data, device)
+        if stop_after is not None and is_main_process():
+            write_file(folder / CONFIG_NAME, as_text)
         result = fit(Prepared(config, data, folder, device, needed, log, quiet))
         return Summary([folder], [result])
+
+
+def _sound_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
+    """Return the result of a finished run; None where it or the weights are to be written again.
+
+    Raises ``DamagedInput`` where it was edited, or there is no checkpoint to write it from.
+    """
+    if not (run / RESULT_NAME).is_file():
+        return None
+    try:
+        result = run_folder.read_result(run)
+        if not run_folder.is_edited(run):
+            checkpoint.read_weights(run / WEIGHTS, result.files.get(WEIGHTS))
+    except DamagedInput as error:
+        if checkpoint.latest(run) is None:
+            raise
+        log(f"{error.what} It is written again.")
+        return None
+    run_folder.refuse_edited(run)
+    return result
 
 
 def fit(run: Prepared) -> RunResult:
@@ -303,9 +327,7 @@ def _fit(run: Prepared) -> RunResult:
             torch.use_deterministic_algorithms(True, warn_only=True)
         module = TrainingModule(data.with_hints(config, run.device.kind), data, recompute=recompute)
         main = folder if is_main_process() else None
-        last: Path | None = None
-        if folder is not None and (folder / LAST).is_file():
-            last = folder / LAST
+        last = None if folder is None else checkpoint.latest(folder)
         if main is not None and last is None and config.training.init_from:
             checkpoint.put_weights(module.model, main / INITIAL, strict=False)
         plain: str | None = "no GPU"
@@ -328,6 +350,9 @@ def _fit(run: Prepared) -> RunResult:
         try:
             if last is not None:
                 loop.load(checkpoint.read_checkpoint(last))
+                if loop.epoch > config.training.last_epoch:
+                    done = counted(loop.epoch, "epoch")
+                    run.log(f"The run has {done} already, and ends without another one.")
             loop.fit()
             return _finish(run, loop)
         except BaseException as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -170,7 +171,9 @@ def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys
     pulled = pull(str(pushed), Home(tmp_path / "home"), quiet=True)
     assert not (pulled.path / "parquet").exists()
     assert verify_build(pulled.path).ok
-    changed = Build(graphs.path, graphs.card.model_copy(update={"notes": ["changed"]}))
+    card = graphs.card.model_copy(update={"notes": ["changed"]})
+    changed = Build(Path(shutil.copytree(graphs.path, tmp_path / graphs.path.name)), card)
+    (changed.path / "card.json").write_text(card.to_json())
     assert push_build(changed, str(pushed), view=parquet_view, quiet=True).sealed != again.sealed
     (pushed / "parquet/mine.parquet").write_text("mine")
     with pytest.raises(UsageError, match="something else"):

@@ -33,6 +33,7 @@ from kmip_data.errors import (
     UsageError,
 )
 from kmip_data.files.reading import sealed_json
+from kmip_data.format.card import read_card
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.find import obtain_columns
 from kmip_data.sharing import remote
@@ -135,9 +136,10 @@ def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) ->
     order.clear()
     push_build(build, address, quiet=True)
     assert order == [], "the same again is nothing to do"
-    push_build(
-        Build(build.path, build.card.model_copy(update={"notes": ["changed"]})), address, quiet=True
-    )
+    changed = build.card.model_copy(update={"notes": ["changed"]})
+    copy = Build(Path(shutil.copytree(build.path, tmp_path / "copy" / build.path.name)), changed)
+    (copy.path / "card.json").write_text(changed.to_json())
+    push_build(copy, address, quiet=True)
     assert (order[0], order[-1]) == (f"-{SHARE_NAME}", SHARE_NAME)
     assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
 
@@ -270,9 +272,32 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     with pytest.raises(DamagedInput, match="cannot be read"):
         push_build(copy, str(tmp_path / "share"), quiet=True)
     shard.write_bytes(b"other")
-    with pytest.raises(DamagedInput, match="other bytes"):
+    with pytest.raises(DamagedInput, match=r"shards/00000.h5 was changed after"):
         push_build(copy, str(tmp_path / "share"), quiet=True)
     assert not (tmp_path / "share").exists()
+
+
+def test_a_build_with_an_edited_card_is_not_pushed(build, tmp_path) -> None:
+    """Sealed anew, it would be called verified after a pull."""
+    copy = tmp_path / "copy"
+    shutil.copytree(build.path, copy)
+    sound = build.card.model_copy(update={"sample": True}).to_json()
+    (copy / "card.json").write_text(sound)
+    push_build(Build(copy, read_card(copy)), str(tmp_path / "sound"), quiet=True)
+
+    digest = build.card.shards[0].sha256
+    flipped = f"{int(digest[0], 16) ^ 1:x}{digest[1:]}"
+    for old, new in (
+        ('"sample": true', '"sample": false'),
+        ('"title": "Rings', '"title": "Sings'),
+        (digest, flipped),
+    ):
+        edited = sound.replace(old, new, 1)
+        assert edited != sound
+        (copy / "card.json").write_text(edited)
+        with pytest.raises(DamagedInput, match=r"card.json was changed after it was written"):
+            push_build(Build(copy, read_card(copy)), str(tmp_path / "share"), quiet=True)
+        assert not (tmp_path / "share").exists()
 
 
 def test_names_and_addresses_that_cannot_be_are_refused(build, home, tmp_path) -> None:
@@ -350,6 +375,20 @@ def test_over_http_a_pull_goes_on_within_a_file(build, knows, tmp_path, home, mo
         ]
     assert digests(found.path) == digests(build.path)
     assert asked[:2] == [f"bytes={BLOCK}-", f"bytes={2 * BLOCK}-"] or not knows
+
+
+def test_a_pull_tries_again_before_the_first_piece_of_a_file(
+    build, tmp_path, home, monkeypatch
+) -> None:
+    monkeypatch.setattr(remote, "PIECE", BLOCK)
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    with serving() as server:
+        for file in digests(tmp_path / "share"):
+            data = (tmp_path / "share" / file).read_bytes()
+            cut = [File(data, cut=0)] * 3 if file == "shards/00000.h5" else []
+            server.route(f"/{file}", *cut, File(data))
+        found = pull(server.url(""), home, quiet=True)
+    assert digests(found.path) == digests(build.path)
 
 
 class Hub(MemoryFileSystem):

@@ -15,6 +15,7 @@ from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
+from kmip_data.files.reading import sealed_json
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.reports.ours import leaderboards
@@ -120,7 +121,7 @@ def test_the_machine_and_the_name_of_the_data_make_no_row(tmp_path):
     second = write_run(tmp_path, 0.8, seed=1, device="cpu")
     result = json.loads((second / "result.json").read_text())
     result["config"]["data"]["dataset"] = "/elsewhere/built/malnet-tiny"
-    (second / "result.json").write_text(json.dumps(result))
+    (second / "result.json").write_text(sealed_json(result))
     [row] = rows_of(tmp_path)
     assert (row["runs"], row["device"], row["changes"]) == (2, "NVIDIA A100, cpu", "")
     assert row["folders"] == f"{first} {second}"
@@ -283,7 +284,7 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
         run = write_run(tmp_path, 0.5, seed=number)
         result = json.loads((run / "result.json").read_text())
         result["config"]["preset"] = preset
-        (run / "result.json").write_text(json.dumps(result))
+        (run / "result.json").write_text(sealed_json(result))
     runs, notices = read_runs(folders_of([], Home(tmp_path)))
     assert notices == []
     for run in runs:
@@ -298,7 +299,7 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
         result["metrics"] = {"test": {"accuracy": 0.5, "f1": 0.5}}
         other = run.with_name(f"other-{'-'.join(changed)}")
         other.mkdir()
-        (other / "result.json").write_text(json.dumps(result))
+        (other / "result.json").write_text(sealed_json(result))
     write_run(tmp_path, 0.5, dataset="paris", variant="small-city")  # a variant of ours
     papers = [found.paper is not None for found in read_runs(folders_of([], Home(tmp_path)))[0]]
     assert sorted(papers) == [False] * 4 + [True]

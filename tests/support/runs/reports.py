@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from support.runs.stand_in_train import RESULT
 
+from kmip_data.files.reading import sealed_json
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import apply_overrides, to_toml
 from kmip_data.models.training.config.presets import config_for
@@ -56,5 +56,5 @@ def write_run(
         "seconds": {"train_epoch": 10.0, "total": 3600 * hours},
         "memory": {"device": 2_000_000_000, "host": 1},
     }  # fmt: skip
-    (folder / "result.json").write_text(json.dumps({**RESULT, **own, **result}))
+    (folder / "result.json").write_text(sealed_json({**RESULT, **own, **result}))
     return folder

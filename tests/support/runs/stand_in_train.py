@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.files.changes import build_lock
+from kmip_data.files.reading import sealed_json
 
 SETTINGS = "STAND_IN"
 
@@ -43,7 +44,7 @@ def result(name: str, seed: int, value: float, model: str, *, sample: bool = Fal
         "config": config,
         "metrics": metrics,
     }
-    return json.dumps(RESULT | own)
+    return sealed_json(RESULT | own)
 
 
 def main(words: list[str]) -> None:

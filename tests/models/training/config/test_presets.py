@@ -11,12 +11,15 @@ from support.datasets import datasets
 from support.oracles.upstream import entries, preset_of, shape
 
 from kmip_data.errors import UsageError
+from kmip_data.models import config as model_config
 from kmip_data.models.config import models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.tables import positional
+from kmip_data.models.training.config import presets
 from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     config_for,
+    family_of,
     load_preset,
     origin,
     preset_names,
@@ -269,7 +272,38 @@ def check_every_model_has_settings(case: tuple[str, str]) -> None:
 
 
 def test_every_model_has_settings_on_every_dataset() -> None:
-    check_each(check_every_model_has_settings, product(datasets(), sorted(models())))
+    """Of every dataset that has presets, or whose family has."""
+    with_presets = [name for name in datasets() if family_of(name) is not None]
+    check_each(check_every_model_has_settings, product(with_presets, sorted(models())))
+
+
+def test_a_dataset_without_presets_has_the_defaults_and_no_other_variant(monkeypatch) -> None:
+    names = [name for name in preset_names() if not name.startswith("s3dis/")]
+    monkeypatch.setattr(presets, "preset_names", lambda: names)
+    config = config_for("s3dis", "gcn", "code")
+    assert (config.preset, config.variant, config.model.local.kind) == ("", "code", "gcn")
+    for variant in ("nonsense", "text"):
+        with pytest.raises(UsageError, match=f"no variant of s3dis called '{variant}'") as error:
+            config_for("s3dis", "gcn", variant)
+        assert error.value.parts["expected"] == "code"
+
+
+def test_a_manifest_of_a_model_without_a_part_is_named(monkeypatch) -> None:
+    read = model_config.read_shipped
+
+    def without(folder: str, name: str) -> dict[str, object]:
+        values = read(folder, name)
+        if name == "gcn":
+            del values["local"]
+        return values
+
+    monkeypatch.setattr(model_config, "read_shipped", without)
+    model_config._shipped_models.cache_clear()
+    try:
+        with pytest.raises(UsageError, match=r"models/gcn\.toml has no key kind in \[local\]"):
+            config_for("helsinki", "gcn")
+    finally:
+        model_config._shipped_models.cache_clear()
 
 
 def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
@@ -286,7 +320,10 @@ def check_ours_keep_what_belongs_to_the_dataset(dataset: str) -> None:
 
 
 def test_ours_keep_what_belongs_to_the_dataset() -> None:
-    without = [name for name in datasets() if not {"gcn", "exphormer"} & {*presets_of(name)}]
+    without = []
+    for name in datasets():
+        if family_of(name) is not None and not {"gcn", "exphormer"} & {*presets_of(name)}:
+            without.append(name)
     check_each(check_ours_keep_what_belongs_to_the_dataset, without)
     assert any(positional(load_preset(name).model.positional).distances for name in without)
 

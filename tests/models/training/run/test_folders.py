@@ -16,7 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.models.training.config.keys import SystemConfig
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS, write_checkpoint
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, new_run, own_choices
 from kmip_data.models.training.run.train import resume, train
@@ -110,7 +110,7 @@ def test_wrong_values_in_a_checkpoint_are_named(theirs, tmp_path):
     for name, change in STATES.items():
         state = torch.load(io.BytesIO(saved), weights_only=True)
         change(state)
-        torch.save(state, run / LAST)
+        write_checkpoint(run, state)
         try:
             resume(run, home=home, quiet=True)
         except KmipDataError:

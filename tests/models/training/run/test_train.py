@@ -27,7 +27,7 @@ from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run import train as run_file
-from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import BEST, DIGESTS, LAST, PREVIOUS, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import RunResult, find_run, new_run, read_result
 from kmip_data.models.training.run.module import Meter, TrainingModule
@@ -137,7 +137,8 @@ def test_what_a_run_leaves(done, build, home):
     run = done.runs[0]
     assert run == home.runs / "clouds-sample" / "gps-kmip" / "three-seed0"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
-    assert names == {"config.toml", "metrics.csv", "result.json", WEIGHTS, LAST, BEST}
+    checkpoints = {LAST, PREVIOUS, DIGESTS, BEST}
+    assert names == {"config.toml", "metrics.csv", "result.json", WEIGHTS} | checkpoints
     assert load_file(run / WEIGHTS).keys() == load_file(run / BEST).keys()
     config = read_config(run / "config.toml")
     assert (config.data.sample, config.data.parameters) == (True, {"k": 3})

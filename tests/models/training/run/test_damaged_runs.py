@@ -1,0 +1,227 @@
+"""Damaged, edited and exchanged files of a run: refused where they are read, with the file and a way out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from support.builds.learnable import learnable_build, tiny_config
+from support.cli import done, kmip, refused
+from support.runs.stopping import stop_at
+
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import CheckFailed, DamagedInput
+from kmip_data.files.reading import sealed_json
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.run.checkpoint import LAST, PREVIOUS, WEIGHTS
+from kmip_data.models.training.run.folder import RESULT_NAME, read_result
+from kmip_data.models.training.run.train import resume, train
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return learnable_build(tmp_path_factory.mktemp("data") / "build")
+
+
+@pytest.fixture(scope="module")
+def homes(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a finished run and one that was stopped in its third epoch."""
+    root = tmp_path_factory.mktemp("home")
+    train(tiny_config(build), home=Home(root), name="done", quiet=True)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny_config(build), home=Home(root), name="stopped", quiet=True)
+    return root
+
+
+@pytest.fixture
+def home(homes: Path, tmp_path: Path) -> Home:
+    return Home(shutil.copytree(homes, tmp_path / "home"))
+
+
+def run_of(home: Home, name: str) -> Path:
+    return home.runs / "clouds" / "gps-kmip" / name
+
+
+def flip(path: Path, share: float = 0.5) -> None:
+    """Flip one bit at this share of a file."""
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= 1
+    path.write_bytes(data)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text("utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), "utf-8")
+
+
+def best_accuracy(run: Path) -> None:
+    """Make the accuracy on test 99.99 %."""
+    result = json.loads((run / RESULT_NAME).read_text("utf-8"))
+    written = result["metrics"]["test"]["accuracy"]
+    result["metrics"]["test"]["accuracy"] = 0.9999
+    assert written != 0.9999
+    (run / RESULT_NAME).write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, tmp_path):
+    run = run_of(home, "done")
+    sound = (run / WEIGHTS).read_bytes()
+    flip(run / WEIGHTS, 0.9)
+    load_file(run / WEIGHTS)  # they can be read
+    rooted = ("--home", home.root)
+    commands = (
+        ("evaluate", run, *rooted),
+        ("predict", run, "--output", tmp_path / "p.npz", *rooted),
+        ("analyze", "cumulative-weight", run, "--save", tmp_path / "a", *rooted),
+        ("train", "--dataset", build.path, "--init-from", run, "--epochs", 1, *rooted),
+        ("push", run, tmp_path / "share", *rooted),
+    )
+    for words in commands:
+        message = refused(*words, code=4)
+        assert f"{run / WEIGHTS} cannot be read as weights: its SHA-256 is not" in message
+        assert "train --resume" in message
+    resume(run, home=home, quiet=True)
+    assert (run / WEIGHTS).read_bytes() == sound
+
+    shutil.rmtree(run / "checkpoints")  # as of a run that was pulled
+    flip(run / WEIGHTS, 0.9)
+    with pytest.raises(DamagedInput, match="cannot be read as weights"):
+        resume(run, home=home, quiet=True)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.7, 0.98])
+def test_a_flipped_bit_in_a_checkpoint_is_refused_and_the_one_before_offered(home, share):
+    run = run_of(home, "stopped")
+    flip(run / LAST, share)
+    message = refused("train", "--resume", run, "--home", home.root, code=4)
+    assert f"{run / LAST} cannot be read as a checkpoint: its SHA-256 is not in" in message
+    assert f"mv {run / PREVIOUS} {run / LAST}, then the same command" in message
+    (run / PREVIOUS).replace(run / LAST)
+    resume(run, home=home, quiet=True)
+    whole = run_of(home, "done")
+    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+
+
+def test_no_damaged_checkpoint_is_offered(home):
+    run = run_of(home, "stopped")
+    for name in (LAST, PREVIOUS):
+        flip(run / name)
+    message = refused("train", "--resume", run, "--home", home.root, code=4)
+    assert "next: begin another run" in message
+
+
+def test_a_kill_between_two_checkpoints_loses_none(home):
+    run = run_of(home, "stopped")
+    (run / LAST).unlink()
+    resume(run, home=home, quiet=True)
+    whole = run_of(home, "done")
+    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+
+
+def test_another_shard_under_the_same_key_is_refused(home, build, tmp_path):
+    """Its labels are others, and its card says so."""
+    data = Path(shutil.copytree(build.path, tmp_path / "data"))
+    for path in (run_of(home, "stopped") / "config.toml", run_of(home, "done") / "config.toml"):
+        edit(path, f'dataset = "{build.path}"', f'dataset = "{data}"')
+    sound = resume(run_of(home, "stopped"), home=home, quiet=True).results[0]
+    assert sound.epochs == 3
+
+    other = learnable_build(tmp_path / "other", one_class=True)
+    assert other.card.key == build.card.key
+    shutil.rmtree(data)
+    shutil.copytree(other.path, data)
+    run = run_of(home, "done")
+    (run / RESULT_NAME).unlink()
+    with pytest.raises(CheckFailed, match="not those that the run began with"):
+        resume(run, home=home, quiet=True)
+
+
+def test_an_edited_result_is_marked_wherever_it_shows(home):
+    run = run_of(home, "done")
+    rooted = ("--home", home.root)
+    for form in ("text", "markdown", "csv", "json", "latex", "html"):
+        assert "(edited)" not in done("report", "--format", form, *rooted).out
+    assert "(edited)" not in done("runs", *rooted).out
+    best_accuracy(run)
+
+    for form in ("text", "markdown", "latex", "html"):
+        assert "99.99 (edited)" in done("report", "--format", form, *rooted).out
+    report = done("report", "--format", "json", *rooted).json
+    assert [row["edited"] for row in report["rows"]] == [True]
+    assert report["notices"] == [f"{run / RESULT_NAME} was edited after it was written."]
+    assert ",True," in done("report", "--format", "csv", *rooted).out
+    assert "accuracy 99.99 % (edited)" in done("runs", *rooted).out
+    rows = {row["name"]: row["edited"] for row in done("runs", "--json", *rooted).json["runs"]}
+    assert rows == {"done": True, "stopped": False}
+
+
+def test_an_edited_result_is_neither_pushed_nor_resumed(home, tmp_path):
+    run = run_of(home, "done")
+    best_accuracy(run)
+    edited = (run / RESULT_NAME).read_bytes()
+    for words in (("push", run, tmp_path / "share"), ("train", "--resume", run)):
+        message = refused(*words, "--home", home.root, code=4)
+        assert f"{run / RESULT_NAME} was edited" in message
+    assert not (tmp_path / "share").exists()
+    assert (run / RESULT_NAME).read_bytes() == edited
+
+
+def test_an_edited_configuration_is_not_pushed(home, tmp_path):
+    run = run_of(home, "done")
+    done("push", run, tmp_path / "sound", "--home", home.root)
+    edit(run / "config.toml", "\nepochs = 3", "\nepochs = 4")
+    message = refused("push", run, tmp_path / "share", "--home", home.root, code=4)
+    assert "config.toml was changed after it was written" in message
+    assert not (tmp_path / "share").exists()
+
+
+def test_an_evaluation_with_other_figures_ends_with_exit_1(home):
+    run = run_of(home, "done")
+    words = ("evaluate", run, "--home", home.root)
+    assert "equal to result.json" in done(*words).out
+    measured = read_result(run).metrics["test"]["accuracy"]
+    best_accuracy(run)
+    outcome = kmip(*words)
+    assert outcome.code == 1
+    assert "result.json was edited" in outcome.out
+    assert f"test accuracy {measured:.6g}, not 0.9999" in outcome.err
+
+    # Sealed anew, the figures alone tell.
+    (run / RESULT_NAME).write_text(sealed_json(json.loads((run / RESULT_NAME).read_text())))
+    outcome = kmip(*words, "--json")
+    assert (outcome.code, outcome.json["edited"]) == (1, False)
+
+    close = json.loads((run / RESULT_NAME).read_text())
+    close["metrics"]["test"]["accuracy"] = measured + 5e-5
+    (run / RESULT_NAME).write_text(sealed_json(close))
+    assert "not bit for bit" in done(*words).out
+
+
+def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
+    run = run_of(home, "stopped")
+    outcome = kmip("train", "--resume", run, "--stop-after", 1, "--home", home.root)
+    assert outcome.code == 0, outcome.err
+    assert "The run has 2 epochs already, and ends without another one." in outcome.err
+    assert read_result(run).epochs == 2
+    said = done("train", "--resume", run, "--stop-after", 1, "--home", home.root).err
+    assert "finished already after 2 of 3 epochs; --stop-after with more than 2 continues" in said
+
+
+def test_the_configuration_has_the_number_of_epochs_that_a_run_continues_to(home, monkeypatch):
+    run = run_of(home, "stopped")
+    resume(run, home=home, stop_after=2, quiet=True)
+    assert read_config(run / "config.toml").training.stop_after == 2
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            resume(run, home=home, stop_after=3, quiet=True)
+    assert read_config(run / "config.toml").training.stop_after == 3
+    # The command that an interrupted run prints has no --stop-after.
+    assert resume(run, home=home, quiet=True).results[0].epochs == 3
+    assert read_result(run).config == read_config(run / "config.toml").model_dump(mode="json")
