@@ -126,6 +126,6 @@ def _positions(
     unknown = np.argwhere(positions.T < 0)
     if len(unknown):
         row, end = unknown[0]
-        fault = f"the node {ends[end, row]} is none of the {len(ids)} nodes of its graph"
+        fault = f"the node {str(ends[end, row])[:80]} is none of the {len(ids)} nodes of its graph"
         raise tables["edge"].fault(rows_of["edge"][row], fault)
     return positions, len(ids)

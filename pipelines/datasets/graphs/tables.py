@@ -32,11 +32,9 @@ _LOOKED_AT = 100  #: rows, one of which must be a part in any other column of pa
 _HEAD = 2**16
 _GZIP = b"\x1f\x8b"
 _BLOCK = 2**20  #: bytes of text
-_BYTES_OF_FIELD = (
-    48  #: memory that pandas takes besides twice the text: 13 × the file of "1,2" lines
-)
+_BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
 #: Beginnings of whole numbers that a parser reads as others: 001, +1, -0.
-_ODD = re.compile(rb"(?<![\w.+-])(?:\+|-?0[0-9]|-0(?!\.))")
+_ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
 
 
 class GraphParams(OwnParams):
