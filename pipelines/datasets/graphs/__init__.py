@@ -58,6 +58,7 @@ FORMATS = (tensors, arrays, graphml, tudataset, smiles, edges)
 KEY_LENGTH = 160
 _BYTES_OF_NODE = 32  #: memory besides the columns: row pointers, counts of edges, codes of a split
 _BYTES_OF_EDGE = 64
+_MOST_EXPANDED = 128  #: bytes of arrays that a byte of an honest file is: a SMILES is about 100
 BYTES_OF_MOLECULE = 2_048  #: about, so that 30,000 are a shard
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 
@@ -116,7 +117,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
         """Read all graphs once; return the parameters with their columns and classes."""
-        survey = _Survey()
+        survey = _Survey(sum((raw.path / name).stat().st_size for name in raw.members))
         links = Links(params)
         try:
             facts, graphs = read_graphs(raw.path, list(raw.members), params, self.memory)
@@ -258,6 +259,7 @@ PIPELINE = OwnGraphsPipeline
 class _Survey:
     """Columns and sizes of all graphs."""
 
+    bytes_of_files: int
     graphs: int = 0
     most_nodes: int = 0
     longest_key: int = 0
@@ -272,6 +274,9 @@ class _Survey:
         """Claim the memory of a graph: its values and checks of them, and the labels of all."""
         labels = sum(array.nbytes for array in self.targets)
         values = sum(array.nbytes for array in graph.columns.values())
+        # A tensor may repeat one number of its file: 180 kB can mean 160 GB of shards.
+        repeated = self.size - _MOST_EXPANDED * self.bytes_of_files
+        facts.claim(repeated, "A copy of the values that the files repeat", "more than")
         sizes = _BYTES_OF_NODE * graph.num_nodes + _BYTES_OF_EDGE * graph.num_edges
         facts.claim(
             3 * labels + 2 * values + sizes,

@@ -128,6 +128,7 @@ class Facts:
         """Return the parts of nodes by key, for each column of masks called ``train_mask`` and so on."""
         if not arrays:
             return {}
+        self.claim(8 * nodes, where)
         masks = []
         for part in PARTS:
             mask = arrays.get(f"{part}_mask", arrays.get(f"{part}_masks", np.zeros(nodes, bool)))
