@@ -252,9 +252,7 @@ def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
     shown = ", ".join(f"{count:,}" for count in counts[:_SHOWN_CLASSES])
     more = ", …" if len(counts) > _SHOWN_CLASSES else ""
     yield "classes", f"{len(counts)} ({shown}{more})" if counts else "none"
-    splits = found["given_splits"]
-    named = ", ".join(splits) if len(splits) < 4 else f"{splits[0]}, {splits[1]} … {splits[-1]}"
-    yield "given splits", f"{len(splits)} ({named})" if splits else "none"
+    yield "given splits", "; ".join(found["given_splits"])[:500] or "none"
     yield "ignored", ", ".join(found["ignored"])[:500] or "nothing"
 
 

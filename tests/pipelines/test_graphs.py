@@ -318,8 +318,7 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     folder = write(tmp_path / "t")
     torch.save(graph, folder / "graph.pt")
     schema, (record,) = made(folder, undirected=True)
-    assert record.columns["node/masks"].tolist() == [0, 255, 255, 2]
-    assert record.columns["node/masks1"].tolist() == [255, 0, 2, 255]
+    assert record.columns["node/masks"].T.tolist() == [[0, 255, 255, 2], [255, 0, 2, 255]]
     assert record.columns["node/y"].tolist() == [0, 1, -1, 1]
     assert record.columns["edge/edge_time"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert record.columns["node/age"].dtype == np.float64
@@ -703,7 +702,7 @@ def test_edges_that_go_one_way_are_a_warning(tmp_path):
         "directed": "yes: no edge of the files has its reverse",
         "self_loops": 1,
         "isolated_nodes": 2,
-        "given_splits": ["masks", "masks1", "masks2"],
+        "given_splits": ["masks, folds 0 to 2"],
         "ignored": ["notes"],
         "warnings": [done.json["files"]["warnings"][0]],
     }
@@ -758,3 +757,32 @@ def test_columns_that_nothing_is_made_of_are_named(tmp_path):
         readme_txt="what it is",
     )
     assert sorted(done.json["files"]["ignored"]) == ["name", "readme.txt", "since"]
+
+
+def test_columns_of_masks_are_folds(tmp_path, monkeypatch):
+    """Chosen at the build, at opening and at training; no attribute of its own for each."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("KMIP_DATA_HOME", str(home))
+    rng = np.random.default_rng(0)
+    part = rng.integers(0, 3, (12, 4))
+    masks = {f"{name}_mask": part == code for code, name in enumerate(("train", "val", "test"))}
+    edges = np.stack([np.arange(12), (np.arange(12) + 1) % 12], axis=1)
+    file = npz(edges=edges, node_features=np.eye(12), node_labels=np.arange(12) % 2, **masks)
+    first = built(home, a_npz=file)
+    assert first.json["split"] == "masks-fold0"
+    third = built(home, "--set=fold=2", a_npz=file)
+    assert third.json["split"] == "masks-fold2"
+    counts = {name: counts["nodes"] for name, counts in third.json["splits"].items()}
+    assert list(counts.values()) == np.bincount(part[:, 2], minlength=3).tolist()
+    data = kmip_data.open("own", "train", split_name="masks-fold2")[0]
+    assert data.train_mask.tolist() == (part[:, 2] == 0).tolist()
+    assert not [name for name in data.keys() if name.startswith("masks") and name != "masks"]  # noqa: SIM118
+    line = ["build", "graphs", "--name=own", f"--archive={home}.files", "--quiet"]
+    missing = kmip(*line, "--set=fold=4")
+    assert (missing.code, "has 4 folds: there is no fold 4" in missing.err) == (2, True)
+    run = kmip(
+        "train", "--dataset=own", "--model=gcn", "--epochs=1", "--set=data.split.fold=3",
+        "--set=model.layers=1", "--name=third", "--quiet",
+    )  # fmt: skip
+    assert run.code == 0, run.err
+    assert "masks-fold3" in kmip_data.open("own", split=None).card.splits

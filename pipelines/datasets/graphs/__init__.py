@@ -52,6 +52,7 @@ from kmip_data.pipelines.shared.own import (
     random_name,
 )
 from kmip_data.pipelines.shared.records import units_of_rows
+from kmip_data.wording import counted
 
 #: Formats in the order in which they are tried.
 FORMATS = (tensors, arrays, graphml, tudataset, smiles, edges)
@@ -80,12 +81,18 @@ class GraphSplitParams(OwnSplitParams):
         "graph, dealt at random; stratified: with equal shares of the classes; or the name of a column "
         "of parts",
     )
+    fold: int = Field(
+        default=0,
+        ge=0,
+        le=9_999,
+        description="number of the split where masks give several, from 0",
+    )
 
 
 class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     """Pipeline of ``graphs``, whatever name a dataset has."""
 
-    version = 1
+    version = 2
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams
@@ -165,7 +172,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             else links.directed,
             "self_loops": links.loops,
             "isolated_nodes": links.isolated,
-            "given_splits": [key.partition("/")[2] for key in dict.fromkeys(facts.parts)],
+            "given_splits": _given_splits(schema),
             "ignored": list(facts.ignored),
             "warnings": [links.warning] if links.warning else [],
         }
@@ -223,6 +230,12 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 f"There is no rule or column of parts {rule!r}.",
                 expected=", ".join(["random", "stratified", *given]),
             )
+        folds = given[rule].shape[0] if rule in given and given[rule].shape else 1
+        if params.fold >= folds:
+            raise UsageError(
+                f"The split {rule} has {counted(folds, 'fold')}: there is no fold {params.fold}.",
+                next=f"fold=0 to {folds - 1}" if folds > 1 else "leave fold out",
+            )
         label = records.label
         by_node = len(records.keys) == 1 and label is not None and label.level == "node"
         level = "node" if by_node else "graph"
@@ -244,11 +257,16 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         y = records.column(label.key).reshape(int(records.nodes[0]), -1)
         known = (~np.isnan(y) & (y != NO_CLASS)).any(axis=1)
         if rule in given:
-            return Split(rule, "given", {}, node_code=np.where(known, codes, np.uint8(NO_PART)))
+            name = rule
+            if folds > 1:
+                codes = codes[:, params.fold]
+                name += f"-fold{params.fold}"
+            codes = np.where(known, codes, np.uint8(NO_PART))
+            return Split(name, "given", {"fold": params.fold}, node_code=codes)
         codes = np.full(len(known), NO_PART, np.uint8)
         for part, rows in dealt(int(known.sum()), params).items():
             codes[np.flatnonzero(known)[rows]] = NODE_PARTS[part]
-        options = params.model_dump(exclude={"split"})
+        options = params.model_dump(exclude={"split", "fold"})
         return Split(random_name(params), "random", options, node_code=codes)
 
 
@@ -335,6 +353,16 @@ class _Survey:
             )
             columns.append(column)
         return columns
+
+
+def _given_splits(schema: Schema) -> list[str]:
+    """Return the columns of parts, and how many folds one has."""
+    splits = []
+    for column in schema.columns:
+        if column.doc == PART_DOC:
+            folds = f", folds 0 to {column.shape[0] - 1}" if column.shape else ""
+            splits.append(f"{column.attribute}{folds}")
+    return splits
 
 
 def read_graphs(

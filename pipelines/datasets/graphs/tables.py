@@ -27,7 +27,7 @@ USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
 MASKS = [f"{part}_{name}" for part in PARTS for name in ("mask", "masks")]
 _MOST_CLASSES = 65_536
-_MOST_FOLDS = 200  #: splits by masks, whose columns a schema has room for
+_MOST_FOLDS = 200  #: splits by masks
 _LOOKED_AT = 100  #: rows, one of which must be a part in any other column of parts
 _HEAD = 2**16
 _GZIP = b"\x1f\x8b"
@@ -125,7 +125,7 @@ class Facts:
         return {f"{level}/y": y}
 
     def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
-        """Return the parts of nodes by key, for each column of masks called ``train_mask`` and so on."""
+        """Return the parts of nodes by key, (N,) or (N, folds), of masks called ``train_mask`` and so on."""
         if not arrays:
             return {}
         self.claim(8 * nodes, where)
@@ -139,13 +139,12 @@ class Facts:
         folds = {mask.shape[1] for mask in masks if mask.ndim == 2} or {1}
         if len(folds) > 1 or max(folds) > _MOST_FOLDS:
             raise DamagedInput(f"{where}: masks of {sorted(folds)} splits, {_MOST_FOLDS} at most.")
-        parts = {}
+        codes = []
         for fold in range(max(folds)):
             columns = [mask[:, fold] if mask.ndim == 2 else mask for mask in masks]
-            key = f"node/masks{fold or ''}"
-            parts[key] = codes_of_masks(columns, nodes, where)
-        self.parts += parts
-        return parts
+            codes.append(codes_of_masks(columns, nodes, where))
+        self.parts.append("node/masks")
+        return {"node/masks": codes[0] if len(codes) == 1 else np.stack(codes, axis=1)}
 
     def target(self, targets: Sequence[Array]) -> tuple[Column, tuple[str, ...]]:
         """Return the column of the targets of all graphs, and the texts that are classes."""
