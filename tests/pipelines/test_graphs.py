@@ -18,8 +18,9 @@ import kmip_data
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
+from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
-from kmip_data.pipelines.datasets.graphs import links
+from kmip_data.pipelines.datasets.graphs import links, tensors
 from kmip_data.runtime.memory import peak_host_memory
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
@@ -663,6 +664,33 @@ def test_memory_is_the_limit_of_reading(tmp_path):
     refused = kmip(*line, "--quiet", "--memory=512MiB")
     assert refused.code == 6
     assert "536.9 MB are allowed" in refused.err
+
+
+def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "MOST_MEMORY", 2**20)
+    nodes = "".join(f"<node id='{number}'/>" for number in range(2_000))
+    path = tmp_path / "a.graphml"
+    path.write_text(GRAPHML.format(f"<graph edgedefault='directed'>{nodes}</graph>"))
+    done = kmip("build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}")
+    assert done.code == 6
+    assert re.search(r"a\.graphml needs about 2\.[0-9] MB of memory, and 1\.0 MB are", done.err)
+
+
+def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monkeypatch):
+    import torch
+
+    folder = write(tmp_path / "t")
+    torch.save(pyg_graphs(), folder / "a.pt")
+
+    def full(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(tensors, "_record", full)
+    with pytest.raises(OutOfResources, match="Memory ran out while the files were read: no room"):
+        made(folder)
+    monkeypatch.setattr(np, "frombuffer", full)
+    with pytest.raises(OutOfResources, match="no room"):
+        made(folder)
 
 
 def test_memory_that_runs_out_is_no_damaged_table(tmp_path, monkeypatch):
