@@ -24,9 +24,13 @@ from kmip_data.errors import UsageError, human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kmip_data.builds.home import Build, Home
+    from kmip_data.format.card import Card
 
 
+_SHOWN_CLASSES = 10
 PYG = "pyg"  #: builds from a class that the command line names
 #: What goes with it besides ``--set``.
 _OF_PYG = {"name", "recipe_name", "settings", "output", "home", "as_json", "quiet"}
@@ -51,7 +55,7 @@ class _Buildable(shared.Name):
 @click.option(
     "--memory", metavar="SIZE",
     help="Memory limit of a worker process, such as 4GiB."
-    "  [default: half of the machine's for a city, else no limit]",
+    "  [default: half of the machine's for a city, 4GiB to read your own graphs, else no limit]",
 )  # fmt: skip
 @shared.dask_option
 @shared.plugin_option
@@ -86,8 +90,9 @@ def command(
     else:
         build = build_dataset(name, sample=sample, archives=archives, **options)
     split = ensure_split(build, given(SPLITS))
-    for warning in build.card.statistics.get("city", {}).get("warnings", ()):
-        click.echo(f"warning: {warning}", err=True)
+    for source in ("city", "files"):
+        for warning in build.card.statistics.get(source, {}).get("warnings", ()):
+            click.echo(f"warning: {warning}", err=True)
     _show(build, split, as_json=as_json)
 
 
@@ -98,6 +103,8 @@ def _show(build: Build, split: str, *, as_json: bool) -> None:
         "splits": {part: dict(counts) for part, counts in parts},
         "shards": {shard.file: shard.sha256 for shard in build.card.shards},
     }
+    if "files" in build.card.statistics:
+        result["files"] = build.card.statistics["files"]
     show(result, _summary(build, split), as_json=as_json)
 
 
@@ -205,6 +212,7 @@ def _summary(build: Build, split: str) -> str:
     pairs = [
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
+        *_of_files(card),
         ("shards", f"{len(card.shards)} ({size})"),
         ("split", split),
         ("", card.splits[split].note or None),
@@ -230,6 +238,22 @@ def _summary(build: Build, split: str) -> str:
 {table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)}
 
 Next: kmip-data {step}""".rstrip()
+
+
+def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
+    """Yield what the files of your own graphs turned out to be."""
+    found = card.statistics.get("files")
+    if found is None:
+        return
+    yield "directed", found["directed"]
+    yield "self-loops", found["self_loops"]
+    yield "isolated", found["isolated_nodes"]
+    counts = card.statistics["classes"]["total"]
+    shown = ", ".join(f"{count:,}" for count in counts[:_SHOWN_CLASSES])
+    more = ", …" if len(counts) > _SHOWN_CLASSES else ""
+    yield "classes", f"{len(counts)} ({shown}{more})" if counts else "none"
+    yield "given splits", "; ".join(found["given_splits"])[:500] or "none"
+    yield "ignored", ", ".join(found["ignored"])[:500] or "nothing"
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:

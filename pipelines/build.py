@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
-from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied, require_extra
+from kmip_data.errors import (
+    DamagedInput,
+    OutOfResources,
+    UsageError,
+    left_in,
+    located,
+    occupied,
+    require_extra,
+)
 from kmip_data.files.changes import build_lock, refuse_links, remove_empty
 from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
@@ -30,6 +38,7 @@ from kmip_data.pipelines.engine import journal
 from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
+from kmip_data.pipelines.shared.own import MOST_MEMORY
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 
@@ -325,6 +334,7 @@ def build_own(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
+    pipeline.memory = int(chosen.memory or MOST_MEMORY)
     home = home or Home.locate()
     with signals.terminable():
         raw, new = pipeline.bring(
@@ -334,11 +344,14 @@ def build_own(
             offline=chosen.offline,
             quiet=chosen.quiet,
         )
+        resolved = False
         try:
             params = pipeline.resolve(params, raw)
+            resolved = True
             build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
-        except (DamagedInput, UsageError) as error:
-            if new:
+        except (DamagedInput, UsageError, OutOfResources) as error:
+            # Where a build has begun, it resumes.
+            if new and not (resolved and isinstance(error, OutOfResources)):
                 # What cannot be built from must not stay as if it could.
                 remove_copy(raw)
                 remove_empty(home.raw / name)

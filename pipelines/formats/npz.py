@@ -28,6 +28,7 @@ class NpzFile:
         if not isinstance(archive, ZipArchive):
             raise DamagedInput(f"{self.name} is not an .npz file, which is a zip.")
         self._archive = archive
+        self.read: set[str] = set()  #: names of the arrays that were opened
         self._entries: dict[str, Entry] = {}
         for entry in archive.files(_MEMBERS, 0):
             self._entries[entry.name.removesuffix(".npy")] = entry
@@ -36,6 +37,11 @@ class NpzFile:
     def names(self) -> list[str]:
         """Names of the arrays."""
         return list(self._entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all arrays, as the archive declares them."""
+        return sum(entry.size for entry in self._entries.values())
 
     def array(self, name: str, kinds: str, shape: tuple[int | None, ...] | None) -> ArrayStream:
         """Open one array at its beginning.
@@ -48,6 +54,7 @@ class NpzFile:
         if entry is None or entry.fault:
             fault = entry.fault if entry else "is missing"
             raise DamagedInput(f"{self.name}: the array {name} {fault}.")
+        self.read.add(name)
         stream = ArrayStream(self._archive, entry, f"{self.name}, {name}")
         if stream.dtype.kind not in kinds or not (shape is None or fits(stream.shape, shape)):
             raise DamagedInput(

@@ -154,7 +154,7 @@ def _damaged_if_refused(name: str, wanted: str) -> Iterator[None]:
         yield
     except RefusedError as error:
         raise DamagedInput(f"{name} is not {wanted}, and was not run.", found=str(error)) from error
-    except (*_BROKEN, MemoryError) as error:
+    except _BROKEN as error:
         why = f"{type(error).__name__}: {str(error)[:200]}"
         raise DamagedInput(f"{name} is a damaged pickle ({why}).") from error
 

@@ -155,7 +155,7 @@ def _opened(
                 mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             with zipfile.ZipFile(file) as archive:
                 yield _of_zip(archive, path, mapping)
-    except DamagedInput:
+    except (DamagedInput, MemoryError):
         raise
     except Exception as error:
         raise _damaged(path.name, str(error) or type(error).__name__) from error

@@ -68,6 +68,9 @@ class OwnSplitParams(SplitParams):
         return self
 
 
+MOST_MEMORY = (
+    2**32
+)  #: bytes that reading a user's own files may take where ``--memory`` says nothing
 P = TypeVar("P", bound=OwnParams)
 
 
@@ -76,6 +79,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
     SplitParams = OwnSplitParams
     Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
+    memory: int | None = None  #: bytes that reading the files may take; ``None``: no limit
 
     def bring(
         self,

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.cases import check_each
 from support.cli import kmip
 
 import kmip_data
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
+from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.datasets.graphs import links, tensors
+from kmip_data.runtime.memory import peak_host_memory
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 
@@ -73,6 +78,56 @@ def test_an_edge_list_alone(tmp_path):
     _, (record,) = made(path.parent, undirected=True)
     assert record.edge_index.tolist() == [[0, 2, 2, 1], [2, 0, 1, 2]]
     assert record.num_nodes == 3
+
+
+#: Ids of edges -> numbers of nodes in the order of the ids.
+IDS = {
+    f"{2**63},{2**62}\n{2**63 + 1},{2**62 + 1}": [[2, 3], [0, 1]],  # beyond int64
+    f"{2**60}.0,{2**60 + 1}\n{2**60 + 2},{2**60 + 3}": [[0, 2], [1, 3]],  # one is no whole number
+    "001,1\n1,2": [[0, 1], [1, 2]],
+    "1e0,1\n1,2": [[1, 0], [0, 2]],
+    "10,2\n+2,-0\n9,0": [[3, 0, 5], [4, 1, 2]],
+    "True,TRUE\ntrue,1": [[2, 3], [1, 0]],
+    "10,9\n9,10": [[1, 0], [0, 1]],  # numbers are in the order of numbers
+}
+
+
+def test_ids_that_differ_are_different_nodes(tmp_path):
+    def check(case):
+        text, expected = case
+        number = len(list(tmp_path.iterdir()))
+        folder = write(tmp_path / f"{number:02d}", edges_csv=f"source,target\n{text}\n")
+        _, (record,) = made(folder)
+        assert record.edge_index.tolist() == expected
+        assert record.num_nodes == len(set(text.replace("\n", ",").split(",")))
+        # Next to a column with a zero before a number, which is no id, numbers stay numbers.
+        lines = [f"{line},0{row}" for row, line in enumerate(text.split("\n"))]
+        beside = write(tmp_path / f"{number:02d}b", e_csv="\n".join(["source,target,w", *lines]))
+        _, (record,) = made(beside)
+        assert record.edge_index.tolist() == expected
+
+    check_each(check, IDS.items())
+
+
+def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
+    edges = "graph,source,target\n1,07,7\n01,7,7\n"
+    folder = write(tmp_path / "t", edges_csv=edges, nodes_csv="graph,node\n1,7\n1,07\n01,7\n")
+    _, records = made(folder)
+    assert [record.key for record in records] == ["1", "01"]
+    assert [record.edge_index.tolist() for record in records] == [[[1], [0]], [[0], [0]]]
+    unknown = write(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
+    with pytest.raises(DamagedInput, match=r"edges.csv, line 2: the node 7\.0 is none of the 1"):
+        made(unknown)
+
+
+def test_one_long_id_takes_the_memory_of_one(tmp_path):
+    """An array of texts would have room for the longest in each row: 30 GB here."""
+    lines = [f"n{i},n{i + 1}" for i in range(20_000)]
+    folder = write(
+        tmp_path / "t", edges_csv="\n".join(["source,target", "a" * 200_000 + ",b", *lines])
+    )
+    _, (record,) = made(folder)
+    assert record.num_nodes == 20_003
 
 
 def test_rows_of_a_graph_may_lie_anywhere(tmp_path):
@@ -264,8 +319,7 @@ def test_masks_are_splits_and_other_values_are_kept(tmp_path):
     folder = write(tmp_path / "t")
     torch.save(graph, folder / "graph.pt")
     schema, (record,) = made(folder, undirected=True)
-    assert record.columns["node/masks"].tolist() == [0, 255, 255, 2]
-    assert record.columns["node/masks1"].tolist() == [255, 0, 2, 255]
+    assert record.columns["node/masks"].T.tolist() == [[0, 255, 255, 2], [255, 0, 2, 255]]
     assert record.columns["node/y"].tolist() == [0, 1, -1, 1]
     assert record.columns["edge/edge_time"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert record.columns["node/age"].dtype == np.float64
@@ -315,6 +369,23 @@ def test_arrays_are_those_of_scipy(tmp_path, form):
         np.testing.assert_array_equal(record.columns["node/x"], attr.toarray().astype(np.float32))
         assert record.columns["node/y"].tolist() == (np.arange(8) % 3 - 1).tolist()
         assert schema.labels.num_classes == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("edges", [[0, 1], [2, 3]], [[0, 2], [1, 3]]),  # a row is an edge
+        ("edges", [[0, 1], [2, 3], [4, 0]], [[0, 2, 4], [1, 3, 0]]),
+        ("edges", [[0, 1, 2], [2, 3, 4]], [[0, 1, 2], [2, 3, 4]]),
+        ("edge_index", [[0, 1], [2, 3]], [[0, 1], [2, 3]]),
+        ("edge_index", [[0, 1], [2, 3], [4, 0]], [[0, 2, 4], [1, 3, 0]]),
+    ],
+)
+def test_the_name_of_an_array_of_edges_says_which_axis_has_their_ends(
+    tmp_path, name, shape, expected
+):
+    _, (record,) = made(write(tmp_path / "n", a_npz=npz(**{name: np.array(shape)})))
+    assert record.edge_index.tolist() == expected
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -470,6 +541,7 @@ BAD = [
     ({"a_npz": zip_of("edges.npy", DEEP + b"(" * 999)}, {}, "edges is not an array"),
     ({"a_npz": zip_of("edges.npy", DEEP + b"-" * 999)}, {}, "edges is not an array"),
     ({"a_graphml": LARGE}, {}, "OverflowError"),
+    ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: a SMILES of 10,001 letters"),
 ]  # fmt: skip
 
 
@@ -518,3 +590,227 @@ def test_a_build_of_which_every_record_is_skipped_is_refused(tmp_path):
     assert done.code == 4
     assert "All 1 records were skipped" in done.err
     assert "m.csv, line 2" in done.err
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def bomb(gigabytes: int) -> bytes:
+    """Bytes of an npz whose features are zeros."""
+    file = io.BytesIO()
+    header = io.BytesIO()
+    columns = gigabytes * 10**9 // 8
+    kind = {"descr": "<f4", "fortran_order": False, "shape": (2, columns)}
+    np.lib.format.write_array_header_1_0(header, kind)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("edge_index.npy", npy(np.array([[0, 1], [1, 0]])))
+        with archive.open("x.npy", "w") as member:
+            member.write(header.getvalue())
+            block = bytes(2**20)
+            for start in range(0, 8 * columns, len(block)):
+                member.write(block[: 8 * columns - start])
+    return file.getvalue()
+
+
+def npy(array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def far_tensors() -> bytes:
+    import torch
+    from torch_geometric.data import Data
+
+    file = io.BytesIO()
+    torch.save(Data(edge_index=torch.tensor([[0], [2**31]])), file)
+    return file.getvalue()
+
+
+#: File -> its bytes, and what is said; each takes 5 to 100 GB where it is read.
+HUGE_FILES = {
+    "far.npz": (
+        lambda: npz(edge_index=np.array([[0], [2**31]])),
+        "2,147,483,649 nodes needs about",
+    ),
+    "far.pt": (far_tensors, "2,147,483,649 nodes needs about"),
+    "zeros.npz": (lambda: bomb(1), r"zeros\.npz needs about 6\.0 GB"),
+    "bomb.csv.gz": (
+        lambda: gzip.compress(b"source,target\n" + b"1,2\n" * 50_000_000, 1),
+        r"bomb\.csv\.gz needs more than 4\.3 GB",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUGE_FILES)
+def test_a_small_file_of_a_large_graph_is_refused_before_it_is_read(tmp_path, name):
+    content, message = HUGE_FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content())
+    line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]
+    before = peak_host_memory()
+    done = kmip(*line, "--quiet")
+    assert done.code == 6, done.err
+    assert re.search(message, done.err), done.err
+    assert re.search("next: --memory [0-9]+GiB", done.err), done.err
+    assert peak_host_memory() - before < 2**29
+    assert not list((tmp_path / "home").rglob("*.*"))
+
+
+def test_memory_is_the_limit_of_reading(tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_bytes(b"source,target\n" + b"1,2\n" * 6_000_000)
+    line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]
+    refused = kmip(*line, "--quiet", "--memory=512MiB")
+    assert refused.code == 6
+    assert "536.9 MB are allowed" in refused.err
+
+
+def test_graphml_takes_many_times_its_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "MOST_MEMORY", 2**20)
+    nodes = "".join(f"<node id='{number}'/>" for number in range(2_000))
+    path = tmp_path / "a.graphml"
+    path.write_text(GRAPHML.format(f"<graph edgedefault='directed'>{nodes}</graph>"))
+    done = kmip("build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}")
+    assert done.code == 6
+    assert re.search(r"a\.graphml needs about 2\.[0-9] MB of memory, and 1\.0 MB are", done.err)
+
+
+def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monkeypatch):
+    import torch
+
+    folder = write(tmp_path / "t")
+    torch.save(pyg_graphs(), folder / "a.pt")
+
+    def full(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(tensors, "_record", full)
+    with pytest.raises(OutOfResources, match="Memory ran out while the files were read: no room"):
+        made(folder)
+    monkeypatch.setattr(np, "frombuffer", full)
+    with pytest.raises(OutOfResources, match="no room"):
+        made(folder)
+
+
+def test_memory_that_runs_out_is_no_damaged_table(tmp_path, monkeypatch):
+    """Pandas says so by an error of its parser."""
+
+    def read_csv(*_, **__):
+        raise pd.errors.ParserError("Error tokenizing data. C error: out of memory")
+
+    folder = write(tmp_path / "t", edges_csv=EDGES)
+    monkeypatch.setattr(pd, "read_csv", read_csv)
+    with pytest.raises(OutOfResources, match=r"edges\.csv"):
+        made(folder)
+
+
+# --- what the files were -------------------------------------------------------------------------
+
+
+def built(home, *options, **files):
+    """Build files by the command line, as JSON."""
+    folder = write(home.with_suffix(".files"), **files)
+    line = ["build", "graphs", "--name=own", f"--archive={folder}", "--quiet", *options]
+    done = kmip(*line, f"--home={home}", "--json")
+    assert done.code == 0, done.err
+    return done
+
+
+def test_edges_that_go_one_way_are_a_warning(tmp_path):
+    """As of the node benchmarks, each edge once; the words say why, what is missing and what to do."""
+    edges = np.array([[0, 1], [1, 2], [2, 2]])
+    arrays = {"edges": edges, "node_features": np.eye(5, 2), "node_labels": [0, 1, 0, 1, 1]}
+    masks = {}
+    for row, part in enumerate(("train", "val", "test")):
+        masks[f"{part}_masks"] = np.roll(np.eye(5, dtype=bool)[:3], row, axis=1)
+    file = npz(**arrays, **masks, notes=np.array(["a"]))
+    done = built(tmp_path / "a", a_npz=file)
+    assert done.json["files"] == {
+        "directed": "yes: no edge of the files has its reverse",
+        "self_loops": 1,
+        "isolated_nodes": 2,
+        "given_splits": ["masks, folds 0 to 2"],
+        "ignored": ["notes"],
+        "warnings": [done.json["files"]["warnings"][0]],
+    }
+    assert "--set undirected=true" in done.json["files"]["warnings"][0]
+    assert done.err.count("warning: no edge of the files has its reverse") == 1
+    line = ["build", "graphs", "--name=own", f"--archive={tmp_path / 'a.files'}", "--quiet"]
+    text = kmip(*line, f"--home={tmp_path / 'a'}").out
+    for words in (r"self-loops +1", r"isolated +2", r"classes +2 \(2, 3\)", r"ignored +notes"):
+        assert re.search(words, text), text
+
+    both = built(tmp_path / "b", "--set=undirected=true", a_npz=file)
+    assert both.json["files"]["directed"] == "no: undirected=true added the reverse of each edge"
+    assert both.json["files"]["warnings"] == []
+    assert "warning" not in both.err
+
+
+def test_directions_are_said_with_their_reason(tmp_path):
+    both = "source,target\n1,2\n2,1\n"
+    done = built(tmp_path / "a", edges_csv=both)
+    assert done.json["files"]["directed"] == "no: the files have each edge both ways"
+    assert "warning" not in done.err
+    some = built(tmp_path / "b", edges_csv=both + "2,3\n3,4\n")
+    expected = "yes: 50.0% of the edges of the files have their reverse"
+    assert some.json["files"]["directed"] == expected
+    twice = built(tmp_path / "c", "--set=undirected=true", edges_csv=both)
+    assert "undirected=true adds it again" in twice.err
+
+
+def test_directions_of_a_large_graph_are_those_of_some_of_its_pairs(monkeypatch):
+    monkeypatch.setattr(links, "_MOST_PAIRS", 1_000)
+    rng = np.random.default_rng(0)
+    edges = np.unique(rng.integers(0, 10_000, (50_000, 2)), axis=0).T
+    edges = edges[:, edges[0] < edges[1]]
+    for share in (0, 0.5, 1):
+        counts = links.Links(PIPELINE.Params())
+        again = edges[::-1, : int(share * edges.shape[1])]
+        counts.add(np.concatenate([edges, again], axis=1), 10_000)
+        assert 500 < counts.looked_for < 4_000
+        expected = 2 * share / (1 + share)
+        assert abs(counts.reversed / counts.looked_for - expected) < (
+            0.05 if share == 0.5 else 1e-9
+        )
+
+
+def test_columns_that_nothing_is_made_of_are_named(tmp_path):
+    nodes = "node,mass,name\n1,1,a\n2,2,b\n"
+    done = built(
+        tmp_path / "a",
+        "--set=feature=mass",
+        edges_csv="source,target,since\n1,2,3\n",
+        nodes_csv=nodes,
+        readme_txt="what it is",
+    )
+    assert sorted(done.json["files"]["ignored"]) == ["name", "readme.txt", "since"]
+
+
+def test_columns_of_masks_are_folds(tmp_path, monkeypatch):
+    """Chosen at the build, at opening and at training; no attribute of its own for each."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("KMIP_DATA_HOME", str(home))
+    rng = np.random.default_rng(0)
+    part = rng.integers(0, 3, (12, 4))
+    masks = {f"{name}_mask": part == code for code, name in enumerate(("train", "val", "test"))}
+    edges = np.stack([np.arange(12), (np.arange(12) + 1) % 12], axis=1)
+    file = npz(edges=edges, node_features=np.eye(12), node_labels=np.arange(12) % 2, **masks)
+    first = built(home, a_npz=file)
+    assert first.json["split"] == "masks-fold0"
+    third = built(home, "--set=fold=2", a_npz=file)
+    assert third.json["split"] == "masks-fold2"
+    counts = {name: counts["nodes"] for name, counts in third.json["splits"].items()}
+    assert list(counts.values()) == np.bincount(part[:, 2], minlength=3).tolist()
+    data = kmip_data.open("own", "train", split_name="masks-fold2")[0]
+    assert data.train_mask.tolist() == (part[:, 2] == 0).tolist()
+    assert not [name for name in data.keys() if name.startswith("masks") and name != "masks"]  # noqa: SIM118
+    line = ["build", "graphs", "--name=own", f"--archive={home}.files", "--quiet"]
+    missing = kmip(*line, "--set=fold=4")
+    assert (missing.code, "has 4 folds: there is no fold 4" in missing.err) == (2, True)
+    run = kmip(
+        "train", "--dataset=own", "--model=gcn", "--epochs=1", "--set=data.split.fold=3",
+        "--set=model.layers=1", "--name=third", "--quiet",
+    )  # fmt: skip
+    assert run.code == 0, run.err
+    assert "masks-fold3" in kmip_data.open("own", split=None).card.splits

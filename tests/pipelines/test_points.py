@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
 from pathlib import Path
 
@@ -315,6 +316,29 @@ def test_cut_and_hostile_laser_scans_are_errors_at_once(tmp_path, capfd):
         with pytest.raises(DamagedInput, match=r"scan cannot be read"):
             read_points(path, "scan")
     assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", LASER)
+@pytest.mark.parametrize(("point_format", "version"), [(1, "1.2"), (3, "1.4"), (7, "1.4")])
+def test_a_laser_scan_of_more_points_than_it_declares_is_refused(
+    tmp_path, kind, point_format, version
+):
+    """In the last chunk of a LAZ file or in one that would not be read at all; one chunk is 50,000."""
+    laspy = pytest.importorskip("laspy", reason="laspy (extra lidar) is not installed")
+    rng = np.random.default_rng(0)
+    path = tmp_path / f"scan.{kind}"
+    for points, declared in [(2_000, 1_000), (2_000, 1_990), (60_000, 30_000), (60_000, 55_000)]:
+        cloud = laspy.LasData(laspy.LasHeader(point_format=point_format, version=version))
+        cloud.x, cloud.y, cloud.z = rng.random((3, points)) * 100
+        cloud.write(str(path))
+        assert len(read_points(path, "scan")["x"]) == points
+        data = bytearray(path.read_bytes())
+        struct.pack_into("<I", data, 107, declared)
+        if version == "1.4":
+            struct.pack_into("<Q", data, 247, declared)
+        path.write_bytes(data)
+        with pytest.raises(DamagedInput, match=f"{declared:,} points are declared, and the file"):
+            read_points(path, "scan")
 
 
 def test_colours_packed_in_a_float_are_three_columns(tmp_path):

@@ -16,12 +16,12 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError, require_extra
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError, require_extra
 from kmip_data.format.schema import RESERVED, Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, Skipped
 from kmip_data.manifest import Strict
-from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import About, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.datasets.graphs import (
     arrays,
     edges,
@@ -30,6 +30,7 @@ from kmip_data.pipelines.datasets.graphs import (
     tensors,
     tudataset,
 )
+from kmip_data.pipelines.datasets.graphs.links import Links
 from kmip_data.pipelines.datasets.graphs.tables import (
     NO_CLASS,
     Facts,
@@ -51,10 +52,14 @@ from kmip_data.pipelines.shared.own import (
     random_name,
 )
 from kmip_data.pipelines.shared.records import units_of_rows
+from kmip_data.wording import counted
 
 #: Formats in the order in which they are tried.
 FORMATS = (tensors, arrays, graphml, tudataset, smiles, edges)
 KEY_LENGTH = 160
+_BYTES_OF_NODE = 32  #: memory besides the columns: row pointers, counts of edges, codes of a split
+_BYTES_OF_EDGE = 64
+_MOST_EXPANDED = 128  #: bytes of arrays that a byte of an honest file is: a SMILES is about 100
 BYTES_OF_MOLECULE = 2_048  #: about, so that 30,000 are a shard
 PART_DOC = "part: 0 train, 1 val, 2 test, 255 none"
 
@@ -76,12 +81,18 @@ class GraphSplitParams(OwnSplitParams):
         "graph, dealt at random; stratified: with equal shares of the classes; or the name of a column "
         "of parts",
     )
+    fold: int = Field(
+        default=0,
+        ge=0,
+        le=9_999,
+        description="number of the split where masks give several, from 0",
+    )
 
 
 class OwnGraphsPipeline(OwnPipeline[GraphParams]):
     """Pipeline of ``graphs``, whatever name a dataset has."""
 
-    version = 1
+    version = 2
     Params = GraphParams
     Source = GraphSource
     SplitParams = GraphSplitParams
@@ -113,13 +124,22 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def resolve(self, params: GraphParams, raw: RawFolder) -> GraphParams:
         """Read all graphs once; return the parameters with their columns and classes."""
-        survey = _Survey()
+        survey = _Survey(sum((raw.path / name).stat().st_size for name in raw.members))
+        links = Links(params)
         try:
-            facts, graphs = read_graphs(raw.path, list(raw.members), params)
+            facts, graphs = read_graphs(raw.path, list(raw.members), params, self.memory)
             for graph in graphs:
-                survey.add(graph, facts)
+                survey.claim(graph, facts)
+                if graph.edge_index is not None:
+                    links.add(graph.edge_index, graph.num_nodes)
+                survey.add(_both_ways(graph, params), facts)
         except UsageError:
             raise
+        except MemoryError as error:
+            raise OutOfResources(
+                f"Memory ran out while the files were read: {error}.",
+                next="close other programs, or take a machine with more memory",
+            ) from error
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise DamagedInput(
                 "The files cannot be read as graphs.",
@@ -146,8 +166,23 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # As many graphs in a shard as fill it on average.
         per_unit = survey.graphs * MAX_SHARD_BYTES // max(survey.size, MAX_SHARD_BYTES) or 1
         resolved = params.model_copy()
-        resolved._read = (schema, classes, survey.graphs, per_unit)  # noqa: SLF001
+        found = {
+            "directed": "no: a bond joins its atoms both ways"
+            if survey.is_molecule
+            else links.directed,
+            "self_loops": links.loops,
+            "isolated_nodes": links.isolated,
+            "given_splits": _given_splits(schema),
+            "ignored": list(facts.ignored),
+            "warnings": [links.warning] if links.warning else [],
+        }
+        resolved._read = (schema, classes, survey.graphs, per_unit, found)  # noqa: SLF001
         return resolved
+
+    def about(self, prepared: Prepared, params: GraphParams) -> About:
+        """Return what the files turned out to be."""
+        found = params._read[4]  # noqa: SLF001
+        return About({"files": found}, found["warnings"])
 
     def prepare(self, raw: RawFolder, params: GraphParams, workdir: Path) -> Prepared:
         """Nothing is written: workers read the files up to their graphs."""
@@ -155,7 +190,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
 
     def units(self, prepared: Prepared, params: GraphParams) -> list[Unit]:
         """Deal the graphs to shards of about 64 MiB."""
-        _, _, total, per_unit = params._read  # noqa: SLF001
+        _, _, total, per_unit, _ = params._read  # noqa: SLF001
         return units_of_rows(params.choose(total), per_unit, "graphs")
 
     def records(
@@ -169,7 +204,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         for graph in islice(compress(graphs, (row in rows for row in count())), len(rows)):
             key = ascii_key(graph.key, KEY_LENGTH)
             try:
-                record = smiles.finished(graph)
+                record = smiles.finished(_both_ways(graph, params))
             except DamagedInput as error:
                 yield self.stop_or_skip(key, error, params)
                 continue
@@ -195,6 +230,12 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 f"There is no rule or column of parts {rule!r}.",
                 expected=", ".join(["random", "stratified", *given]),
             )
+        folds = given[rule].shape[0] if rule in given and given[rule].shape else 1
+        if params.fold >= folds:
+            raise UsageError(
+                f"The split {rule} has {counted(folds, 'fold')}: there is no fold {params.fold}.",
+                next=f"fold=0 to {folds - 1}" if folds > 1 else "leave fold out",
+            )
         label = records.label
         by_node = len(records.keys) == 1 and label is not None and label.level == "node"
         level = "node" if by_node else "graph"
@@ -216,11 +257,16 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         y = records.column(label.key).reshape(int(records.nodes[0]), -1)
         known = (~np.isnan(y) & (y != NO_CLASS)).any(axis=1)
         if rule in given:
-            return Split(rule, "given", {}, node_code=np.where(known, codes, np.uint8(NO_PART)))
+            name = rule
+            if folds > 1:
+                codes = codes[:, params.fold]
+                name += f"-fold{params.fold}"
+            codes = np.where(known, codes, np.uint8(NO_PART))
+            return Split(name, "given", {"fold": params.fold}, node_code=codes)
         codes = np.full(len(known), NO_PART, np.uint8)
         for part, rows in dealt(int(known.sum()), params).items():
             codes[np.flatnonzero(known)[rows]] = NODE_PARTS[part]
-        options = params.model_dump(exclude={"split"})
+        options = params.model_dump(exclude={"split", "fold"})
         return Split(random_name(params), "random", options, node_code=codes)
 
 
@@ -231,6 +277,7 @@ PIPELINE = OwnGraphsPipeline
 class _Survey:
     """Columns and sizes of all graphs."""
 
+    bytes_of_files: int
     graphs: int = 0
     most_nodes: int = 0
     longest_key: int = 0
@@ -240,6 +287,19 @@ class _Survey:
     #: Column -> dtype and shape of a row, the same in all graphs.
     kinds: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     unfinished: set[str] = field(default_factory=set)  #: columns with values that are not finite
+
+    def claim(self, graph: GraphRecord, facts: Facts) -> None:
+        """Claim the memory of a graph: its values and checks of them, and the labels of all."""
+        labels = sum(array.nbytes for array in self.targets)
+        values = sum(array.nbytes for array in graph.columns.values())
+        # A tensor may repeat one number of its file: 180 kB can mean 160 GB of shards.
+        repeated = self.size - _MOST_EXPANDED * self.bytes_of_files
+        facts.claim(repeated, "A copy of the values that the files repeat", "more than")
+        sizes = _BYTES_OF_NODE * graph.num_nodes + _BYTES_OF_EDGE * graph.num_edges
+        facts.claim(
+            3 * labels + 2 * values + sizes,
+            f"The graph {ascii_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
+        )
 
     def add(self, graph: GraphRecord, facts: Facts) -> None:
         """Count a graph; refuse it if its columns are not those of the graphs before it."""
@@ -295,18 +355,29 @@ class _Survey:
         return columns
 
 
+def _given_splits(schema: Schema) -> list[str]:
+    """Return the columns of parts, and how many folds one has."""
+    splits = []
+    for column in schema.columns:
+        if column.doc == PART_DOC:
+            folds = f", folds 0 to {column.shape[0] - 1}" if column.shape else ""
+            splits.append(f"{column.attribute}{folds}")
+    return splits
+
+
 def read_graphs(
-    folder: Path, members: Sequence[str], params: GraphParams
+    folder: Path, members: Sequence[str], params: GraphParams, memory: int | None = None
 ) -> tuple[Facts, Iterator[GraphRecord]]:
     """Return what the columns of raw files turn out to be, and their graphs.
 
-    Raises ``DamagedInput`` where the format is none that is known.
+    Raises ``DamagedInput`` where the format is none that is known; ``OutOfResources`` where the
+    files need more than ``memory`` bytes.
     """
     heads = {name: head_of(folder / name) for name in members}
-    facts = Facts(params)
+    facts = Facts(params, memory=memory)
     for form in FORMATS:
         if form.recognises(heads, params):
-            return facts, _both_ways(form.read(folder, members, facts), params)
+            return facts, form.read(folder, members, facts)
     shown = [f"{name} begins with {head[:24]!r}" for name, head in heads.items()]
     raise DamagedInput(
         "These are no graphs of a format that is known.",
@@ -315,14 +386,12 @@ def read_graphs(
     )
 
 
-def _both_ways(graphs: Iterator[GraphRecord], params: GraphParams) -> Iterator[GraphRecord]:
-    """Yield the graphs, where ``undirected`` says so with each edge in the other direction, too."""
-    for graph in graphs:
-        if not params.undirected or graph.edge_index is None:
-            yield graph
-            continue
-        columns = dict(graph.columns)
-        for key, array in columns.items():
-            if key.startswith("edge/"):
-                columns[key] = array.repeat(2, axis=0)
-        yield replace(graph, edge_index=there_and_back(graph.edge_index.T), columns=columns)
+def _both_ways(graph: GraphRecord, params: GraphParams) -> GraphRecord:
+    """Return a graph, where ``undirected`` says so with each edge in the other direction, too."""
+    if not params.undirected or graph.edge_index is None:
+        return graph
+    columns = dict(graph.columns)
+    for key, array in columns.items():
+        if key.startswith("edge/"):
+            columns[key] = array.repeat(2, axis=0)
+    return replace(graph, edge_index=there_and_back(graph.edge_index.T), columns=columns)

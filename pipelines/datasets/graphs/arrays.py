@@ -20,7 +20,9 @@ WANTS = "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and
 _ADJACENCY = ("adj_matrix.", "adj_matrix_", "adj_", "")
 _FEATURES = ("attr_matrix.", "attr_matrix_", "attr_", "x", "features", "node_features")
 _LABELS = ("labels", "label", "y", "node_labels")
-_EDGES = ("edge_index", "edges")
+#: Name of the edges -> axis of the two ends: (2, E) of PyTorch Geometric, (E, 2) of Platonov et al.
+_EDGES = {"edge_index": 0, "edges": 1}
+_MEMORY = 6  #: times what the arrays hold: features as they are, by their entries, and dense again
 _MOST_FEATURES = 2**31  #: of a node in a shard
 _MOST_CELLS = 2**28  #: of a matrix with fewer values than one in 1,000
 
@@ -44,6 +46,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
 
 @np.errstate(over="raise")
 def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
+    facts.claim(_MEMORY * file.size, name)
     columns: dict[str, Any] = {}
     nodes = 0
     listed = [key for key in _EDGES if key in file.names]
@@ -51,7 +54,11 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         edges = file.whole(listed[0], "iu")
         if edges.ndim != 2 or 2 not in edges.shape:
             raise ValueError(f"{listed[0]} has the shape {edges.shape}")
-        edges = edges if len(edges) == 2 else edges.T
+        axis = _EDGES[listed[0]]
+        # Where only the other axis can be that of the ends, it is.
+        if edges.shape[axis] != 2:
+            axis = 1 - axis
+        edges = edges.T if axis else edges
     else:
         matrix = _matrix(file, _ADJACENCY)
         if matrix is None:
@@ -75,6 +82,7 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
     if features is not None:
         if math.prod(features.shape) > max(_MOST_CELLS, 1_000 * features.nnz):
             raise ValueError(f"{features.nnz:,} features for the shape {features.shape}")
+        facts.claim(12 * math.prod(features.shape), name)
         columns["node/x"] = features.toarray().astype(np.float32).reshape(nodes, -1)
 
     label = facts.label_of(file.names, _LABELS, name)
@@ -84,6 +92,7 @@ def _graph(file: NpzFile, name: str, facts: Facts) -> GraphRecord:
         columns |= facts.labels(label, y if level == "node" else y.reshape(1, -1), level)
     masks = {key: file.whole(key) for key in MASKS if key in file.names}
     columns |= facts.masks(masks, nodes, name)
+    facts.ignored |= dict.fromkeys(key for key in file.names if key not in file.read)
     key = str(Path(name).with_suffix(""))
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 

@@ -39,7 +39,8 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     tables = {}
     for stem, level in LEVELS.items():
         if stem in stems:
-            tables[level] = read_table(folder / stems[stem])
+            tables[level] = read_table(folder / stems.pop(stem), facts)
+    facts.ignored |= dict.fromkeys(stems.values())
     yield from assemble(tables, facts)
 
 
@@ -50,9 +51,10 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
     edges = tables["edge"]
     facts.require([edges, *tables.values()])
     names = ("0", "1") if "0" in edges.names else (params.source, params.target)
-    ends = np.stack([edges.ids(name) for name in names])
-    if ends.dtype == object:
-        ends = ends.astype(str)
+    columns_of_ends = [edges.ids(name) for name in names]
+    if any(column.dtype == object for column in columns_of_ends):
+        columns_of_ends = [_texts(column) for column in columns_of_ends]
+    ends = np.stack(columns_of_ends)
     known = {params.graph, params.node, *names}
     columns = {level: table.columns(level, known, facts) for level, table in tables.items()}
     groups = _by_graph(tables, params.graph)
@@ -80,6 +82,11 @@ def assemble(tables: Mapping[str, Table], facts: Facts) -> Iterator[GraphRecord]
         yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=index)
 
 
+def _texts(ids: Array) -> Array:
+    """Return ids as texts: objects, since in an array of texts each is as long as the longest."""
+    return ids if ids.dtype == object else ids.astype(str).astype(object)
+
+
 def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:
     """Return the rows of each graph by level; the first level has all graphs."""
     several = "graph" in tables or any(column in table.names for table in tables.values())
@@ -88,7 +95,7 @@ def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:
         names = np.arange(len(table.frame)) * (level == "graph")
         if column in table.names or (several and level != "graph"):
             names = table.ids(column)
-        names = names.astype(str)
+        names = _texts(names)
         groups[level] = cast(Rows, pd.Series(names).groupby(names, sort=False).indices)
         first = next(iter(tables))
         for name, rows in groups[level].items():
@@ -109,8 +116,8 @@ def _positions(
     rows = rows_of["node"]
     ids = nodes.ids(column)[rows] if column in nodes.names else np.arange(len(rows))
     if ids.dtype != ends.dtype:
-        ids = ids.astype(str)
-        ends = ends.astype(str)
+        ids = _texts(ids)
+        ends = _texts(ends)
     index = pd.Index(ids)
     if not index.is_unique:
         row = rows[index.duplicated().argmax()]
@@ -119,6 +126,6 @@ def _positions(
     unknown = np.argwhere(positions.T < 0)
     if len(unknown):
         row, end = unknown[0]
-        fault = f"the node {ends[end, row]} is none of the {len(ids)} nodes of its graph"
+        fault = f"the node {str(ends[end, row])[:80]} is none of the {len(ids)} nodes of its graph"
         raise tables["edge"].fault(rows_of["edge"][row], fault)
     return positions, len(ids)

@@ -19,6 +19,7 @@ from kmip_data.pipelines.datasets.graphs.edges import assemble
 from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, Table, head_of
 
 WANTS = "GraphML"
+_MEMORY = 60  #: times the size of a file: networkx takes 55 times that of a file of edges
 _HEAD = 1 << 16  #: bytes in which a document type is looked for
 
 
@@ -32,6 +33,8 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     import networkx as nx
 
     params = facts.params
+    size = sum((folder / file).stat().st_size for file in files)
+    facts.claim(_MEMORY * size, ", ".join(files)[:200])
     rows: dict[str, list[dict[str, Any]]] = {"graph": [], "node": [], "edge": []}
     for file in files:
         path = folder / file

@@ -14,6 +14,7 @@ from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams, read_
 from kmip_data.pipelines.shared.molecules import RefusedSmilesError, read_smiles
 
 WANTS = "a CSV with a column smiles (--set smiles=COLUMN)"
+LONGEST = 10_000  #: letters of a SMILES; RDKit takes minutes for 10⁶ atoms
 SMILES = "smiles"  #: of a record without its atoms: the text and where it is from
 
 
@@ -26,13 +27,16 @@ def recognises(heads: Mapping[str, bytes], params: GraphParams) -> bool:
 
 def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphRecord]:
     """Yield the molecules in the order of the rows, each a SMILES as yet without its atoms."""
-    table = read_table(folder / files[0])
+    table = read_table(folder / files[0], facts)
     facts.require([table])
     column = facts.params.smiles
     column = next((name for name in table.names if name.lower() == column.lower()), column)
-    texts = table.ids(column).astype(str)
+    texts = table.ids(column)
     columns = table.columns("graph", {column}, facts)
-    for row, text in enumerate(texts):
+    for row, value in enumerate(texts):
+        text = str(value)
+        if len(text) > LONGEST:
+            raise table.fault(row, f"a SMILES of {len(text):,} letters, of at most {LONGEST:,}")
         if not text.isascii() or not text.isprintable():
             raise table.fault(row, f"{text[:80]!a} is no SMILES")
         values = {key: rows[row : row + 1] for key, rows in columns.items()}

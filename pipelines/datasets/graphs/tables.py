@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +16,7 @@ import pandas as pd
 from pydantic import Field, PrivateAttr
 
 from kmip_data.arrays import F32, Array
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError, human_bytes
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import NO_PART, NODE_PARTS, PARTS, part_name
 from kmip_data.pipelines.shared.own import OwnParams
@@ -25,10 +27,14 @@ USUAL_LABELS = ("label", "y")
 NO_CLASS = -1  #: of a node
 MASKS = [f"{part}_{name}" for part in PARTS for name in ("mask", "masks")]
 _MOST_CLASSES = 65_536
-_MOST_FOLDS = 200  #: splits by masks, whose columns a schema has room for
+_MOST_FOLDS = 200  #: splits by masks
 _LOOKED_AT = 100  #: rows, one of which must be a part in any other column of parts
 _HEAD = 2**16
 _GZIP = b"\x1f\x8b"
+_BLOCK = 2**20  #: bytes of text
+_BYTES_OF_FIELD = 48  #: memory besides twice the text, which pandas takes
+#: Beginnings of whole numbers that a parser reads as others: 001, +1, -0.
+_ODD = re.compile(rb"[+0-](?<![\w.+-][+0-])(?:(?<=\+)|(?<=0)[0-9]|(?<=-)0(?!\.))")
 
 
 class GraphParams(OwnParams):
@@ -51,10 +57,10 @@ class GraphParams(OwnParams):
     node: str = Field(default="node", description="column of the name or number of a node")
     smiles: str = Field(default="smiles", description="column of the SMILES of a molecule")
     undirected: bool = Field(default=False, description="add each edge in the other direction, too")
-    #: Of the raw files, whose digests are in the build key: columns, texts of classes, graphs, and
-    #: graphs of a shard.
-    _read: tuple[Schema, tuple[str, ...], int, int] = PrivateAttr(
-        default=(Schema(columns=()), (), 0, 1)
+    #: Of the raw files, whose digests are in the build key: columns, texts of classes, graphs,
+    #: graphs of a shard, and what the card says of the files.
+    _read: tuple[Schema, tuple[str, ...], int, int, dict[str, Any]] = PrivateAttr(
+        default=(Schema(columns=()), (), 0, 1, {})
     )
 
 
@@ -66,6 +72,18 @@ class Facts:
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: attribute -> its columns
     level: str = "graph"  #: of the targets
     parts: list[str] = field(default_factory=list)  #: keys of columns of parts
+    #: Names of arrays, columns and files that are not read; a dict keeps their order.
+    ignored: dict[str, None] = field(default_factory=dict)
+    memory: int | None = None  #: bytes that reading may take; ``None``: no limit
+
+    def claim(self, needed: int, what: str, about: str = "about") -> None:
+        """Raise ``OutOfResources`` where reading would take more memory than is allowed."""
+        if self.memory is not None and needed > self.memory:
+            raise OutOfResources(
+                f"{what} needs {about} {human_bytes(needed)} of memory,"
+                f" and {human_bytes(self.memory)} are allowed.",
+                next=f"--memory {-(-needed // 2**30)}GiB or more, where the machine has as much",
+            )
 
     def require(self, tables: Sequence[Table]) -> None:
         """Refuse names of parameters that no table has."""
@@ -107,9 +125,10 @@ class Facts:
         return {f"{level}/y": y}
 
     def masks(self, arrays: Mapping[str, Array], nodes: int, where: str) -> dict[str, Array]:
-        """Return the parts of nodes by key, for each column of masks called ``train_mask`` and so on."""
+        """Return the parts of nodes by key, (N,) or (N, folds), of masks called ``train_mask`` and so on."""
         if not arrays:
             return {}
+        self.claim(8 * nodes, where)
         masks = []
         for part in PARTS:
             mask = arrays.get(f"{part}_mask", arrays.get(f"{part}_masks", np.zeros(nodes, bool)))
@@ -120,13 +139,12 @@ class Facts:
         folds = {mask.shape[1] for mask in masks if mask.ndim == 2} or {1}
         if len(folds) > 1 or max(folds) > _MOST_FOLDS:
             raise DamagedInput(f"{where}: masks of {sorted(folds)} splits, {_MOST_FOLDS} at most.")
-        parts = {}
+        codes = []
         for fold in range(max(folds)):
             columns = [mask[:, fold] if mask.ndim == 2 else mask for mask in masks]
-            key = f"node/masks{fold or ''}"
-            parts[key] = codes_of_masks(columns, nodes, where)
-        self.parts += parts
-        return parts
+            codes.append(codes_of_masks(columns, nodes, where))
+        self.parts.append("node/masks")
+        return {"node/masks": codes[0] if len(codes) == 1 else np.stack(codes, axis=1)}
 
     def target(self, targets: Sequence[Array]) -> tuple[Column, tuple[str, ...]]:
         """Return the column of the targets of all graphs, and the texts that are classes."""
@@ -273,9 +291,11 @@ class Table:
                 key = f"{'node' if level == 'node' else 'graph'}/{name}"
                 values[key] = codes
                 facts.parts.append(key)
-            elif not facts.params.feature or name in facts.params.feature:
+            elif level != "graph" and (not facts.params.feature or name in facts.params.feature):
                 features.append(name)
-        if features and level != "graph":
+            else:
+                facts.ignored[name] = None
+        if features:
             attribute = "x" if level == "node" else "edge_attr"
             values[f"{level}/{attribute}"] = self.features(features)
             facts.names[attribute] = tuple(features)
@@ -318,11 +338,47 @@ def first_member(head: bytes) -> bytes:
     return head[30 : 30 + length]
 
 
-def read_table(path: Path, *, names: bool = True) -> Table:
+def _is_gzip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP
+
+
+def _is_odd(path: Path, mark: str, facts: Facts) -> bool:
+    """True if a text may have whole numbers such as 001, which are names; its memory is claimed."""
+    opened = gzip.open if _is_gzip(path) else open
+    size = 0
+    fields = 0
+    odd = False
+    end = b""
+    with opened(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            size += len(block)
+            fields += block.count(mark.encode()) + block.count(b"\n")
+            facts.claim(2 * size + _BYTES_OF_FIELD * fields, path.name, "more than")
+            odd = odd or _ODD.search(end + block) is not None
+            end = block[-32:]
+    return odd
+
+
+def _as_written(texts: pd.Series[Any]) -> pd.Series[Any]:
+    """Return ids as numbers where each is written as a number is, else as the texts that they are."""
+    texts = texts.str.strip()
+    try:
+        whole = texts.astype("int64")
+    except (ValueError, TypeError, OverflowError):
+        return texts
+    return whole if (whole.astype(str) == texts).all() else texts
+
+
+def read_table(path: Path, facts: Facts, *, names: bool = True) -> Table:
     """Return a table; columns without names are 0, 1 and so on.
 
-    Raises ``DamagedInput`` where it is cut off, or a row has more fields than the others.
+    Ids are int64 where all are written so, and else texts: 001 is not 1, and 2⁶³ not 2⁶³ + 1. A
+    table that has no ``names`` has no ids. Raises ``DamagedInput`` where it is cut off, or a row
+    has more fields than the others; ``OutOfResources`` where it needs more memory than is allowed.
     """
+    params = facts.params
+    ids = {params.source, params.target, params.graph, params.node} if names else set()
     try:
         lines = head_of(path, _HEAD).decode("utf-8-sig", "replace").split("\n")
         comments = 0
@@ -330,26 +386,36 @@ def read_table(path: Path, *, names: bool = True) -> Table:
             comments += 1
         line = lines[comments]
         mark = next((mark for mark in "\t,; " if mark in line), ",")
-        names = names and not all(pd.notna(pd.to_numeric(line.split(mark), errors="coerce")))
-        with path.open("rb") as file:
-            is_gzip = file.read(2) == _GZIP
-        frame = pd.read_csv(
-            path,
-            sep=mark,
-            header=0 if names else None,
-            skiprows=comments,
-            compression="gzip" if is_gzip else None,
-            encoding="utf-8-sig",
-            keep_default_na=False,
-            na_values=[""],
-            skipinitialspace=True,
-            low_memory=False,
-        )
+        if names and all(pd.notna(pd.to_numeric(line.split(mark), errors="coerce"))):
+            names = False
+            ids = {"0", "1"}
+        odd = _is_odd(path, mark, facts)
+        layout: dict[str, Any] = {
+            "sep": mark,
+            "header": 0 if names else None,
+            "skiprows": comments,
+            "compression": "gzip" if _is_gzip(path) else None,
+            "encoding": "utf-8-sig",
+            "keep_default_na": False,
+            "na_values": [""],
+            "skipinitialspace": True,
+            "low_memory": False,
+        }
+        frame = pd.read_csv(path, **layout)
         if not isinstance(frame.index, pd.RangeIndex):
             raise ValueError("more fields than in the first line")  # noqa: TRY004, TRY301
+        texts = [name for name in frame if str(name).strip() in ids]
+        if not odd:
+            texts = [name for name in texts if frame[name].dtype != np.int64]
+        if texts:
+            again = pd.read_csv(path, usecols=texts, dtype=str, **layout)
+            for name in texts:
+                frame[name] = _as_written(again[name])
         frame.columns = [str(name).strip() for name in frame]
         return Table(path.name, frame, comments + names + 1)
     except (OSError, ValueError, EOFError, zlib.error) as error:
+        if "out of memory" in str(error):  # pandas says so in an error of its parser
+            raise MemoryError(f"{path.name}: {error}") from error
         raise DamagedInput(
             f"{path.name} cannot be read as a table.",
             expected="UTF-8 text, or gzip of it, with as many fields in each line",

@@ -155,7 +155,10 @@ def _graph(item: dict[str, Any], name: str, where: str, facts: Facts) -> GraphRe
     check_edges(edges, nodes, where)
     arrays: dict[str, Array] = {}
     for attribute, value in item.items():
-        if value is None or isinstance(value, str):
+        if isinstance(value, str):
+            facts.ignored[attribute] = None
+            continue
+        if value is None:
             continue
         array = np.asarray(value) if isinstance(value, bool | int | float) else value
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":

@@ -32,11 +32,14 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     """Yield the graphs in order; all files are in memory."""
     prefix = next(name for name in files if name.endswith(_ENDS[0])).removesuffix(_ENDS[0])
 
+    used = set()
+
     def table(kind: str, rows: int | None = None) -> Any:
         name = f"{prefix}_{kind}.txt"
         if name not in files:
             return None
-        table = read_table(folder / name, names=False)
+        used.add(name)
+        table = read_table(folder / name, facts, names=False)
         if rows not in {None, len(table.frame)}:
             raise DamagedInput(f"{name} has {len(table.frame):,} lines, not {rows:,}.")
         table.features(table.names)
@@ -53,6 +56,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
             kinds -= kinds.min()
             if kinds.max() >= _MOST_LABELS:
                 raise labels.fault(int(kinds.argmax()), f"more than {_MOST_LABELS:,} labels")
+            facts.claim(8 * rows * (int(kinds.max()) + 1), f"{prefix}_{level}_labels.txt")
             for kind in range(int(kinds.max()) + 1):
                 columns[f"label {name} is {kind}"] = (kinds == kind).astype(float)
         return pd.DataFrame(columns, index=range(rows))
@@ -75,8 +79,7 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
     )
     edges = features("edge", len(listed.frame))
     edges[[params.source, params.target]] = listed.frame[["0", "1"]]
-    edges = edges[edges[params.source] != edges[params.target]]
-    edges = edges.groupby([params.source, params.target], as_index=False).sum()
+    edges = _joined(edges, facts)
     edges[params.graph] = graph.to_numpy()[edges[params.source] - 1]
     graphs = pd.DataFrame({params.graph: range(1, last + 1)})
     if targets:
@@ -87,10 +90,21 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
         names = [f"label {name}" for name in values]
         graphs[names] = values
         facts.params = params.model_copy(update={"label": tuple(names)})
+    facts.ignored |= dict.fromkeys(name for name in files if name not in used)
     tables = {}
     for level, frame in {"graph": graphs, "node": nodes, "edge": edges}.items():
         tables[level] = Table(f"{prefix}, {level}s", frame, 1, "number")
     yield from assemble(tables, facts)
+
+
+def _joined(edges: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+    """Return the edges sorted, without self-loops, those of the same two nodes as one."""
+    ends = [facts.params.source, facts.params.target]
+    joined = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()
+    dropped = len(edges) - len(joined)
+    if dropped:
+        facts.ignored[f"{dropped:,} self-loops and repeated edges"] = None
+    return joined
 
 
 def _last_graph(indicator: Table) -> int:

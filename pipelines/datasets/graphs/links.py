@@ -1,0 +1,82 @@
+"""Directions, self-loops and isolated nodes of your own graphs: what the files mean by an edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kmip_data.arrays import Array
+from kmip_data.pipelines.datasets.graphs.tables import GraphParams
+
+_MOST_PAIRS = (
+    2**22
+)  #: edges of a graph whose reverse is looked for; of a larger one a part of the pairs
+_MIXED = np.uint64(0x9E3779B97F4A7C15)  #: spreads pairs of nodes evenly
+
+
+@dataclass
+class Links:
+    """Counts of the edges of all graphs, as the files have them."""
+
+    params: GraphParams
+    edges: int = 0
+    loops: int = 0
+    isolated: int = 0  #: nodes without an edge to another
+    looked_for: int = 0  #: different edges between two nodes whose reverse was looked for
+    reversed: int = 0  #: those that have one
+
+    def add(self, edge_index: Array, nodes: int) -> None:
+        """Count the edges of one graph in bounded memory: 8 bytes an edge, and 200 MB."""
+        is_loop = edge_index[0] == edge_index[1]
+        has_edge = np.zeros(nodes, bool)
+        for ends in edge_index:
+            has_edge[ends[~is_loop]] = True
+        self.edges += len(is_loop)
+        self.loops += int(is_loop.sum())
+        self.isolated += nodes - int(has_edge.sum())
+
+        # 1. Of a large graph, some pairs of nodes with all edges between the two.
+        chosen = ~is_loop
+        if len(is_loop) > _MOST_PAIRS:
+            both = edge_index.astype(np.uint64)
+            pairs = (both.min(axis=0) * _MIXED + both.max(axis=0)) * _MIXED
+            chosen &= (pairs >> np.uint64(40)) % (len(is_loop) // _MOST_PAIRS + 1) == 0
+
+        # 2. Each edge once, as a number; its reverse is another number of the same list.
+        source, target = edge_index[:, chosen].astype(np.uint64)
+        edges = np.unique(source * np.uint64(nodes) + target)
+        reverses = np.unique(target * np.uint64(nodes) + source)
+        self.looked_for += len(edges)
+        self.reversed += len(np.intersect1d(edges, reverses, assume_unique=True))
+
+    @property
+    def directed(self) -> str:
+        """Whether the edges of the build have a direction, and why."""
+        added = self.params.undirected
+        if not self.looked_for:
+            return "no: there is no edge between two nodes"
+        if self.reversed == self.looked_for:
+            return "no: the files have each edge both ways"
+        if added:
+            return "no: undirected=true added the reverse of each edge"
+        if not self.reversed:
+            return "yes: no edge of the files has its reverse"
+        return f"yes: {self.reversed / self.looked_for:.1%} of the edges of the files have their reverse"
+
+    @property
+    def warning(self) -> str:
+        """What is likely wrong with the directions, empty where nothing is."""
+        if not self.looked_for:
+            return ""
+        if self.params.undirected and self.reversed:
+            return (
+                f"{self.reversed / self.looked_for:.1%} of the edges of the files have their reverse, and"
+                " undirected=true adds it again: leave it out"
+            )
+        if not self.params.undirected and not self.reversed:
+            return (
+                "no edge of the files has its reverse, so messages go one way;"
+                " if an edge joins its nodes both ways: --set undirected=true"
+            )
+        return ""
