@@ -22,7 +22,7 @@ from kmip_data.arrays import I64
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.search.problem import check_heads, check_nodes
+from kmip_data.models.search.problem import check_heads, check_lengths, check_nodes
 
 
 class BigBirdAttention(nn.Module):
@@ -113,6 +113,7 @@ class BigBirdAttention(nn.Module):
         queries = by_head(self.query)
         keys = by_head(self.key)
         values = by_head(self.value)
+        check_lengths(queries, keys)
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
             out: Tensor = _BlockAttention.apply(queries, keys, values, plan)  # type: ignore[no-untyped-call]
         # (H, B, R, d) to rows with their heads side by side, and the rows of nodes alone.

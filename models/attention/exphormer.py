@@ -13,7 +13,7 @@ from kmip_data.graphs.encodings.expander import COMPLETE
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.search.problem import check_heads, check_nodes
+from kmip_data.models.search.problem import check_heads, check_nodes, overflowing
 
 if TYPE_CHECKING:
     from kmip_data.models.layers.partition import Partition
@@ -282,6 +282,10 @@ class ExphormerAttention(nn.Module):
 
     def _divide(self, messages: Tensor, weights: Tensor) -> Tensor:
         """(…, d) by (…, H)."""
+        # Scores are clamped: a weight is finite, or the NaN of products that overflow to both sides.
+        checked = weights.device.type == "cpu" and not torch.compiler.is_compiling()
+        if checked and bool(weights.detach().sum().isnan()):
+            raise overflowing(weights.dtype)
         mean = self._by_head(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 

@@ -72,7 +72,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came.
+        A ``ValueError`` that names the argument, what was expected and what came. On a CPU also
+        where finite queries and keys have scores that overflow; on CUDA the result is then
+        undefined.
     """
     return attend_to_best(
         queries,

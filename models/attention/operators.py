@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
 from kmip_data.models.context import kernels_run
+from kmip_data.models.search.problem import check_best
 from kmip_data.models.search.topk import search
 from kmip_data.reading.batching import pointers_from_numbers
 
@@ -62,7 +63,10 @@ def attend(
     through which no gradient flows.
     """
     work = _working(values.dtype)
-    inputs = values.to(work), scores.to(work), indices, keep, scale
+    scores = scores.to(work)
+    if scores.device.type == "cpu":  # the host would wait for a GPU
+        check_best(scores, indices)
+    inputs = values.to(work), scores, indices, keep, scale
     out, weights = _run("forward", values, indices, inputs)
     if keep is not None:
         out *= kept_scale

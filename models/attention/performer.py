@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.search.problem import check_heads, check_nodes
+from kmip_data.models.search.problem import check_heads, check_lengths, check_nodes
 
 
 def orthogonal_directions(count: int, dim: int) -> Tensor:
@@ -110,6 +110,8 @@ class PerformerAttention(nn.Module):
         keys = self.to_k(x).unflatten(1, by_head)
         values = self.to_v(x).unflatten(1, by_head)
         directions = self.fast_attention.projection_matrix
+        check_lengths(queries, directions)
+        check_lengths(keys, directions)
         attended = self._attend(queries, keys, values, directions, ptr)
         joined = attended.flatten(1).to(queries.dtype)
         out: Tensor = self.dropout(self.to_out(joined))

@@ -14,7 +14,7 @@ from kmip_data.models.context import arithmetic
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.layers.linear import Linear, linear, suits_onednn
 from kmip_data.models.layers.norms import dropout as dropped
-from kmip_data.models.search.problem import check_heads, check_nodes
+from kmip_data.models.search.problem import check_heads, check_lengths, check_nodes
 
 KEPT = 8  #: cached orders: all layers ask for the same one, recorded steps for that of a batch
 #: Attention weights of one call, where dropout needs them all, unless one graph has more.
@@ -132,6 +132,8 @@ class TransformerAttention(nn.Module):
             projected = projected.index_select(0, plan.order)
 
         dim = projected.shape[1] // 3
+        queries, keys, _ = projected.unflatten(1, (3, self.heads, -1)).unbind(1)
+        check_lengths(queries, keys)
         done = [projected[:0, :dim]]
         # One split, whose gradient is one copy: that of a slice fills a tensor of all rows.
         counts = [graphs * nodes for graphs, nodes in plan.groups]

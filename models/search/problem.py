@@ -18,9 +18,12 @@ from kmip_data.runtime import memory
 
 
 class NotFinite(UsageError):
-    """Queries or keys hold NaN or infinity."""
+    """Queries or keys hold NaN or infinity, or their inner products overflow."""
 
 
+_DIVERGED = (
+    "look for a diverged training step (lower the learning rate, clip gradients) or damaged input"
+)
 #: Dtypes of queries, keys and values.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -305,9 +308,47 @@ def check_finite(queries: Tensor, keys: Tensor) -> None:
             raise NotFinite(
                 f"{name} are not all finite and cannot be ranked: {float(rows[*position])} at {position} and"
                 f" {len(wrong) - 1} more",
-                next="look for a diverged training step (lower the learning rate, clip gradients) or damaged"
-                " input",
+                next=_DIVERGED,
             )
+
+
+def overflowing(dtype: torch.dtype) -> NotFinite:
+    """Return the error for finite queries and keys whose inner products overflow."""
+    kind = str(dtype).removeprefix("torch.")
+    return NotFinite(f"inner products of queries and keys overflow {kind}", next=_DIVERGED)
+
+
+def check_best(scores: Tensor, indices: Tensor) -> None:
+    """Refuse scores (H, N, k), descending, of which the softmax is undefined: their largest overflowed.
+
+    Overflow to −inf below a finite score gives the weight 0, as it should.
+    """
+    largest = scores[..., 0]
+    if math.isfinite(_sum(largest)):
+        return
+    overflowed = ~torch.isfinite(largest) & (indices[..., 0] >= 0)
+    if bool(overflowed.any()):
+        raise overflowing(scores.dtype)
+
+
+def check_lengths(queries: Tensor, keys: Tensor) -> None:
+    """Refuse rows (…, d) that are not finite, or so long that an inner product may overflow.
+
+    On a CPU alone: the host would wait for a GPU.
+    """
+    if queries.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    queries = queries.detach()
+    keys = keys.detach()
+    precise = torch.promote_types(queries.dtype, torch.float32)
+    limit = torch.finfo(precise).max
+    # The norm of all rows is at least that of the longest, and one pass.
+    if float(queries.norm(dtype=precise)) * float(keys.norm(dtype=precise)) <= limit:
+        return
+    check_finite(queries, keys)
+    lengths = [float(rows.double().norm(dim=-1).amax()) for rows in (queries, keys)]
+    if math.prod(lengths) > limit:
+        raise overflowing(precise)
 
 
 def _sum(rows: Tensor) -> float:

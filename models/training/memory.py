@@ -25,7 +25,8 @@ from kmip_data.runtime.memory import free_host_memory
 #: Copies of the weights: themselves, their gradients, two moments of Adam, the best so far.
 COPIES = 5
 #: Channels of a node and of an edge that message passing keeps for its backward pass, as multiples
-#: of the hidden dimension: fitted to measured steps, as are all factors below.
+#: of the hidden dimension: fitted to measured steps, as are all factors below. A plugin counts as
+#: GatedGCN.
 LOCAL = {
     "none": (0, 0),
     "mlp": (2, 0),
@@ -36,7 +37,6 @@ LOCAL = {
     "gat": (6, 0),
     "gated-gcn": (7, 2),
 }
-PLUGIN = (7, 2)
 #: Of a layer that goes back, the share that it keeps and holds at one time.
 BACK = 1.3
 
@@ -130,36 +130,12 @@ def step_bytes(
     """
     model = config.model
     dim = model.hidden_dim
-    of_layer = _kept_by_layer(config, size)
+    attention: Any = model.attention
 
-    # 1. Encoders and head, and what goes from layer to layer where these are recomputed.
-    encoded = 4 * size.nodes * (dim + channels["num_classes"])
-    carried = size.nodes * dim
-    if model.local.kind == "gated-gcn" or model.attention.kind == "exphormer":
-        carried += size.edges * dim
-    if model.edge_encoder not in {"dummy", "none"}:
-        encoded += size.edges * dim
-
-    # 2. Weights.
-    copies = COPIES
-    if config.training.ema is not None:
-        copies += 2
-    with torch.device("meta"):
-        weights = count_parameters(build_model(model, **channels))
-
-    kept = model.layers * of_layer
-    if recompute:
-        kept = model.layers * carried + BACK * of_layer
-    return int(4 * (kept + encoded + copies * weights))
-
-
-def _kept_by_layer(config: RunConfig, size: BatchSize) -> float:
-    """Return the number of float32 values that a layer keeps for its backward pass."""
-    model = config.model
-    dim = model.hidden_dim
     # 1. Message passing. Only GatedGCN has edges of its own where the data have none.
-    of_node, of_edge = LOCAL.get(model.local.kind, PLUGIN)
-    if model.edge_encoder in {"dummy", "none"} and model.local.kind != "gated-gcn":
+    of_node, of_edge = LOCAL.get(model.local.kind, LOCAL["gated-gcn"])
+    no_edges = model.edge_encoder in {"dummy", "none"}
+    if no_edges and model.local.kind != "gated-gcn":
         of_edge = 0
     if any(position.distances for position in model.positions):
         of_edge += 3
@@ -169,42 +145,54 @@ def _kept_by_layer(config: RunConfig, size: BatchSize) -> float:
         of_node += 2
     if model.feed_forward:
         of_node += 6
-    nodes = size.nodes * (of_node * dim + _kept_by_attention(config))
-    edges = size.edges * of_edge * dim
-    attention: Any = model.attention
     if attention.kind == "exphormer" and attention.real_edges:
-        edges += 3 * size.edges * dim
-    pairs = 0.0
+        of_edge += 3
+    kept = size.nodes * (of_node * dim + _kept_by_attention(config)) + size.edges * of_edge * dim
     if attention.kind == "transformer" and attention.dropout:
         # Weights of all pairs; in large graphs a bit of each.
         of_pair = 4 if size.squares < TILED * size.nodes else 1 / 32
-        pairs = attention.heads * size.squares * of_pair
-    return nodes + edges + pairs
+        kept += attention.heads * size.squares * of_pair
+
+    # 3. All layers, or what goes from layer to layer where these are recomputed.
+    carried = size.nodes * dim
+    if model.local.kind == "gated-gcn" or attention.kind == "exphormer":
+        carried += size.edges * dim
+    kept = model.layers * carried + BACK * kept if recompute else model.layers * kept
+
+    # 4. Encoders, head and weights.
+    encoded = 4 * size.nodes * (dim + channels["num_classes"])
+    if not no_edges:
+        encoded += size.edges * dim
+    copies = COPIES
+    if config.training.ema is not None:
+        copies += 2
+    with torch.device("meta"):
+        weights = count_parameters(build_model(model, **channels))
+    return int(4 * (kept + encoded + copies * weights))
 
 
 def _kept_by_attention(config: RunConfig) -> float:
     """Return the float32 values of a node that attention keeps in a layer."""
     dim = config.model.hidden_dim
     attention: Any = config.model.attention
-    kept: float = 6 * dim  # full attention, and a plugin's
     match attention.kind:
         case "none":
-            kept = 0
+            return 0
         case "k-mip":
-            ks = list(attention.k) if isinstance(attention.k, tuple) else [attention.k]
+            most = max(map(attention.k_of, range(config.model.layers)))
             if config.training.k_schedule:
-                ks.append(KSchedule.parse(config.training.k_schedule).first)
+                most = max(most, KSchedule.parse(config.training.k_schedule).first)
             of_pair = 6 if attention.dropout else 4
-            kept = 2 * dim + attention.heads * (2 * attention.key_dim + of_pair * max(ks))
+            return 2 * dim + attention.heads * (2 * attention.key_dim + of_pair * most)
         case "performer":
             features = attention.features or attention.head_dim * math.log(attention.head_dim)
-            kept = attention.heads * (2.5 * attention.head_dim + 0.9 * features)
+            return attention.heads * (2.5 * attention.head_dim + 0.9 * features)
         case "exphormer":
             links = 2 * (attention.expander + attention.virtual_nodes)
-            kept = (6 + 3 * links) * dim
+            return (6 + 3 * links) * dim
         case "bigbird":
-            kept = 15 * dim
-    return kept
+            return 15 * dim
+    return 6 * dim  # full attention, and a plugin's
 
 
 def ways_out(config: RunConfig, data: RunData) -> str:

@@ -358,10 +358,15 @@ def _ours(base: Preset, model: str) -> Preset:
     local = kinds_of("local")[parts["local"]["kind"]].model_validate(parts["local"])
     if any(position.distances for position in positions) and not local.reads_distances:
         settings["positional"] = "none"
+    source = f"ours, the settings of {base.name} with the parts of {model}"
+    sampled = base.code.get("training", {}).get("neighbors")
+    if sampled and parts["attention"]["kind"] == "exphormer":
+        settings["attention"] = {"expander": 0}
+        source += ", without an expander: neighborhoods are sampled"
     return Preset(
         dataset=base.dataset,
         model=model,
-        source=f"ours, the settings of {base.name} with the parts of {model}",
+        source=source,
         code={**base.code, "model": {**settings, "name": model}},
     )
 

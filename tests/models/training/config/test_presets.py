@@ -328,6 +328,13 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
     assert any(positional(load_preset(name).model.positional).distances for name in without)
 
 
+@pytest.mark.parametrize("dataset", ["ogbn-products", "ogbn-papers100m"])
+def test_ours_on_sampled_neighborhoods_have_no_expander(dataset: str) -> None:
+    preset = read_preset(dataset, "exphormer")
+    assert load_preset(dataset, "exphormer").model.attention.expander == 0
+    assert preset.source.endswith("without an expander: neighborhoods are sampled")
+
+
 def test_each_city_has_its_result() -> None:
     assert read_preset("paris", "gat").paper.mean == 55.83
     assert read_preset("london", "gat").paper.mean == 57.19
