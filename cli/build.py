@@ -47,6 +47,7 @@ class _Buildable(shared.Name):
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="Parameter of the dataset (`kmip-data info NAME` lists them); may be repeated.",
 )  # fmt: skip
+@click.option("--unpinned", is_flag=True, help="Accept raw files that are not the published ones.")
 @shared.jobs_option
 @click.option(
     "--memory", metavar="SIZE",

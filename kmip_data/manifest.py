@@ -58,6 +58,11 @@ class Mirror(Strict):
     note: str = ""
 
     @property
+    def pinned(self) -> bool:
+        """True if a digest of the file is known."""
+        return any((self.sha256, self.md5, self.git_blob))
+
+    @property
     def address(self) -> str:
         """The URL as it may be shown, for messages, receipts and cards."""
         return shown_address(self.url)
@@ -84,7 +89,7 @@ class Content(Strict):
     max_total_bytes: int
     #: file name that only other data have, such as an older release -> description of those
     mistaken: dict[str, str] = Field(default_factory=dict)
-    #: member path -> digest in the complete published set
+    #: member path -> digest in the complete published set, which other archives may not differ from
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
 
 
@@ -180,6 +185,17 @@ class Manifest(Strict):
     notes: tuple[str, ...] = ()
     #: what the shards hold, where the pipeline is one of the short form
     layout: Layout = Layout()
+
+    @property
+    def pinned(self) -> bool:
+        """True if bytes of every source are pinned, so that a build can be of the published files."""
+        known = self.known_sha256
+        sources = []
+        for source in self.sources:
+            members = (source.content or self.content).members
+            listed = all(member.pattern in known for member in members)
+            sources.append(listed or any(mirror.pinned for mirror in source.mirrors))
+        return bool(sources) and all(sources)
 
     @property
     def known_sha256(self) -> dict[str, str]:

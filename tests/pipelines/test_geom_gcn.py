@@ -43,7 +43,7 @@ def test_items_equal_pyg(name, tmp_path):
         (raw / NODES).write_text("\n".join([head, *nodes[::-1]]) + "\n")
 
     theirs = pyg_dataset(name, str(tmp_path / "pyg"))[0]
-    build = build_dataset(name, archives=[raw], home=Home(tmp_path), jobs=1, quiet=True)
+    build = build_dataset(name, archives=[raw], home=Home(tmp_path), unpinned=True, quiet=True)
     assert len(build.card.splits) == 10
     for fold in range(10):
         data = GeomGCN(name, home=tmp_path, fold=fold, build=False)[0]
