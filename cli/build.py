@@ -207,6 +207,7 @@ def _summary(build: Build, split: str) -> str:
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
+        ("raw files", card.origin or None),
         ("split", split),
         ("", card.splits[split].note or None),
     ]

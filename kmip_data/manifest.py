@@ -187,15 +187,16 @@ class Manifest(Strict):
     layout: Layout = Layout()
 
     @property
-    def pinned(self) -> bool:
-        """True if bytes of every source are pinned, so that a build can be of the published files."""
+    def pinned_sources(self) -> list[str]:
+        """Names of the sources whose bytes are pinned: by a mirror, or by the digests of all members."""
         known = self.known_sha256
-        sources = []
+        names = []
         for source in self.sources:
             members = (source.content or self.content).members
             listed = all(member.pattern in known for member in members)
-            sources.append(listed or any(mirror.pinned for mirror in source.mirrors))
-        return bool(sources) and all(sources)
+            if listed or any(mirror.pinned for mirror in source.mirrors):
+                names.append(source.name)
+        return names
 
     @property
     def known_sha256(self) -> dict[str, str]:
@@ -205,6 +206,18 @@ class Manifest(Strict):
         return {
             name: digest for content in contents for name, digest in content.known_sha256.items()
         }
+
+
+def digests_of(manifest: Manifest) -> str:
+    """Return of how many raw files digests are known, as text; empty without raw files."""
+    number = len(manifest.sources)
+    if not number:
+        return ""
+    pinned = len(manifest.pinned_sources)
+    if pinned == number:
+        return "of every raw file: a build says if it is of the published files"
+    known = f"of {pinned} of {number} raw files" if pinned else "of no raw file"
+    return f"{known}: a build is at best complete by counts, its bytes are not pinned"
 
 
 def modules_in(package: ModuleType) -> list[ModuleType]:

@@ -136,6 +136,8 @@ def _checked(statistics: dict[str, Any]) -> dict[str, Any]:
 CARD_NAME = "card.json"
 CARD_VERSION = 2  #: 1 unless a shard is cut, which readers of version 1 do not know
 PART = "part of the published set"
+PUBLISHED = "the published files"
+COUNTED = "complete by counts, bytes not pinned"
 
 
 def remark(sample: bool, complete: bool | None) -> str:
@@ -233,6 +235,8 @@ class Card(Strict, frozen=False):
     key: Name
     sample: bool  #: generated in the upstream layout, not the real data
     complete: bool | None  #: has the counts of the published set; null: none was published
+    #: every raw file has a digest that the manifest pins
+    pinned: bool = False
     parameters: Parameters
     pipeline_version: int
     format_version: int
@@ -302,6 +306,13 @@ class Card(Strict, frozen=False):
         if self.sample:
             return "sample"
         return PART if self.complete is False else ""
+
+    @property
+    def origin(self) -> str:
+        """``the published files``; ``complete by counts, bytes not pinned``; or an empty string."""
+        if self.pinned:
+            return PUBLISHED
+        return COUNTED if self.complete else ""
 
     @property
     def schema_(self) -> Schema:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import prepare
+from support.cli import done
 from support.shared import shared_data
 from torch_geometric import datasets
 from torch_geometric.data import Data
@@ -182,3 +183,20 @@ def test_bad_planetoid_files_are_named(tmp_path: Path) -> None:
         with pytest.raises(DamagedInput, match=message) as caught:
             prepare("cora", raw, raw / "work")
         assert "ind.cora." in str(caught.value)
+
+
+def test_the_published_files_are_called_so(tmp_path: Path) -> None:
+    """By the digests that the manifest has, wherever the files come from."""
+    raw = raw_files("chameleon-filtered", tmp_path / "raw", real=True)
+    words = ("--home", tmp_path / "home")
+    text = done("build", "chameleon-filtered", "--archive", raw, "--quiet", *words).out
+    built = done("build", "chameleon-filtered", "--quiet", "--json", *words).json
+    assert built["pinned"] is True
+    page = (Path(built["path"]) / "README.md").read_text()
+    for said in (
+        text,
+        page,
+        *(done(name, built["path"], *words).out for name in ("info", "verify")),
+    ):
+        assert "the published files" in said
+    assert done("verify", built["path"], "--json", *words).json["pinned"] is True
