@@ -426,7 +426,6 @@ def finish(
     rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
     shards = list(shards)
     card = Card(
-        version=2 if any(shard.members for shard in shards) else 1,
         format_version=FORMAT_VERSION,
         data_schema=json.loads(schema.to_json()),
         default_split=next(iter(splits), ""),
