@@ -188,6 +188,7 @@ setup(
         "pyyaml>=6.0.1",
         "pyproj>=3.6",
         "h5py>=3.10",
+        "isal>=1.7",
         "tqdm>=4.66",
         "click>=8.2",
         "numpy>=1.26",

@@ -51,6 +51,7 @@ class _Buildable(shared.Name):
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="Parameter of the dataset (`kmip-data info NAME` lists them); may be repeated.",
 )  # fmt: skip
+@click.option("--unpinned", is_flag=True, help="Accept raw files that are not the published ones.")
 @shared.jobs_option
 @click.option(
     "--memory", metavar="SIZE",
@@ -214,6 +215,7 @@ def _summary(build: Build, split: str) -> str:
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         *_of_files(card),
         ("shards", f"{len(card.shards)} ({size})"),
+        ("raw files", card.origin or None),
         ("split", split),
         ("", card.splits[split].note or None),
     ]

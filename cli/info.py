@@ -63,7 +63,7 @@ def command(
 def _dataset(name: str, home: Home) -> tuple[Facts, str]:
     """Return a dataset for JSON and as text: manifest, parameters, presets and builds."""
     from kmip_data.builds.home import list_builds
-    from kmip_data.manifest import load_manifest
+    from kmip_data.manifest import digests_of, load_manifest
     from kmip_data.models.training.config.presets import presets_of
 
     manifest = load_manifest(name)
@@ -100,6 +100,7 @@ def _dataset(name: str, home: Home) -> tuple[Facts, str]:
         opened = f"from kmip_data import {manifest.dataset_class}"
     license_ = manifest.license
     pairs += [
+        ("digests", digests_of(manifest)),
         ("classes", _classes(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", opened),
@@ -232,6 +233,7 @@ def _tables(build: Build, added: Sequence[Facts]) -> str:
         ("parameters", card.variant),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
+        ("raw files", card.origin),
         ("classes", _classes(card.class_names)),
         ("license", card.license.get("notice")),
         ("made from", "\n".join(receipts)),

@@ -45,6 +45,7 @@ def command(
     ranges. Ends with exit code 1 and names each broken shard if something is wrong.
     """
     from kmip_data.builds.verify import verify_build
+    from kmip_data.format.card import read_card
 
     path = resolve(target, home, sample=sample).path
     report = verify_build(path)
@@ -59,7 +60,6 @@ def command(
     compared = published and report.ok
     if compared:
         from kmip_data.builds.verify import unlike_published
-        from kmip_data.format.card import read_card
 
         unlike = unlike_published(read_card(path))
         if unlike:
@@ -72,6 +72,7 @@ def command(
         result = {
             "path": path,
             "ok": report.ok,
+            "pinned": report.ok and read_card(path).pinned,
             "checked": report.checked,
             "broken_shards": report.broken_shards,
             "problems": list(map(vars, report.problems)),
@@ -88,6 +89,8 @@ def command(
             for kind, count in report.checked.items():
                 counts.append(counted(count, kind.removesuffix("s")))
             lines.append(f"{path} is sound: {', '.join(counts)}.")
+            origin = read_card(path).origin
+            lines += [f"Raw files: {origin}."] if origin else []
         if compared:
             lines.append("All digests are the published ones.")
         for line in [*lines, *report.remarks]:

@@ -58,6 +58,11 @@ class Mirror(Strict):
     note: str = ""
 
     @property
+    def pinned(self) -> bool:
+        """True if a digest of the file is known."""
+        return any((self.sha256, self.md5, self.git_blob))
+
+    @property
     def address(self) -> str:
         """The URL as it may be shown, for messages, receipts and cards."""
         return shown_address(self.url)
@@ -84,7 +89,7 @@ class Content(Strict):
     max_total_bytes: int
     #: file name that only other data have, such as an older release -> description of those
     mistaken: dict[str, str] = Field(default_factory=dict)
-    #: member path -> digest in the complete published set
+    #: member path -> digest in the complete published set, which other archives may not differ from
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
 
 
@@ -182,6 +187,18 @@ class Manifest(Strict):
     layout: Layout = Layout()
 
     @property
+    def pinned_sources(self) -> list[str]:
+        """Names of the sources whose bytes are pinned: by a mirror, or by the digests of all members."""
+        known = self.known_sha256
+        names = []
+        for source in self.sources:
+            members = (source.content or self.content).members
+            listed = all(member.pattern in known for member in members)
+            if listed or any(mirror.pinned for mirror in source.mirrors):
+                names.append(source.name)
+        return names
+
+    @property
     def known_sha256(self) -> dict[str, str]:
         """Members of all sources with a published digest."""
         # A dataset of several sources has a content for each of them.
@@ -189,6 +206,18 @@ class Manifest(Strict):
         return {
             name: digest for content in contents for name, digest in content.known_sha256.items()
         }
+
+
+def digests_of(manifest: Manifest) -> str:
+    """Return of how many raw files digests are known, as text; empty without raw files."""
+    number = len(manifest.sources)
+    if not number:
+        return ""
+    pinned = len(manifest.pinned_sources)
+    if pinned == number:
+        return "of every raw file: a build says if it is of the published files"
+    known = f"of {pinned} of {number} raw files" if pinned else "of no raw file"
+    return f"{known}: a build is at best complete by counts, its bytes are not pinned"
 
 
 def modules_in(package: ModuleType) -> list[ModuleType]:

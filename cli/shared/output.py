@@ -149,7 +149,7 @@ def _cell(value: object) -> str:
 def build_facts(build: Build) -> Facts:
     """Return the facts about a build that lists and scripts want."""
     card = build.card
-    names = ("dataset", "key", "sample", "complete", "parameters", "counts")
+    names = ("dataset", "key", "sample", "complete", "pinned", "parameters", "counts")
     return {
         "path": build.path,
         **{name: getattr(card, name) for name in names},

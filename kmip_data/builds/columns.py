@@ -29,7 +29,7 @@ _ROOT = 2**17  #: bytes in which the attributes of the root lie, of at most 64 k
 class ColumnsCard(Strict):
     """Card of an added column: its definition and the shards it belongs to."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     name: Name
     definition: str
     encoding_version: int

@@ -256,6 +256,7 @@ class BuildArguments(TypedDict, total=False):
     archives: Sequence[Path]
     offline: bool
     accept_license: bool | None
+    unpinned: bool
     jobs: int | None
     output: Path | None
     compression: Compression | None
@@ -277,6 +278,7 @@ class BuildOptions:
     #: agreement to a license that needs one before a download; ``None``:
     #: ``KMIP_DATA_ACCEPT_LICENSE``
     accept_license: bool | None = None
+    unpinned: bool = False  #: accept raw files that differ from the digests of the manifest
     jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
     output: Path | None = None  #: build into this folder instead of ``built/`` in the home
     compression: Compression | None = None  #: ``None``, ``"gzip"`` or ``"zstd"``

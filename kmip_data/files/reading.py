@@ -20,6 +20,11 @@ from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput, unreadable
 
+try:
+    from isal.isal_zlib import crc32  # 13 to 54 GB/s
+except ImportError:  # no wheel for this machine
+    from zlib import crc32  # the same number, at 3 to 4 GB/s
+
 M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES = 2**24  #: 16 MiB, the largest card, configuration or result that is read
@@ -200,6 +205,30 @@ def sealed_json(content: Mapping[str, Any]) -> str:
     """
     others = {name: value for name, value in content.items() if name != "digest"}
     return readable_json({**others, "digest": json_digest(others)})
+
+
+class Digests:
+    """SHA-256, CRC-32 and size of a stream of bytes, as a card lists them."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self._crc32 = 0
+        self._bytes = 0
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Add bytes to the stream."""
+        self._sha256.update(data)
+        self._crc32 = crc32(data, self._crc32)
+        self._bytes += len(data)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """``sha256`` and ``crc32``, in hex, and ``bytes``."""
+        return {
+            "sha256": self._sha256.hexdigest(),
+            "crc32": f"{self._crc32:08x}",
+            "bytes": self._bytes,
+        }
 
 
 def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[str, int]:

@@ -57,17 +57,13 @@ def render_card(card: Card) -> str:
 
 
 def _head(card: Card) -> str:
-    extents = {
-        True: "; the complete published set",
-        False: "; not the complete published set",
-        None: "",
-    }
+    extent = "not the complete published set" if card.complete is False else card.origin
     size = ", ".join(f"{card.counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     shards = "1 shard" if len(card.shards) == 1 else f"{len(card.shards)} shards"
-    extent = f"{size} in {shards}{extents[card.complete]}."
+    sizes = "; ".join(filter(None, [f"{size} in {shards}", extent]))
     key = f"Dataset {_code(card.dataset)}, build key {_code(card.key)}."
     notes = "\n".join(f"- {_text(note)}" for note in card.notes)
-    return "\n\n".join(filter(None, [f"# {_text(card.heading)}", extent, key, notes]))
+    return "\n\n".join(filter(None, [f"# {_text(card.heading)}", f"{sizes}.", key, notes]))
 
 
 def _text(value: object) -> str:
@@ -430,7 +426,6 @@ def finish(
     rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
     shards = list(shards)
     card = Card(
-        version=2 if any(shard.members for shard in shards) else 1,
         format_version=FORMAT_VERSION,
         data_schema=json.loads(schema.to_json()),
         default_split=next(iter(splits), ""),

@@ -34,6 +34,7 @@ SplitFile = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
 #: A path of up to three components.
 RelativePath = Annotated[str, Field(pattern=rf"^(?:{_NAME}/){{0,2}}{_NAME}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Crc32 = Annotated[str, Field(pattern="^[0-9a-f]{8}$")]
 Number = Annotated[float | int, Field(ge=-1e300, le=1e300)]
 _Counts = Annotated[list[Count], FailFast()]
 
@@ -134,8 +135,10 @@ def _checked(statistics: dict[str, Any]) -> dict[str, Any]:
 
 
 CARD_NAME = "card.json"
-CARD_VERSION = 2  #: 1 unless a shard is cut, which readers of version 1 do not know
+CARD_VERSION = 3
 PART = "part of the published set"
+PUBLISHED = "the published files"
+COUNTED = "complete by counts, bytes not pinned"
 
 
 def remark(sample: bool, complete: bool | None) -> str:
@@ -149,6 +152,7 @@ class Member(Strict):
     """One file of a shard that is cut, or the only one."""
 
     sha256: str
+    crc32: Crc32
     bytes: Count
 
 
@@ -160,6 +164,7 @@ class FileEntry(Strict):
 
     file: Name
     sha256: str  #: of the bytes of all members in order
+    crc32: Crc32  #: likewise, compared when the file is opened
     bytes: Count
     graphs: Count
     nodes: Count
@@ -174,7 +179,7 @@ class FileEntry(Strict):
     def files(self) -> dict[str, Member]:
         """Each file on disk by its name: ``file`` alone, or the members."""
         if not self.members:
-            return {self.file: Member(sha256=self.sha256, bytes=self.bytes)}
+            return {self.file: Member(sha256=self.sha256, crc32=self.crc32, bytes=self.bytes)}
         return {member_file(self.file, i): member for i, member in enumerate(self.members)}
 
 
@@ -220,12 +225,10 @@ class Receipt(Strict):
 class Card(Strict, frozen=False):
     """Identity, provenance and content of a build.
 
-    A field added later is left out of the text while it is empty, or the digests of all older cards
-    change; where it is set, ``version`` rises, because older readers refuse fields that they do not
-    know.
+    ``version`` rises with every change of the fields; a reader takes its own version alone.
     """
 
-    version: Literal[1, 2] = 1
+    version: Literal[3] = 3
     dataset: Name
     manifest: Name | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
     pipeline: Name | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
@@ -233,6 +236,8 @@ class Card(Strict, frozen=False):
     key: Name
     sample: bool  #: generated in the upstream layout, not the real data
     complete: bool | None  #: has the counts of the published set; null: none was published
+    #: every raw file has a digest that the manifest pins
+    pinned: bool = False
     parameters: Parameters
     pipeline_version: int
     format_version: int
@@ -302,6 +307,13 @@ class Card(Strict, frozen=False):
         if self.sample:
             return "sample"
         return PART if self.complete is False else ""
+
+    @property
+    def origin(self) -> str:
+        """``the published files``; ``complete by counts, bytes not pinned``; or an empty string."""
+        if self.pinned:
+            return PUBLISHED
+        return COUNTED if self.complete else ""
 
     @property
     def schema_(self) -> Schema:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array, Integers
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import canonical_json
+from kmip_data.files.reading import Digests, canonical_json
 from kmip_data.format import schema as names
 from kmip_data.format.schema import Expected, Schema, expected_datasets
 
@@ -150,14 +149,14 @@ def write_shard(
     that readers map them, or by ``compression`` in shuffled chunks. Above ``MEMBER_BYTES`` several
     files are written instead.
 
-    Returns its entry on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges`` and, if it
-    was cut, ``members``. Equal records, schema, names and compression give equal bytes on every
+    Returns its entry on a card: ``sha256``, ``crc32``, ``bytes``, ``graphs``, ``nodes``, ``edges``
+    and, if it was cut, ``members``. Equal records, schema, names and compression give equal bytes on every
     machine (compressed: with the same versions of the compression libraries). Raises
     ``DamagedInput``, with the key of the record, if a record does not follow the schema;
     ``UsageError`` if the schema cannot be stored or the compression is unknown; and what
     :func:`~kmip_data.files.changes.write_file` does.
     """
-    from kmip_data.files.changes import remove_file, write_file
+    from kmip_data.files.changes import remove_file
 
     parts = Parts.of(records, schema, dataset, build_key, compression)
     size = int(np.dot(names.bytes_per(schema), parts.totals))
@@ -168,17 +167,13 @@ def write_shard(
         data = encode(parts)
         size = len(data)
         stream = iter([data])
-        if size <= MEMBER_BYTES:
-            write_file(path, data, root=root)
-            return parts.facts(hashlib.sha256(data).hexdigest(), size)
 
     # 2. One file, written in pieces.
     if size <= MEMBER_BYTES:
-        file = _write_pieces(path, stream, root)
-        return parts.facts(file["sha256"], file["bytes"])
+        return parts.facts(_write_pieces(path, stream, root))
 
     # 3. Several files, with their digests and that of all bytes.
-    total = hashlib.sha256()
+    total = Digests()
     members = []
     for number, numbered in groupby(_cut(stream), itemgetter(0)):
         member = path.with_name(names.member_file(path.name, number))
@@ -186,8 +181,7 @@ def write_shard(
         members.append(_write_pieces(member, pieces, root, total))
     # A file from before shards were cut: readers would open it instead.
     remove_file(path, root=root)
-    size = sum(member["bytes"] for member in members)
-    return {**parts.facts(total.hexdigest(), size), "members": members}
+    return {**parts.facts(total), "members": [member.facts for member in members]}
 
 
 def _cut(stream: Iterable[bytes]) -> Iterator[tuple[int, memoryview]]:
@@ -206,24 +200,21 @@ def _write_pieces(
     path: Path,
     pieces: Iterable[bytes | memoryview],
     root: Path,
-    *others: Any,
-) -> dict[str, Any]:
-    """Write a file in pieces and return its SHA-256 and size; other digests get its bytes, too."""
+    *others: Digests,
+) -> Digests:
+    """Write a file in pieces and return its digests; those of ``others`` get its bytes, too."""
     from kmip_data.files.changes import write_file
 
-    digests = (hashlib.sha256(), *others)
-    size = 0
+    digests = Digests()
 
     def counted() -> Iterator[bytes | memoryview]:
-        nonlocal size
         for piece in pieces:
-            for digest in digests:
-                digest.update(piece)
-            size += len(piece)
+            for one in (digests, *others):
+                one.update(piece)
             yield piece
 
     write_file(path, counted(), root=root)
-    return {"sha256": digests[0].hexdigest(), "bytes": size}
+    return digests
 
 
 def encode(parts: Parts) -> bytes:
@@ -367,9 +358,9 @@ class Parts(NamedTuple):
         }
         return cls(graphs, layout, pointers, texts, totals, compression)
 
-    def facts(self, digest: str, size: int) -> dict[str, Any]:
+    def facts(self, digests: Digests) -> dict[str, Any]:
         """Return the entry of the shard on a card, without its name."""
-        return {"sha256": digest, "bytes": size, **dict(zip(COUNTED, self.totals, strict=True))}
+        return {**digests.facts, **dict(zip(COUNTED, self.totals, strict=True))}
 
     def rows(self, record: GraphRecord, key: str) -> Any:
         """Return what a record has in a dataset."""

@@ -57,6 +57,30 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     return nll_loss(likelihoods, target, weight=_class_weights(count))
 
 
+def weighted_binary_cross_entropy(
+    logits: Tensor, target: Tensor, count: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy with the class weights of :func:`weighted_cross_entropy`, divided by the number of labels.
+
+    GraphGPS's loss for a network of one output and two classes: logits z₀ and z₁ of class 0 and 1
+    have the loss of its output z₁ - z₀. With shares p and 1 - p of the classes it is 2 · p · (1 - p)
+    times the weighted mean. A batch of one class has the loss 0.
+
+    Notes
+    -----
+    Source: the binary case in ``graphgps/loss/weighted_cross_entropy.py`` of GraphGPS.
+    """
+    from torch.nn.functional import log_softmax, nll_loss
+
+    if count is None:
+        count = _class_counts(logits, target)
+    total = count.sum()
+    weight = (total - count).float() / total.clamp_min(1)
+    likelihoods = log_softmax(logits.float(), dim=-1)
+    losses = nll_loss(likelihoods, target, weight=weight, reduction="sum")
+    return losses / (target != PADDING).sum().clamp_min(1)
+
+
 def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
     """Labels of each class ``(C,)``, without those that are :data:`PADDING`."""
     known = target != PADDING
@@ -246,6 +270,12 @@ LOSSES: dict[str, Loss] = {
         compute=weighted_cross_entropy,
         kind="single-label",
         weight=_sum_of_class_weights,
+        by_class=True,
+    ),
+    "weighted_binary_cross_entropy": Loss(
+        compute=weighted_binary_cross_entropy,
+        kind="single-label",
+        weight=lambda target, _: (target != PADDING).sum(),
         by_class=True,
     ),
     "cross_entropy": Loss(

@@ -355,6 +355,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     pipeline = _pipeline_of(card, path)
     recorded = dict(card.parameters)
     options = replace(options, compression=recorded.pop("compression", None), output=path)
+    options = replace(options, unpinned=True)  # the build key decides which raw files are its own
     params = _recorded_params(pipeline.Params, recorded, path)
     fields = pipeline.SplitParams.model_fields
     splits = []

@@ -288,6 +288,7 @@ def finish_build(
         key=plan.key,
         sample=raw.sample,
         complete=not raw.sample and not differing if known else None,
+        pinned=raw.pinned and not raw.sample,
         parameters=card_parameters(params, plan.options.compression),
         pipeline_version=pipeline.version,
         license=manifest.license.model_dump(mode="json"),

@@ -50,6 +50,7 @@ class UnitResult:
     name: str
     file: str
     sha256: str
+    crc32: str
     bytes: int
     graphs: int
     nodes: int
@@ -63,7 +64,7 @@ class UnitResult:
     @property
     def facts(self) -> dict[str, Any]:
         """Entry of the file on a card, without its name."""
-        names = ("sha256", "bytes", "graphs", "nodes", "edges", "members")
+        names = ("sha256", "crc32", "bytes", "graphs", "nodes", "edges", "members")
         return {name: getattr(self, name) for name in names}
 
 

@@ -24,7 +24,7 @@ from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import json_digest, open_regular, read_small, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Manifest, Strict
+from kmip_data.manifest import Manifest, Mirror, Strict
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.archives import Archive, check_name
 from kmip_data.pipelines.raw.extract import recognise, write_members
@@ -51,12 +51,14 @@ class StoredSource(Strict):
 
     receipt: Receipt
     downloaded: bool = False
+    #: true if the bytes are those that the manifest pins, false if they differ; null: none pinned
+    pinned: bool | None = None
 
 
 class CopyReceipt(Strict):
     """``receipt.json`` of a copy."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     dataset: str
     sources: tuple[StoredSource, ...]
     members: dict[str, StoredMember]
@@ -92,6 +94,7 @@ class RawCopy(RawFolder):
     """A copy on disk: the members that pipelines see, and more of its receipt."""
 
     downloaded: bool = False  #: True if every source was downloaded
+    differs: bool = False  #: True if a source has other bytes than those pinned
     made: Mapping[str, Any] | None = None  #: settings that a generated sample was made with
 
     @classmethod
@@ -102,7 +105,9 @@ class RawCopy(RawFolder):
             members={name: member.sha256 for name, member in sorted(receipt.members.items())},
             receipts=tuple(source.receipt for source in receipt.sources),
             sample=receipt.sample is not None,
+            pinned=all(source.pinned for source in receipt.sources),
             downloaded=all(source.downloaded for source in receipt.sources),
+            differs=any(source.pinned is False for source in receipt.sources),
             made=receipt.sample,
         )
 
@@ -156,6 +161,25 @@ def local_source(
         bytes=size,
     )
     return StoredSource(receipt=receipt)
+
+
+def differing_pin(mirror: Mirror, path: Path, sha256: str) -> tuple[str, str, str] | None:
+    """Return the kind, the published and the actual value of a digest in which a file differs.
+
+    ``None`` if the file, whose SHA-256 is known, has every digest that the mirror pins.
+    """
+    pins = [("SHA-256", mirror.sha256, sha256)]
+    if mirror.md5:
+        md5 = hashlib.md5(usedforsecurity=False)
+        pins.append(("MD5", mirror.md5, sha256_file(path, md5.copy)[0]))
+    if mirror.git_blob:
+        head = f"blob {path.stat().st_size}\0".encode()  # as git names content
+        blob = hashlib.sha1(head, usedforsecurity=False)
+        pins.append(("git blob", mirror.git_blob, sha256_file(path, blob.copy)[0]))
+    for kind, expected, actual in pins:
+        if expected is not None and expected != actual:
+            return kind, expected, actual
+    return None
 
 
 def list_copies(folder: Path) -> list[RawCopy]:
@@ -229,8 +253,10 @@ def store(
     earlier = [copy for copy in list_copies(folder) if copy.path == target]
     with writing(target):
         if earlier and not earlier[0].problems():
-            # Other settings made the same sample, or what was imported is now downloaded too.
-            if new.made == earlier[0].made and new.downloaded <= earlier[0].downloaded:
+            # Other settings made the same sample, or what was imported is now downloaded, or in an
+            # archive that is pinned.
+            known = new.downloaded <= earlier[0].downloaded and new.pinned <= earlier[0].pinned
+            if new.made == earlier[0].made and known:
                 return earlier[0]
             files.write_json(target / RECEIPT_NAME, receipt.model_dump(), root=folder)
             return new

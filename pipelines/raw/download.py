@@ -7,7 +7,6 @@ digest. The time-outs are those of :mod:`~kmip_data.runtime.http_client`.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import re
@@ -36,6 +35,7 @@ from kmip_data.pipelines.raw.copies import (
     FIRST_BYTES,
     DownloadReceipt,
     PartialState,
+    differing_pin,
     partial_paths,
     read_state,
     receipt_path,
@@ -268,18 +268,10 @@ class _Download:
         """Return a reason if the complete file is not the source, and ``None`` if it is."""
         if mirror.bytes is not None and self.size != mirror.bytes:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
-        # Digests by which upstream publishes the file, the strongest first.
-        pinned = [("SHA-256", mirror.sha256, digest)]
-        if mirror.md5:
-            md5 = hashlib.md5(usedforsecurity=False)
-            pinned.append(("MD5", mirror.md5, sha256_file(self.path, md5.copy)[0]))
-        if mirror.git_blob:
-            head = f"blob {self.size}\0".encode()  # as git names content
-            blob = hashlib.sha1(head, usedforsecurity=False)
-            pinned.append(("git blob", mirror.git_blob, sha256_file(self.path, blob.copy)[0]))
-        for kind, expected, actual in pinned:
-            if expected is not None and expected != actual:
-                return f"sent a file with {kind} {actual[:12]}…, expected {expected[:12]}…"
+        differing = differing_pin(mirror, self.path, digest)
+        if differing is not None:
+            kind, expected, actual = differing
+            return f"sent a file with {kind} {actual[:12]}…, expected {expected[:12]}…"
         if self.check is not None:
             try:
                 self.check(self.path)

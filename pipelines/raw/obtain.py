@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,7 +25,14 @@ from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
 from kmip_data.pipelines.raw import copies
 from kmip_data.pipelines.raw.archives import Archive, BareFile, FolderArchive, open_archive
-from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, locked, staging
+from kmip_data.pipelines.raw.copies import (
+    RawCopy,
+    StoredSource,
+    differing_pin,
+    list_copies,
+    locked,
+    staging,
+)
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted, timestamp
@@ -241,7 +248,7 @@ class _Import:
         """Return the one sound copy that is meant, or ``None`` when there is none."""
         # 1. Complete copies, else downloaded ones; any other only if there is no download to
         #    unpack.
-        copies_here = [copy for copy in list_copies(self.folder) if not copy.sample]
+        copies_here = [copy for copy in self._copies() if not copy.sample]
         best = [copy for copy in copies_here if copy.is_complete(self.manifest)]
         best = best or [copy for copy in copies_here if copy.downloaded]
         if not best:
@@ -304,7 +311,7 @@ class _Import:
         stored = [source for _, source in inputs]
         digests = [source.receipt.sha256 for source in stored]
         downloaded = all(source.downloaded for source in stored)
-        for copy in list_copies(self.folder):
+        for copy in self._copies():
             # A folder is known by the digest of its members, wherever these came from before.
             known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
             # What is downloaded now is unpacked again, so that its receipt names the download.
@@ -313,7 +320,7 @@ class _Import:
 
         # 3. A new one.
         with staging(self.folder) as stage:
-            unpacked = self._unpack(inputs, stage / "0")
+            unpacked, stored = self._unpack(inputs, stage / "0")
             copy = copies.store(
                 self.folder,
                 stage / "0",
@@ -324,14 +331,23 @@ class _Import:
         self._say(f"unpacked {counted(len(unpacked), 'file')} into {copy.path}")
         return copy
 
-    def _unpack(self, inputs: Sequence[Members], target: Path) -> dict[str, str]:
+    def _copies(self) -> list[RawCopy]:
+        """Return the copies here; those that differ from the manifest only where that is accepted."""
+        accepted = self.options.unpinned
+        return [copy for copy in list_copies(self.folder) if accepted or not copy.differs]
+
+    def _unpack(
+        self, inputs: Sequence[Members], target: Path
+    ) -> tuple[dict[str, str], list[StoredSource]]:
+        """Write all members into the new folder ``target``; return them, and the sources with pins."""
         members: dict[str, str] = {}
+        sources = []
         for source, (selection, stored) in zip(self.sources, inputs, strict=True):
             for name in selection.members:
                 if name in members:
                     raise DamagedInput(f"Two sources of {self.manifest.name} hold {name}.")
             try:
-                members |= write_members(selection, target, quiet=self.options.quiet)
+                written = write_members(selection, target, quiet=self.options.quiet)
             except DamagedInput as error:
                 if stored.downloaded:
                     copies.discard_download(self.folder / source.name)
@@ -339,7 +355,47 @@ class _Import:
                         "nothing: the download was removed, and the next run repeats it"
                     )
                 raise
-        return dict(sorted(members.items()))
+            pinned = self._check_pins(source, selection.archive.path, target, written)
+            sources.append(stored.model_copy(update={"pinned": pinned}))
+            members |= written
+        return dict(sorted(members.items())), sources
+
+    def _check_pins(
+        self, source: Source, archive: Path, folder: Path, members: Mapping[str, str]
+    ) -> bool | None:
+        """True if the members of a source, in ``folder``, have the bytes that the manifest pins.
+
+        ``None`` where it pins none, or the archive is packed in another way. Where they differ,
+        false is returned if the options accept that; else raises ``DamagedInput``.
+        """
+        known = self.manifest.known_sha256
+        pins = [mirror for mirror in source.mirrors if mirror.pinned]
+        single = source.container == "file"
+        for name, digest in members.items():
+            differing = None
+            if known.get(name, digest) != digest:
+                differing = "SHA-256", known[name], digest
+            if single and pins:
+                of_mirrors = [differing_pin(mirror, folder / name, digest) for mirror in pins]
+                differing = differing or (None if None in of_mirrors else of_mirrors[0])
+            if differing is None:
+                continue
+            if self.options.unpinned:
+                return False
+            kind, expected, actual = differing
+            raise DamagedInput(
+                f"{name} is not the published file of {self.manifest.name}: its bytes differ.",
+                expected=f"{kind} {expected}",
+                found=actual,
+                next=f"kmip-data build {self.manifest.name} --archive PATH --unpinned, if it is meant",
+            )
+        if members.keys() <= known.keys() or (single and pins):
+            return True
+        if pins and archive.is_file():
+            digest = sha256_file(archive)[0]
+            if any(differing_pin(mirror, archive, digest) is None for mirror in pins):
+                return True
+        return None
 
     def _look_into(self, path: Path) -> dict[str, Members]:
         """Return the sources that a given archive holds; its first fault where it holds none."""

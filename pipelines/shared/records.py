@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -15,13 +14,11 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.graphs.splits import meta_labels, stratified_parts
-from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     AnyPipeline,
     Params,
     Pipeline,
     Prepared,
-    RawFolder,
     Records,
     Split,
     SplitParams,
@@ -188,18 +185,6 @@ def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> l
 
 
 Name = TypeVar("Name", str, int)
-
-
-def check_digests(raw: RawFolder, manifest: Manifest) -> None:
-    """Refuse lists of the complete set that have other digests than the manifest knows."""
-    for name, expected in manifest.known_sha256.items():
-        digest = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
-        if digest != expected:
-            raise DamagedInput(
-                f"{name} is not the list of the complete set.",
-                expected=f"SHA-256 {expected}",
-                found=digest,
-            )
 
 
 def split_by_lists(

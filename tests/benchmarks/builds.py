@@ -73,7 +73,7 @@ def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     def ours(jobs: int) -> Any:
         remove_made(home)
         return build_dataset(
-            "peptides-func", home=Home(home), archives=[raw], jobs=jobs, quiet=True
+            "peptides-func", home=Home(home), archives=[raw], unpinned=True, jobs=jobs, quiet=True
         )
 
     build = ours(1)
@@ -218,7 +218,8 @@ def published(folder: Path, name: str, *, quick: bool) -> Iterator[Row]:
     raw = root / case.raw
     raw.mkdir(parents=True)
     case.write(name, raw, 1_000 if quick else case.size)
-    build = build_dataset(name, home=Home(folder), archives=[raw], jobs=1, quiet=True)
+    options = {"unpinned": True, "jobs": 1, "quiet": True}
+    build = build_dataset(name, home=Home(folder), archives=[raw], **options)
     with silent():
         others = case.others(root)
     dataset = ShardedDataset(build, case.part)

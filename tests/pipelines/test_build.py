@@ -210,7 +210,7 @@ def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None
 def _make_newer(build: Build) -> dict[str, str]:
     """Give the build a card as a later version could write it; return its digests."""
     card = json.loads((build.path / "card.json").read_text())
-    (build.path / "card.json").write_text(json.dumps({**card, "version": 3, "unheard_of": True}))
+    (build.path / "card.json").write_text(json.dumps({**card, "version": 4, "unheard_of": True}))
     return digests(build.path)
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import prepare
+from support.cli import done, refused
 from torch_geometric import datasets
 
 from kmip_data import GeomGCN
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, find_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -43,7 +44,7 @@ def test_items_equal_pyg(name, tmp_path):
         (raw / NODES).write_text("\n".join([head, *nodes[::-1]]) + "\n")
 
     theirs = pyg_dataset(name, str(tmp_path / "pyg"))[0]
-    build = build_dataset(name, archives=[raw], home=Home(tmp_path), jobs=1, quiet=True)
+    build = build_dataset(name, archives=[raw], home=Home(tmp_path), unpinned=True, quiet=True)
     assert len(build.card.splits) == 10
     for fold in range(10):
         data = GeomGCN(name, home=tmp_path, fold=fold, build=False)[0]
@@ -52,6 +53,39 @@ def test_items_equal_pyg(name, tmp_path):
             wanted = theirs[key][:, fold] if key in MASKS else theirs[key]
             assert data[key].dtype == wanted.dtype
             assert torch.equal(data[key], wanted), key
+
+
+COUNTED = "complete by counts, bytes not pinned"
+
+
+def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path):
+    """The counts of texas with other edges and parts: only digests tell it from the real one."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    load_pipeline(load_manifest("texas")).sample(raw, limit=183)
+    pairs = itertools.combinations(range(183), 2)
+    edges = [f"{a}\t{b}" for a, b in itertools.islice(pairs, 325)]
+    (raw / EDGES).write_text("\n".join(["node_id\tnode_id", *edges]) + "\n")
+    words = ["--home", tmp_path / "home"]
+    forged = ["build", "texas", "--archive", raw, "--quiet", *words]
+    message = refused(*forged, code=4)
+    assert "is not the published file of texas" in message
+    assert "--unpinned" in message
+    assert not list((tmp_path / "home").rglob("members-*"))
+
+    assert COUNTED in done(*forged, "--unpinned").out
+    build = find_build(Home(tmp_path / "home"), "texas", {}, sample=False)
+    assert (build.card.complete, build.card.pinned) == (True, False)
+    assert COUNTED in (build.path / "README.md").read_text()
+    for command in ("info", "verify"):
+        assert COUNTED in done(command, build.path, *words).out
+    assert "published files" not in done("build", "texas", *words, "--quiet").out
+
+
+def test_a_sample_is_never_pinned(tmp_path):
+    card = GeomGCN("texas", home=tmp_path, sample=True, limit=60, quiet=True).card
+    assert not card.pinned
+    assert card.origin == ""
 
 
 def test_stratified_parts_keep_the_sizes_of_the_fold(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import prepare
+from support.cli import done
 from support.shared import shared_data
 from torch_geometric import datasets
 from torch_geometric.data import Data
@@ -76,10 +77,11 @@ def raw_files(name: str, folder: Path, *, real: bool) -> Path:
 @pytest.mark.parametrize("name", NPZ)
 def test_npz_equals_pyg(name: str, real: bool, tmp_path: Path) -> None:
     raw = raw_files(name, tmp_path / "raw", real=real)
-    build = build_dataset(name, archives=[raw], home=Home(tmp_path), jobs=1, quiet=True)
+    options = {"home": Home(tmp_path), "unpinned": not real, "jobs": 1, "quiet": True}
+    build = build_dataset(name, archives=[raw], **options)
     theirs = of_npz(name, raw)
     assert len(build.card.splits) == SPLITS
-    assert build.card.complete is real
+    assert build.card.complete is build.card.pinned is real
     for fold in range(SPLITS):
         ours = HeterophilousGraphDataset(name, home=tmp_path, fold=fold, build=False)[0]
         same(ours, theirs, fold)
@@ -89,8 +91,9 @@ def test_npz_equals_pyg(name: str, real: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["cora", "citeseer"])
 def test_planetoid_equals_pyg(name: str, real: bool, tmp_path: Path) -> None:
     raw = raw_files(name, tmp_path / "pyg" / name / "raw", real=real)
-    build = build_dataset(name, archives=[raw], home=Home(tmp_path), jobs=1, quiet=True)
-    assert build.card.complete is real
+    options = {"home": Home(tmp_path), "unpinned": not real, "jobs": 1, "quiet": True}
+    build = build_dataset(name, archives=[raw], **options)
+    assert build.card.complete is build.card.pinned is real
     same(
         Planetoid(name.upper(), home=tmp_path, build=False)[0],
         datasets.Planetoid(str(tmp_path / "pyg"), name)[0],
@@ -180,3 +183,20 @@ def test_bad_planetoid_files_are_named(tmp_path: Path) -> None:
         with pytest.raises(DamagedInput, match=message) as caught:
             prepare("cora", raw, raw / "work")
         assert "ind.cora." in str(caught.value)
+
+
+def test_the_published_files_are_called_so(tmp_path: Path) -> None:
+    """By the digests that the manifest has, wherever the files come from."""
+    raw = raw_files("chameleon-filtered", tmp_path / "raw", real=True)
+    words = ("--home", tmp_path / "home")
+    text = done("build", "chameleon-filtered", "--archive", raw, "--quiet", *words).out
+    built = done("build", "chameleon-filtered", "--quiet", "--json", *words).json
+    assert built["pinned"] is True
+    page = (Path(built["path"]) / "README.md").read_text()
+    for said in (
+        text,
+        page,
+        *(done(name, built["path"], *words).out for name in ("info", "verify")),
+    ):
+        assert "the published files" in said
+    assert done("verify", built["path"], "--json", *words).json["pinned"] is True

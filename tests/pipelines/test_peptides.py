@@ -85,7 +85,9 @@ def test_items_equal_pyg(raw, rows, tmp_path):
         graphs.append((*arrays, torch.tensor([eval(row["labels"])], dtype=torch.float32)))
     lists = pickle.loads((raw / FUNC_LISTS).read_bytes())
     for part in ("train", "val", "test"):
-        ours = PeptidesFunc(home=tmp_path / "home", split=part, archives=[raw], jobs=1, quiet=True)
+        ours = PeptidesFunc(
+            home=tmp_path / "home", split=part, archives=[raw], unpinned=True, quiet=True
+        )
         theirs = pyg_peptides(tmp_path / "pyg", graphs, lists, part)
         assert len(ours) == len(theirs) == len(lists[part])
         for item, data in zip(ours, theirs, strict=True):
@@ -121,7 +123,7 @@ def test_the_published_set_is_complete(tmp_path):
 
 
 def test_struct_from_the_table_of_func(raw, tmp_path):
-    build = ["build", "peptides-struct", "--home", tmp_path / "home", "--archive"]
+    build = ["build", "peptides-struct", "--home", tmp_path / "home", "--unpinned", "--archive"]
     for archive in (raw, raw / FUNC_TABLE):
         outcome = kmip(*build, archive)
         assert outcome.code == 4, outcome.err
@@ -141,6 +143,7 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
                 home=tmp_path,
                 split=part,
                 archives=[struct],
+                unpinned=True,
                 target_scaling=scaling,
                 jobs=1,
                 quiet=True,
@@ -165,14 +168,22 @@ def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, t
 def test_refused_smiles_stop_a_build_or_are_skipped_and_listed(rows, tmp_path):
     raw = write_func(tmp_path / "raw", [*rows[:6], BAD, {**BAD, "smiles": "C("}, *rows[6:9]])
     outcome = kmip(
-        "build", "peptides-func", "--archive", raw, "--home", tmp_path / "home", "--jobs", 1
+        "build",
+        "peptides-func",
+        "--unpinned",
+        "--archive",
+        raw,
+        "--home",
+        tmp_path / "home",
+        "--jobs",
+        1,
     )
     assert outcome.code == 4
     for words in ("000006", "CN(C)(C)(C)C", "--set on_error=skip"):
         assert words in outcome.err
     assert not list((tmp_path / "home" / "built").glob("*/card.json"))
     dataset = PeptidesFunc(
-        home=tmp_path, split=None, archives=[raw], on_error="skip", jobs=1, quiet=True
+        home=tmp_path, split=None, archives=[raw], unpinned=True, on_error="skip", quiet=True
     )
     assert dataset.build.path.name.startswith("peptides-func-skip-")
     skipped = dataset.card.statistics["skipped"]

@@ -61,7 +61,7 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
     archive = shared_data("shapenet_part_16_shapes.zip")
     for part in ("train", "val", "test"):
         ours = ShapeNetPart(
-            home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True
+            home=tmp_path / "home", split=part, archives=[archive], unpinned=True, quiet=True
         )
         theirs = pyg_shapenet(real, tmp_path / "pyg", split=part)
         assert len(ours) == len(theirs)
@@ -180,12 +180,6 @@ def test_complete_set(published):
     }
     with pytest.raises(RawNeededError, match="kmip-data build shapenet-part"):
         PIPELINE.split(records_of(chosen), SPLIT, None)
-    # Lists of that size that are not the published ones: two shapes change places.
-    path = published / "train_test_split/shuffled_val_file_list.json"
-    listed = json.loads(path.read_bytes())
-    path.write_text(json.dumps([listed[1], listed[0], *listed[2:]]))
-    with pytest.raises(DamagedInput, match=r"shuffled_val_file_list\.json is not the list"):
-        units_of(published)
     # A sample of that size is no claim to be it, but the published lists are not disjoint.
     params = PIPELINE.Params()
     with pytest.raises(DamagedInput, match="in another list, too"):

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 from kmip_data.datasets import shipped
-from kmip_data.manifest import Manifest, load_manifest, shipped_datasets
+from kmip_data.manifest import Manifest, digests_of, load_manifest, shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "<!-- datasets: written by KMIP_DATA_WRITE_DOCS=1 pytest tests/kmip_data/datasets/test_shipped.py -->\n"
+DIGESTS = MARK.replace("datasets:", "digests:", 1)
 
 
 def manifests() -> list[Manifest]:
@@ -19,13 +20,15 @@ def manifests() -> list[Manifest]:
 
 
 def readme_table() -> str:
-    """Name, summary, number of graphs and licence of each dataset."""
-    lines = ["| name | what | graphs | license |", "|---|---|---|---|"]
+    """Name, summary, number of graphs, pinned raw files and licence of each dataset."""
+    lines = ["| name | what | graphs | pinned files | license |", "|---|---|---|---|---|"]
     for manifest in manifests():
         count = manifest.expected.graphs
         graphs = "–" if count is None else f"{count:,}"
         terms = f"[{manifest.license.name}]({manifest.license.url})"
-        lines.append(f"| `{manifest.name}` | {manifest.summary} | {graphs} | {terms} |")
+        number = len(manifest.sources)
+        pinned = f"{len(manifest.pinned_sources)} of {number}" if number else "–"
+        lines.append(f"| `{manifest.name}` | {manifest.summary} | {graphs} | {pinned} | {terms} |")
     return "\n".join(lines) + "\n"
 
 
@@ -51,9 +54,25 @@ def with_table(page: Path, table: str) -> str:
     return f"{before}{mark}\n{table}{end[1:]}{rest}"
 
 
+def with_digests(page: Path) -> str:
+    """The text of a page in docs/datasets with the sentence on digests of its datasets at its end."""
+    text = page.read_text("utf-8").partition(f"\n{DIGESTS}")[0]
+    names: dict[str, list[str]] = {}
+    for manifest in manifests():
+        known = digests_of(manifest)
+        if known and re.search(rf"`{manifest.name}`|kmip-data build {manifest.name}\s", text):
+            names.setdefault(known, []).append(f"`{manifest.name}`")
+    if not names:
+        return text
+    lines = [f"- {', '.join(group)}: {known}." for known, group in names.items()]
+    return "\n".join([text, f"{DIGESTS}\n## Digests\n", *lines, ""])
+
+
 def pages() -> dict[Path, str]:
     """The pages with tables of datasets, as they should be."""
+    of_datasets = (ROOT / "docs/datasets").glob("*.md")
     return {
+        **{page: with_digests(page) for page in of_datasets},
         ROOT / "README.md": with_table(ROOT / "README.md", readme_table()),
         ROOT / "docs/quickstart.md": with_table(ROOT / "docs/quickstart.md", quickstart_table()),
     }

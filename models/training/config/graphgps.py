@@ -29,6 +29,7 @@ from kmip_data.models.training.config.presets import (
     load_preset,
     read_preset,
 )
+from kmip_data.models.training.metrics import METRICS
 from kmip_data.wording import counted
 
 #: Keys of a file; with aliases of YAML a small file could have any number.
@@ -232,7 +233,7 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
         file.require("gnn.dim_inner", network["hidden_dim"], 16)
     if kind == "gnn" or network["input_layers"]:
         file.require("gnn.batchnorm", True, True)
-    file.skip("gnn.batchnorm", "gnn.dim_inner")
+    file.skip("gnn.dim_inner")
     activation = file.pick("gnn.act", {"relu": "relu", "gelu": "gelu"}, "relu")
     if stack:
         network["local"] = _stack(file, kind, preset.local, activation)
@@ -376,10 +377,11 @@ def _position(file: _File, section: str, keys: Mapping[str, Any]) -> dict[str, A
         values[ours] = file.get(f"{section}.{theirs}", default)
     if "reader" in values:
         values["reader"] = str(values["reader"]).lower()
-    if values.get("reader") == "deepset":
-        values.pop("heads", None)
-    elif values.get("reader") == "linear":
-        values.pop("layers")
+    unused = {"deepset": "heads", "linear": "layers"}.get(str(values.get("reader")))
+    if unused in values:
+        values.pop(unused)
+        name = f"{section}.{keys[unused][0]}"
+        file.unread += [name] if name in file.values else []
     if "norm" in values:
         values["norm"] = str(values["norm"]).lower() == "batchnorm"
     if "steps" in values:
@@ -388,8 +390,8 @@ def _position(file: _File, section: str, keys: Mapping[str, Any]) -> dict[str, A
             file.refuse(f"{section}.kernel.times_func")
             return {}
         values["steps"] = int(steps[1]) - 1
-    # Those that no reader reads.
-    file.skip(f"{section}.n_heads", f"{section}.layers", f"{section}.pass_as_var")
+    file.unread += file.skip(f"{section}.n_heads", f"{section}.layers")
+    file.skip(f"{section}.pass_as_var")
     return values
 
 
@@ -403,15 +405,13 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
         name = preset.head  # the command line of runs on point clouds has it, not their file
     if levels.get(str(name)) != level:
         file.refuse("gnn.head")
-    layers = file.get("gnn.layers_post_mp", 0) or 1
-    dropout = file.get("gnn.dropout", 0.0)
     mlp = head == "mlp_graph"
     san = name == "san"
     keys: dict[str, Any] = {
         "head": name,
-        "head_layers": SAN_LAYERS if san else layers,
+        "head_layers": SAN_LAYERS if san else file.get("gnn.layers_post_mp", 0) or 1,
         "head_l2norm": not mlp and not san,
-        "head_dropout": dropout if mlp else 0.0,
+        "head_dropout": file.get("gnn.dropout", 0.0) if mlp else 0.0,
         "head_activation": activation if mlp or san else "relu",
     }
     if level == "graph":
@@ -463,15 +463,32 @@ def _training(file: _File, base: RunConfig) -> dict[str, Any]:
         "metric": str(file.get("metric_best", base.training.metric)).lower().replace("-", "_"),
     }
     losses = {name: name for name in ("weighted_cross_entropy", "cross_entropy", "l1")}
+    # Upstream's decide by the targets, and by the number of classes.
     if base.training.loss in {"binary_cross_entropy", "link_cross_entropy"}:
-        losses["cross_entropy"] = base.training.loss  # upstream's decides by the targets
+        losses["cross_entropy"] = base.training.loss
+    if base.training.loss == "weighted_binary_cross_entropy":
+        losses["weighted_cross_entropy"] = base.training.loss
     training["loss"] = file.pick("model.loss_fun", losses, "cross_entropy")
+    kind = "classification"
+    if training["loss"] in {"l1", "mse"}:
+        kind = "regression"
+    elif training["loss"] == "binary_cross_entropy" and _targets(base) > 1:
+        kind = "classification_multilabel"
+    file.require("dataset.task_type", kind, "classification")
+    metric = METRICS.get(training["metric"])
+    if metric is not None:
+        best = {"higher": "argmax", "lower": "argmin"}[metric.better]
+        file.require("metric_agg", best, "argmax")
     file.require("train.sampler", "full_batch", "full_batch")
     file.require("dataset.split_mode", "standard", "standard")
     file.require("dataset.split_index", 0, 0)
     if str(file.values.get("dataset.format")).endswith("Superpixels"):
         file.require("dataset.slic_compactness", 30, 10)
     return {"optimiser": optimiser, "schedule": schedule, "training": training}
+
+
+def _targets(base: RunConfig) -> int:
+    return load_manifest(base.data.dataset).expected.classes or 1
 
 
 def _refusal(path: Path, file: _File, remedy: str) -> UsageError:

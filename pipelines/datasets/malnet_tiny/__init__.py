@@ -33,7 +33,6 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
 from kmip_data.pipelines.shared.records import (
-    check_digests,
     class_column,
     split_by_lists,
     units_by_size,
@@ -82,7 +81,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         return LABEL_ORDERS[params.label_order]
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
-        """Check that the lists name every graph and no other; complete ones have known digests."""
+        """Check that the lists name every graph and no other."""
         # Lists and files must name the same graphs: a part of an archive would pass for all.
         listed: set[str] = set()
         for names in read_split_lists(raw.path).values():
@@ -96,8 +95,6 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
                 f"The lists do not partition the graphs: {missing} listed graphs are not there, "
                 f"{unlisted} graphs are not listed, such as {min(listed ^ existing_files)}."
             )
-        if not raw.sample and len(listed) == self.manifest.expected.graphs:
-            check_digests(raw, self.manifest)
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:

@@ -2,13 +2,14 @@
 
 import os
 import pickle
+import re
 
 import pytest
 from support import dataset_stub, dataset_tables
 
 import kmip_data
 from kmip_data.datasets import shipped
-from kmip_data.manifest import load_manifest
+from kmip_data.manifest import digests_of, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 
 
@@ -25,6 +26,17 @@ def test_the_tables_of_datasets_are_those_of_the_manifests():
         if os.environ.get("KMIP_DATA_WRITE_DOCS"):
             page.write_text(text, "utf-8")
         assert page.read_text("utf-8") == text, "run it with KMIP_DATA_WRITE_DOCS=1"
+
+
+def test_every_dataset_with_raw_files_has_its_digests_on_a_page():
+    pages = dataset_tables.pages().items()
+    after = [
+        text.partition("## Digests")[2] for page, text in pages if page.parent.name == "datasets"
+    ]
+    for manifest in dataset_tables.manifests():
+        if manifest.sources:
+            line = f"`{manifest.name}`(, `[a-z0-9-]+`)*: {re.escape(digests_of(manifest))}"
+            assert any(re.search(line, text) for text in after), manifest.name
 
 
 def test_every_parameter_of_a_pipeline_is_an_argument():

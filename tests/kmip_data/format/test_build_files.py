@@ -30,7 +30,7 @@ def test_the_page_says_what_a_user_needs(build: Build) -> None:
     assert page == render_card(read_card(build.path))
     for text in (
         "# Toy rings",
-        "20 graphs, 130 nodes, 260 edges in 7 shards; the complete published set.",
+        "20 graphs, 130 nodes, 260 edges in 7 shards; complete by counts, bytes not pinned.",
         build.card.key,
         "| `node/x` | `x` | float32 [2] |",
         "**graph-fold0** (default)",

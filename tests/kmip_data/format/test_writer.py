@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,13 @@ def test_round_trip(tmp_path, monkeypatch):
         assert (shard.schema, shard.dataset, shard.build_key) == (schema, "points", "0123456789ab")
         counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
         digest = hashlib.sha256(encoded.data).hexdigest()
-        assert encoded.facts == {"sha256": digest, "bytes": len(encoded.data), **counts}
+        crc32 = f"{zlib.crc32(encoded.data):08x}"
+        assert encoded.facts == {
+            "sha256": digest,
+            "crc32": crc32,
+            "bytes": len(encoded.data),
+            **counts,
+        }
 
     check_each(check, range(80))
 

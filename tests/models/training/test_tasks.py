@@ -14,6 +14,7 @@ from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError
 from kmip_data.models.tables import POSITIONAL
 from kmip_data.models.training.accumulators import SplitMetrics
+from kmip_data.models.training.config.presets import load_preset
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cross_entropy
 from kmip_data.models.training.run.evaluate import evaluate
@@ -142,6 +143,35 @@ def test_weighted_cross_entropy_follows_its_formula():
         target = torch.randint(0, 4 + seed, (200,), generator=generator)  # several classes absent
         expected = pytest.approx(weighted_by_hand(logits, target), rel=1e-5)
         assert float(weighted_cross_entropy(logits, target)) == expected
+
+
+@pytest.mark.parametrize("ones", [0, 1, 37, 100])
+def test_weighted_binary_cross_entropy_is_graphgps_loss_of_one_output(ones):
+    """Value and gradient of ``graphgps/loss/weighted_cross_entropy.py`` for z1 - z0."""
+    logits = torch.randn(100, 2, dtype=torch.float64).float().requires_grad_()
+    target = (torch.arange(100) < ones).long()
+    sizes = torch.bincount(target, minlength=2)
+    weight = (len(target) - sizes).float() / len(target) * (sizes > 0)
+    theirs = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits[:, 1] - logits[:, 0], target.float(), weight=weight[target]
+    )
+    ours = LOSSES["weighted_binary_cross_entropy"](logits, target)
+    torch.testing.assert_close(ours, theirs)
+    gradients = [torch.autograd.grad(loss, logits)[0] for loss in (ours, theirs)]
+    torch.testing.assert_close(*gradients)
+    share = ones / 100
+    if 0 < share < 1:
+        mean = float(weighted_cross_entropy(logits.detach(), target))
+        assert float(ours) == pytest.approx(2 * share * (1 - share) * mean, rel=1e-4)
+    padded = torch.cat([target, torch.full((3,), -100)])
+    more = torch.cat([logits, torch.randn(3, 2)])
+    torch.testing.assert_close(LOSSES["weighted_binary_cross_entropy"](more, padded), ours)
+
+
+def test_pattern_has_the_loss_of_one_output():
+    for name in ("gps-transformer", "gps-kmip", "gcn-plus", "gine-plus", "gated-gcn-plus"):
+        losses = [load_preset(data, name, "code").training.loss for data in ("pattern", "cluster")]
+        assert losses == ["weighted_binary_cross_entropy", "weighted_cross_entropy"]
 
 
 def test_a_batch_of_one_class_is_the_plain_mean_and_has_a_gradient():

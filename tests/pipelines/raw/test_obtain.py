@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
@@ -186,6 +187,65 @@ def test_the_complete_copy_goes_first_and_then_the_downloaded_one(
     assert obtain(toy(known=known), home) == one
     fetch_dataset(mirrored, home, quiet=True)
     assert_right(obtain(mirrored, home), server.url("/toy.zip"))
+
+
+def pinned(**pins: str) -> Manifest:
+    """The toy dataset whose one mirror pins the archive."""
+    mirror = Mirror(url="https://nowhere.invalid/toy.zip", **pins)
+    return toy(sources=(Source(name="toy.zip", mirrors=(mirror,)),))
+
+
+def digests_of(path: Path) -> dict[str, str]:
+    data = path.read_bytes()
+    blob = b"blob %d\0" % len(data) + data
+    return {
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "md5": hashlib.md5(data).hexdigest(),
+        "git_blob": hashlib.sha1(blob).hexdigest(),
+    }
+
+
+@pytest.mark.parametrize("kind", ["sha256", "md5", "git_blob"])
+def test_an_archive_with_the_published_digest_is_pinned(home, archive, tmp_path, kind):
+    manifest = pinned(**{kind: digests_of(archive)[kind]})
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(tmp_path / "unpacked")
+    again = obtain(manifest, home, archives=[tmp_path / "unpacked"])
+    assert not again.pinned  # packed in another way: its bytes are not known
+    assert obtain(manifest, home, archives=[archive]).pinned
+    assert obtain(manifest, home).pinned
+    assert not obtain(manifest, home, sample=True).pinned
+    assert not obtain(toy(), Home(tmp_path / "second"), archives=[archive]).pinned
+
+
+@pytest.mark.parametrize("kind", ["sha256", "md5", "git_blob", "known"])
+def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
+    """Before anything is stored, and a copy that was accepted once is not taken later."""
+    good = tmp_path / "labels.csv.gz"
+    good.write_bytes(b"good")
+    source = two_sources().sources[1]
+    content = source.content
+    mirrors = source.mirrors
+    if kind == "known":
+        known = {good.name: digests_of(good)["sha256"]}
+        content = content.model_copy(update={"known_sha256": known})
+    else:
+        mirrors = (mirrors[0].model_copy(update={kind: digests_of(good)[kind]}),)
+    source = source.model_copy(update={"content": content, "mirrors": mirrors})
+    manifest = toy(sources=(source,))
+    assert obtain(manifest, Home(tmp_path / "second"), archives=[good]).pinned
+
+    good.write_bytes(b"evil")
+    with pytest.raises(DamagedInput, match="is not the published file of toy") as caught:
+        obtain(manifest, home, archives=[good])
+    assert "--unpinned" in caught.value.parts["next"]
+    assert not list_copies(home.raw / "toy")
+    assert not obtain(manifest, home, archives=[good], unpinned=True).pinned
+    with pytest.raises(DamagedInput, match="not the published file"):
+        obtain(manifest, home, archives=[good])
+    with pytest.raises(SourceUnavailable):
+        obtain(manifest, home, offline=True)
+    assert not obtain(manifest, home, offline=True, unpinned=True).pinned
 
 
 def test_fetch_does_not_take_a_partial_copy_for_the_set(home, tmp_path, server, mirrored):

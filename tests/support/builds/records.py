@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kmip_data.files.reading import Digests
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
 from kmip_data.format.writer import GraphRecord, Parts, encode
@@ -73,7 +73,9 @@ def encode_shard(
     """Return what ``write_shard`` writes."""
     parts = Parts.of(records, schema, dataset, build_key, compression)
     data = encode(parts)
-    return EncodedShard(data, parts.facts(hashlib.sha256(data).hexdigest(), len(data)))
+    digests = Digests()
+    digests.update(data)
+    return EncodedShard(data, parts.facts(digests))
 
 
 def make_record(

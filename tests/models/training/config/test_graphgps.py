@@ -133,6 +133,12 @@ def test_a_file_of_graphgps(tmp_path):
         7,
     )
     assert unread == ["gnn.agg"]
+    # Keys that GraphGPS's code does not read for this network.
+    more = VOC.replace("agg: mean", "agg: mean, dropout: 0.3, batchnorm: False")
+    path.write_text(more.replace("layers: 2,", "layers: 2, n_heads: 4,"))
+    again, unread = read_graphgps(path)
+    assert again == config
+    assert unread == ["posenc_LapPE.n_heads", "gnn.agg", "gnn.batchnorm", "gnn.dropout"]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +153,9 @@ def test_a_file_of_graphgps(tmp_path):
         ("num_warmup_epochs: 10", "steps: [30]", r"optim.steps = \[30\]"),
         ("slic_compactness: 30, ", "", "dataset.slic_compactness is missing"),
         ("adamW", "rmsprop", "optim.optimizer = 'rmsprop'"),
+        ("task_type: classification", "task_type: regression", "task_type = 'regression'"),
+        ("metric_best: f1", "metric_best: f1\nmetric_agg: argmin", "metric_agg = 'argmin'"),
+        ("metric_best: f1", "metric_best: mae", "metric_agg is missing"),
         ("VOCNode+LapPE", "VOCNode", "dataset.node_encoder_name = 'VOCNode'"),
         ("mode: custom", "mode: inference-only", "train.mode = 'inference-only'"),
         ("VOCSuperpixels", "AQSOL", "dataset.format = 'PyG-AQSOL'"),

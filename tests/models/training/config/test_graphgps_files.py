@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from kmip_data.models.training.run.module import TrainingModule
 
 FILES = read_shipped("tables", "graphgps-files")
 REASONS = read_shipped("tables", "graphgps")["reasons"]
+IDLE = read_shipped("tables", "graphgps")["idle"]
 MAPPED = [name for name, entry in FILES.items() if "out" not in entry]
 PAGE = ROOT / "docs" / "graphgps.md"
 MARK = (
@@ -116,6 +118,13 @@ def test_every_file_maps_or_names_its_reason() -> None:
     check_each(check_file, FILES)
 
 
+def test_keys_without_effect_are_those_of_the_page() -> None:
+    found: Counter[str] = Counter()
+    for name in MAPPED:
+        found.update(read_graphgps(path_of(name))[1])
+    assert found == IDLE
+
+
 @pytest.mark.slow
 def test_every_network_takes_a_step_on_the_sample(tmp_path: Path) -> None:
     home = Home(tmp_path)
@@ -145,6 +154,8 @@ def table() -> str:
         entry = FILES[name]
         published = f"{entry['published']:,}" if "published" in entry else ""
         lines.append(f"| `{name}` | `{entry['dataset']}` | {entry['parameters']:,} | {published} |")
+    lines += ["", "| read by no code | files |", "|---|---|"]
+    lines += [f"| `{key}` | {count} |" for key, count in IDLE.items()]
     lines += ["", "| stays out | why |", "|---|---|"]
     for reason, why in REASONS.items():
         names = [f"`{name}`" for name, entry in FILES.items() if entry.get("out") == reason]

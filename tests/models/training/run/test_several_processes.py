@@ -130,6 +130,7 @@ def losses() -> dict[str, Any]:
     none = [rows[0], rows[1][:0]]
     return {
         "weighted_cross_entropy": ("weighted_cross_entropy", weight, rows, classes),
+        "weighted_binary_cross_entropy": ("weighted_binary_cross_entropy", weight, rows, classes),
         "cross_entropy": ("cross_entropy", weight, rows, classes),
         "binary_cross_entropy": ("binary_cross_entropy", weight, rows, labels),
         "l1": ("l1", weight, rows, values),
