@@ -270,7 +270,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"),
         threadpool_limits(1),
     ):
-        shard = Shard(task.build / task.shard.file)
+        shard = Shard(task.build / task.shard.file, entry=task.shard)
         check_edges(shard)
         graphs = Graphs(
             shard.node_ptr,
