@@ -202,7 +202,7 @@ class BuildAfar(Build):
         """Advice for a damaged file."""
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
-    def shard(self, file: str, entry: FileEntry) -> Shard:  # noqa: ARG002 -- each block has a SHA-256
+    def shard(self, file: str, entry: FileEntry) -> Shard:
         """Open one of its shards, or a file next to one, by its name."""
         if not self.copies.sizes.get(file):
             raise damaged(

@@ -221,7 +221,7 @@ def test_a_broken_build(tmp_path, records):
         ShardedDataset(folder, "train")
     write_build(other, records, s3dis_schema(), parameters={"seed": 1})
     (other / "shards/00001.h5").rename(folder / "shards/00001.h5")
-    with pytest.raises(DamagedInput, match=r"00001\.h5 is not a shard of this build"):
+    with pytest.raises(DamagedInput, match=r"00001\.h5 is not the file that the card names"):
         ShardedDataset(folder)
     with pytest.raises(DamagedInput):  # without a shard
         ShardedDataset(other)
