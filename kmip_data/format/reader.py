@@ -78,10 +78,11 @@ class Shard:
         self.files = _members(self.path) if source is None else []
         self._entry_on_card = entry
         self._receipts = receipts
-        with self._opened():  # compared with the card
-            pass
         self._sizes: list[int] = []  # bytes to map
         self._buffer: Any = None
+        if entry is not None:
+            with self._opened():  # compared with the card
+                pass
         if len(self.files) > 1:
             source = self._stream()
         size = sum(path.stat().st_size for path in self.files if path.is_file())
@@ -318,7 +319,8 @@ class Shard:
                 opened = [stack.enter_context(open_regular(path)) for path in self.files]
             except (OSError, ValueError) as error:  # a zero byte in the path
                 reason = getattr(error, "strerror", None) or str(error)
-                refuse(self.path, "cannot be opened", reason, error)
+                what = "cannot be read any more" if self._sizes else "cannot be opened"
+                refuse(self.path, what, reason, error)
             if self._entry_on_card is not None and self.files and not private:
                 members = self._entry_on_card.files
                 expected = [Path(name).name for name in members]
