@@ -252,8 +252,12 @@ def refuse(
 ) -> NoReturn:
     """Raise DamagedInput, or OutOfResources if ``error`` is one; ``then`` is the next step.
 
-    By default that is the repair of a file in ``shards/`` or ``splits/`` of a build.
+    By default that is the repair of a build with the file in ``shards/``, ``splits/`` or
+    ``columns/NAME/``.
     """
+    build = path.parent.parent
+    if build.name == "columns":
+        build = build.parent
     if error is not None:
         check_resources(path, error)
     if isinstance(error, KmipDataError) and error.parts["found"]:
@@ -261,7 +265,7 @@ def refuse(
     raise DamagedInput(
         f"{path} {what}.",
         found=found,
-        next=then or f"kmip-data verify {path.parent.parent} --repair",
+        next=then or f"kmip-data verify {build} --repair",
     ) from error
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError, located, require_extra
-from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.wording import as_options
@@ -90,11 +90,18 @@ class Build:
         """Command that repairs a damaged file of the build."""
         return f"kmip-data verify {self.path} --repair"
 
-    def shard(self, file: str) -> Shard:
-        """Open one of its shards, or a file next to one, by its name in the folder."""
+    def shard(self, file: str, entry: FileEntry) -> Shard:
+        """Open one of its shards, or a file next to one, by its name in the folder.
+
+        Raises ``DamagedInput`` where it is not the file of that ``entry`` on a card.
+        """
         from kmip_data.format.reader import Shard
 
-        return Shard(self.path / file)
+        folder = self.path.parent
+        receipts = None
+        if folder.name == "built":
+            receipts = Home(folder.parent).cache / "checked"
+        return Shard(self.path / file, entry=entry, receipts=receipts)
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Have these rows (shard, key, first, end) at hand together."""

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import read_json, read_model, sealed_json
+from kmip_data.files.reading import read_json, read_model, read_small, sealed_json
 from kmip_data.format.schema import Schema, member_file, parse_schema
 from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation, Strict
@@ -360,11 +360,11 @@ def read_card(folder: Path) -> Card:
 
     Raises ``UsageError`` if there is none (an unfinished build), or if a newer kmip-data wrote it:
     such a build is sound and must not be repaired by this version. ``DamagedInput`` if it does not
-    follow the model.
+    follow the model, an older kmip-data wrote it, or it was changed after it was written.
     """
     path = folder / CARD_NAME
     try:
-        return read_model(
+        card = read_model(
             path,
             Card,
             "cannot be read as a card",
@@ -380,9 +380,21 @@ def read_card(folder: Path) -> Card:
         version: Any = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             version = read_json(path)["version"]
+        if isinstance(version, int) and 0 < version < CARD_VERSION:
+            raise DamagedInput(
+                f"{folder} was written by an older kmip-data.",
+                found=f"card of version {version}, not {CARD_VERSION}",
+                next=f"kmip-data verify {folder} --repair",
+            ) from error
         if not isinstance(version, int) or version <= CARD_VERSION:
             raise
         raise UsageError(
             f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",
             next="upgrade kmip-data, or use another --home or --output with this version",
         ) from error
+    if read_small(path) != card.to_json().encode():
+        raise DamagedInput(
+            f"{path} was changed after it was written.",
+            next=f"move {folder} away and repeat the kmip-data build or pull command",
+        )
+    return card

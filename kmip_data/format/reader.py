@@ -21,12 +21,14 @@ import numpy as np
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import UsageError, check_version, refuse
 from kmip_data.files.reading import RandomAccess, open_regular
+from kmip_data.format import checks
 from kmip_data.format import schema as names
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Expected, parse_schema
 
 if TYPE_CHECKING:
     import h5py
 
+    from kmip_data.format.card import FileEntry
     from kmip_data.format.safety import StoredDataset
 
 T = TypeVar("T", int, str)
@@ -49,6 +51,8 @@ class Shard:
     descriptors.
 
     ``source`` supplies the bytes of a file that is not at ``path``; such a shard is not mapped.
+    With its ``entry`` on a card the files are compared with their CRC-32 before anything in them is
+    used; ``receipts`` is a folder for those of large ones (:func:`.checks.check_file`).
 
     Attributes
     ----------
@@ -64,13 +68,21 @@ class Shard:
         self,
         path: str | os.PathLike[str],
         source: io.RawIOBase | None = None,
+        *,
+        entry: FileEntry | None = None,
+        receipts: Path | None = None,
     ) -> None:
         from kmip_data.format.safety import SHARD_FILTERS, open_untrusted
 
         self.path = Path(path).absolute()
         self.files = _members(self.path) if source is None else []
+        self._entry_on_card = entry
+        self._receipts = receipts
         self._sizes: list[int] = []  # bytes to map
         self._buffer: Any = None
+        if entry is not None:
+            with self._opened():  # compared with the card
+                pass
         if len(self.files) > 1:
             source = self._stream()
         size = sum(path.stat().st_size for path in self.files if path.is_file())
@@ -188,7 +200,12 @@ class Shard:
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
         state.pop("keys", None)  # read again on use
-        return state
+        compared = {key: state for key, state in checks.sound.items() if key[0] in self.files}
+        return {**state, "compared": compared}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        checks.sound.update(state.pop("compared"))
+        self.__dict__.update(state)
 
     @functools.cached_property
     def keys(self) -> list[str]:
@@ -277,9 +294,8 @@ class Shard:
         return self._buffer
 
     def _new_map(self, *, private: bool = False) -> memoryview:
-        with contextlib.ExitStack() as stack:
+        with self._opened(private=private) as opened:
             try:
-                opened = [stack.enter_context(open_regular(path)) for path in self.files]
                 sizes = [os.fstat(file.fileno()).st_size for file in opened]
                 # Access beyond the end of a shorter file would kill the process.
                 if sizes != (self._sizes or sizes):
@@ -295,6 +311,27 @@ class Shard:
         self._sizes = sizes
         return buffer
 
+    @contextlib.contextmanager
+    def _opened(self, *, private: bool = False) -> Iterator[list[io.FileIO]]:
+        """Open the files, which are those on the card; a ``private`` map follows another map."""
+        with contextlib.ExitStack() as stack:
+            try:
+                opened = [stack.enter_context(open_regular(path)) for path in self.files]
+            except (OSError, ValueError) as error:  # a zero byte in the path
+                reason = getattr(error, "strerror", None) or str(error)
+                what = "cannot be read any more" if self._sizes else "cannot be opened"
+                refuse(self.path, what, reason, error)
+            if self._entry_on_card is not None and self.files and not private:
+                members = self._entry_on_card.files
+                expected = [Path(name).name for name in members]
+                names = [path.name for path in self.files]
+                if names != expected:
+                    found = f"{', '.join(names)}, not {', '.join(expected)}"
+                    refuse(self.path, "is not the file that the card names", found)
+                for path, file, member in zip(self.files, opened, members.values(), strict=True):
+                    checks.check_file(path, file, member, self._receipts)
+            yield opened
+
     def _stream(self) -> RandomAccess:
         """Return the members as one file, which HDF5 reads from the map."""
         data = np.frombuffer(self._map(), np.uint8).data
@@ -308,6 +345,8 @@ class Shard:
 
         if self._handle is None or self._handle[0] != os.getpid():
             enable_zstd()
+            with self._opened():  # compared with the card
+                pass
             opened = self._stream() if len(self.files) > 1 else self.path
             self._handle = (os.getpid(), h5py.File(opened, "r", locking=False))
         return self._handle[1]

@@ -243,7 +243,7 @@ def open_untrusted(
     *,
     max_declared_bytes: int,
     filters: frozenset[str] = RAW_FILTERS,
-    source: io.RawIOBase | None = None,
+    source: io.RawIOBase | io.BytesIO | None = None,
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
     """Open an HDF5 file for reading after every object in it has been checked.
 
@@ -306,12 +306,12 @@ def enable_zstd() -> None:
     import hdf5plugin  # noqa: F401 -- importing it registers its filters
 
 
-def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
+def _checked_size(path: Path, source: io.RawIOBase | io.BytesIO | None) -> int:
     """Return the size of a regular file, or ``source``, with the HDF5 signature.
 
     Anything else is refused.
     """
-    opened: contextlib.AbstractContextManager[io.RawIOBase]
+    opened: contextlib.AbstractContextManager[io.RawIOBase | io.BytesIO]
     opened = open_regular(path) if source is None else contextlib.nullcontext(source)
     try:
         with opened as file:

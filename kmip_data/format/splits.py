@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -16,7 +16,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, U8, Array, Integers
 from kmip_data.errors import DamagedInput, check_version, refuse
-from kmip_data.files.reading import canonical_json
+from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.writer import file_bytes, memory_file, put_text
 
 if TYPE_CHECKING:
@@ -167,22 +167,40 @@ def max_split_bytes(records: int) -> int:
     return _MAX_BYTES + _BYTES_EACH * records
 
 
-def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
+def read_split(
+    path: str | os.PathLike[str],
+    *,
+    records: int = 0,
+    sha256: str = "",
+    then: str = "",
+) -> SplitFile:
     """Read a split file of at most 64 MiB and 16 bytes for each of ``records``: graphs, or nodes of one.
 
     Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer
-    version of this package.
+    version of this package; with ``sha256``, also if it has another digest. ``then`` is the next
+    step of that error.
     """
     from kmip_data.format.safety import open_untrusted
 
     path = Path(path)
     most = max_split_bytes(records)
-    with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
-        # By its size first: a file that is too large is never opened by HDF5.
-        size = path.stat().st_size
-        if size > most:
-            refuse(path, "is too large for a split", f"{size:,} bytes, of at most {most:,}")
-    with open_untrusted(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
+    # By its size first: a file that is too large is never opened by HDF5.
+    try:
+        data = read_small(path, most)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        refuse(path, "cannot be read as a split", reason, error, then=then)
+    digest = hashlib.sha256(data).hexdigest()
+    if sha256 and digest != sha256:
+        found = f"SHA-256 {digest}, not {sha256}"
+        refuse(path, "is not the split file that the card names", found, then=then)
+    inspected = open_untrusted(
+        path,
+        max_declared_bytes=most,
+        filters=frozenset(),
+        source=io.BytesIO(data),
+    )
+    with inspected as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
         parts = None
         code = None

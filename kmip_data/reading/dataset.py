@@ -122,17 +122,17 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def _choose(self, part: str | None) -> None:
         """Read the split: which records are in the part, or the masks of a single graph."""
         names = list(self.card.splits)
-        # All records in source order need no split; a single graph has its masks even then.
-        if part is None and (len(self._store) != 1 or self.split_name not in names):
-            return
         info = f"kmip-data info {self.build.path}"
+        if self.split_name is not None and self.split_name not in names:
+            raise unknown_name("split", self.split_name, names, command=info)
+        # All records in source order need no split; a single graph has its masks even then.
+        if part is None and (len(self._store) != 1 or self.split_name is None):
+            return
         if self.split_name is None:
             raise UsageError(
                 f"{self.card.dataset} has no splits.",
                 next="split=None, for all records",
             )
-        if self.split_name not in names:
-            raise unknown_name("split", self.split_name, names, command=info)
 
         # The parts of the file decide, not ours: a saved dataset may have others.
         split = self._store.read_split(self.card.splits[self.split_name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +13,10 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.columns import ColumnsCard
 from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import read_small
-from kmip_data.format.card import SplitEntry
+from kmip_data.format.card import FileEntry, SplitEntry
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
-from kmip_data.format.splits import SplitFile, max_split_bytes, read_split
+from kmip_data.format.splits import SplitFile, read_split
 
 NODE = 1  #: row of the node level in ``start`` and ``count``
 
@@ -65,7 +63,7 @@ class ShardStore:
         self.shards = [
             self._open(
                 entry.file,
-                entry.graphs,
+                entry,
                 card.key,
                 self.schema,
             )
@@ -84,7 +82,7 @@ class ShardStore:
         files = [
             self._open(
                 f"{folder}/{entry.file}",
-                entry.graphs,
+                entry,
                 card.key,
                 schema,
             )
@@ -120,8 +118,9 @@ class ShardStore:
             columns=(*self.schema.columns, *schema.columns),
         )
 
-    def _open(self, file: str, graphs: int, key: str, schema: Schema) -> Shard:
-        shard = self.build.shard(file)
+    def _open(self, file: str, entry: FileEntry, key: str, schema: Schema) -> Shard:
+        shard = self.build.shard(file, entry)
+        graphs = entry.graphs
         # Rows are read by address, so a shard of another layout must be refused here.
         if shard.build_key == key and shard.schema == schema and shard.graphs == graphs:
             return shard
@@ -180,19 +179,7 @@ class ShardStore:
         nodes = int(self.count[NODE].sum())
         records = nodes if len(self) == 1 else len(self)
 
-        try:
-            data = read_small(path, max_split_bytes(records))
-            digest = hashlib.sha256(data).hexdigest()
-        except OSError as error:
-            digest = str(error)
-        if digest != entry.sha256:
-            raise self._damaged(
-                f"{path} is not the split file that the card names.",
-                f"SHA-256 {entry.sha256}",
-                digest,
-            )
-
-        split = read_split(path, records=records)
+        split = read_split(path, records=records, sha256=entry.sha256, then=self.build.remedy)
         expected = "each record in one part at most"
         fault = split.fault(len(self), nodes)
         if fault is None and not split.digests.keys() <= entry.parts.keys():

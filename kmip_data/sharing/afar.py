@@ -21,7 +21,7 @@ from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files.changes import make_folder, open_partial, write_all
 from kmip_data.files.reading import RandomAccess, open_regular
-from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.format.card import CARD_NAME, FileEntry, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.sharing.remote import Remote, exactly, pull_command, read_share
 from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged
@@ -202,7 +202,7 @@ class BuildAfar(Build):
         """Advice for a damaged file."""
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
-    def shard(self, file: str) -> Shard:
+    def shard(self, file: str, entry: FileEntry) -> Shard:
         """Open one of its shards, or a file next to one, by its name."""
         if not self.copies.sizes.get(file):
             raise damaged(

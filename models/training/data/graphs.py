@@ -367,7 +367,13 @@ def open_data(
     card = opened.card
     name = split if split in card.splits else split_name(opened, data.split)
     check_columns(opened, config)
-    parts = read_split(opened.path / card.splits[name].file, records=card.split_records)
+    entry = card.splits[name]
+    parts = read_split(
+        opened.path / entry.file,
+        records=card.split_records,
+        sha256=entry.sha256,
+        then=opened.remedy,
+    )
     kind = ManyGraphs if parts.node_code is None else OneGraph
     if kind is OneGraph:
         _check_divides(config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 import shutil
@@ -17,6 +16,7 @@ from support.cases import check_each
 
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
+from kmip_data.files.reading import Digests
 from kmip_data.format import reader
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, read_card
@@ -81,9 +81,9 @@ def reseal(folder):
     card = read_card(folder)
     for entry in (*card.shards, *card.splits.values()):
         data = (folder / entry.file).read_bytes()
-        vars(entry)["sha256"] = hashlib.sha256(data).hexdigest()  # cards are frozen
-        if hasattr(entry, "bytes"):
-            vars(entry)["bytes"] = len(data)
+        digests = Digests()
+        digests.update(data)
+        vars(entry).update({k: v for k, v in digests.facts.items() if k in vars(entry)})  # frozen
     (folder / CARD_NAME).write_text(card.to_json())
 
 

@@ -22,6 +22,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import NeighborLoader as Theirs
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.card import read_card
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs import NeighborLoader
@@ -221,13 +222,16 @@ def test_a_broken_build(tmp_path, records):
         ShardedDataset(folder, "train")
     write_build(other, records, s3dis_schema(), parameters={"seed": 1})
     (other / "shards/00001.h5").rename(folder / "shards/00001.h5")
-    with pytest.raises(DamagedInput, match=r"00001\.h5 is not a shard of this build"):
+    with pytest.raises(DamagedInput, match=r"00001\.h5 is not the file that the card names"):
         ShardedDataset(folder)
     with pytest.raises(DamagedInput):  # without a shard
         ShardedDataset(other)
-    # A forged key: rows of another layout must not be read as if they had the card's columns.
-    write_build(third, s3dis_records(30, k=3), s3dis_schema(3), parameters={"seed": 1})
-    (third / "shards/00001.h5").rename(other / "shards/00001.h5")
+    # A forged card: rows of another layout must not be read as if they had its columns.
+    forged = write_build(third, s3dis_records(30, k=3), s3dis_schema(3), parameters={"seed": 1})
+    shutil.copy(third / "shards/00001.h5", other / "shards/00001.h5")
+    card = read_card(other)
+    card.shards[1] = forged.card.shards[1]
+    (other / "card.json").write_text(card.to_json())
     with pytest.raises(DamagedInput, match="with other columns"):
         ShardedDataset(other)
     with pytest.raises(UsageError, match="not a finished build"):

@@ -13,6 +13,7 @@ import numpy as np
 from support.builds.records import make_record
 from support.builds.written import write_build
 
+from kmip_data.files.reading import Digests, sealed_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
@@ -95,14 +96,14 @@ def reseal(folder: Path) -> None:
                 *content.get("splits", {}).values(),
             ]
             for entry in named:
-                entry["sha256"] = hashlib.sha256(
-                    (card.parent / entry["file"]).read_bytes()
-                ).hexdigest()
+                digests = Digests()
+                digests.update((card.parent / entry["file"]).read_bytes())
+                entry.update({k: v for k, v in digests.facts.items() if k in entry})
             if "shards_digest" in content:
                 shards = json.loads((folder / CARD_NAME).read_bytes())["shards"]
                 joined = "\n".join(shard["sha256"] for shard in shards)
                 content["shards_digest"] = hashlib.sha256(joined.encode()).hexdigest()
-            card.write_text(json.dumps(content))
+            card.write_text(sealed_json(content))
 
 
 def copy_build(original: Path, folder: Path) -> Path:

@@ -1,0 +1,95 @@
+"""Compare files with the CRC-32 on a card, once for each state of a file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+from kmip_data.errors import KmipDataError, refuse
+from kmip_data.files.changes import write_file
+from kmip_data.files.reading import crc32, read_json
+from kmip_data.format.card import Member
+from kmip_data.runtime.progress import Progress
+
+LARGE = 2**30  #: bytes of a file above which a receipt saves the next process a second check
+_PIECE = 2**20  #: bytes read at once; they stay in the processor's cache
+
+State = tuple[int, int, int]  #: inode, size and time of the last change, in ns
+#: States that were compared in this process, or in the one that this one was forked or unpickled
+#: from, by path and CRC-32.
+sound: dict[tuple[Path, str], State] = {}
+
+
+def check_file(
+    path: Path,
+    file: io.FileIO,
+    member: Member,
+    receipts: Path | None = None,
+) -> None:
+    """Raise DamagedInput unless an open file has the size and the CRC-32 on the card.
+
+    A file whose inode, size and time are those of an earlier check is not read again. That holds
+    for this process and those that it starts; of a file above ``LARGE`` for every process on this
+    machine that has the same folder of ``receipts``.
+    """
+    status = os.fstat(file.fileno())
+    state = (status.st_ino, status.st_size, status.st_mtime_ns)
+    key = (path, member.crc32)
+    if status.st_size != member.bytes:
+        size = f"{status.st_size:,} bytes, not {member.bytes:,}"
+        refuse(path, "is not the file that the card names", size)
+    if sound.get(key) == state:
+        return
+
+    receipt = None
+    if receipts is not None and status.st_size > LARGE:
+        # Machines that share a home have memory and cables of their own.
+        name = "\n".join([platform.node(), str(path), member.crc32])
+        receipt = receipts / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+    if receipt is None or not _is_receipt(receipt, state):
+        digest = _crc32_of(path, file, status.st_size)
+        if digest != member.crc32:
+            found = f"CRC-32 {digest}, not {member.crc32}"
+            refuse(path, "is not the file that the card names", found)
+        if receipt is not None:
+            _write_receipt(receipt, state)
+    sound[key] = state
+
+
+def _crc32_of(path: Path, file: io.FileIO, size: int) -> str:
+    value = 0
+    with Progress(f"check {path.name}", size, unit="B", quiet=size <= LARGE) as progress:
+        try:
+            for piece in _pieces(file):
+                value = crc32(piece, value)
+                progress.update(len(piece))
+        except OSError as error:  # of the disk
+            refuse(path, "cannot be read", str(error), error)
+    return f"{value:08x}"
+
+
+def _pieces(file: io.FileIO) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(_PIECE))
+    file.seek(0)
+    while count := file.readinto(buffer):
+        yield buffer[:count]
+
+
+def _is_receipt(path: Path, state: State) -> bool:
+    try:
+        return bool(read_json(path) == list(state))
+    except (OSError, ValueError):
+        return False
+
+
+def _write_receipt(path: Path, state: State) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(state).encode())
+    except (OSError, KmipDataError):  # a home that is read alone: checked in the next process again
+        return
