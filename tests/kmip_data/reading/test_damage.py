@@ -32,7 +32,7 @@ COLUMN = "rwse4"
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("originals")
-    parts = {"train": list(range(0, 16)), "val": [16, 17], "test": [18, 19]}
+    parts = {"train": list(range(16)), "val": [16, 17], "test": [18, 19]}
     records = s3dis_records(20, nodes=(60, 90))
     for name in BUILDS:
         options: dict[str, Any] = {"parts": parts, "per_shard": 7}
@@ -123,9 +123,10 @@ def count_outcomes(originals: Path, folder: Path, tries: int) -> Counter[str]:
             is_right = read_all(folder) == right[name]
             outcomes["unnoticed" if is_right else "wrong"] += 1
         except DamagedInput as error:
-            assert error.parts["next"] == f"kmip-data verify {folder} --repair"
-            outcomes["refused"] += 1
-        except Exception as error:  # noqa: BLE001 -- counted
+            step = error.parts["next"]
+            is_repair = step == f"kmip-data verify {folder} --repair"
+            outcomes["refused" if is_repair else f"next: {step}"] += 1
+        except Exception as error:
             outcomes[type(error).__name__] += 1
     return outcomes
 
@@ -137,3 +138,94 @@ def test_damage_is_refused(originals, tmp_path):
 @pytest.mark.torture
 def test_400_damaged_builds_are_refused(originals, tmp_path):
     assert count_outcomes(originals, tmp_path / "build", 400) == {"refused": 400}
+
+
+def copy_of(original: Path, folder: Path) -> Path:
+    shutil.copytree(original, folder)
+    return folder
+
+
+def flip(path: Path, position: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_path):
+    """Opened while it was sound, damaged before the first map."""
+    for name in ("mapped", "gzip"):
+        folder = copy_of(originals / name, tmp_path / name)
+        dataset = ShardedDataset(folder, "train")
+        flip(folder / "shards/00000.h5")
+        again = pickle.loads(pickle.dumps(dataset))
+        caught = []
+
+        def read(dataset: ShardedDataset = again, caught: list[Exception] = caught) -> None:
+            try:
+                dataset[0]
+            except DamagedInput as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        assert len(caught) == 1
+        with pytest.raises(DamagedInput, match=r"00000\.h5 is not the file"):
+            list(GraphLoader(dataset, batch_size=2, num_workers=1))
+
+
+def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_path, monkeypatch):
+    folder = copy_of(originals / "mapped", tmp_path / "build")
+    counted: list[Path] = []
+    crc32_of = checks._crc32_of
+
+    def counting(path: Path, *rest: Any) -> str:
+        counted.append(path)
+        return crc32_of(path, *rest)
+
+    monkeypatch.setattr(checks, "_crc32_of", counting)
+    dataset = ShardedDataset(folder, "train")
+    list(dataset)
+    data = pickle.dumps(dataset)
+    assert len(counted) == len(set(counted)) == 3
+    checks.sound.clear()  # as in a new process
+    list(pickle.loads(data))
+    assert len(counted) == 3
+    os.utime(folder / "shards/00001.h5", ns=(1, 1))
+    list(ShardedDataset(folder, "train"))
+    assert counted[3:] == [folder / "shards/00001.h5"]
+
+
+def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "LARGE", 0)
+    folder = copy_of(originals / "mapped", tmp_path / "home/built/b")
+    right = read_all(folder)
+    assert len(list((tmp_path / "home/cache/checked").iterdir())) == 3
+    monkeypatch.setattr(checks, "_crc32_of", lambda *_: "read again")
+    checks.sound.clear()
+    assert read_all(folder) == right
+    for change in (lambda file: os.utime(file, ns=(1, 1)), flip):
+        checks.sound.clear()
+        change(folder / "shards/00000.h5")
+        with pytest.raises(DamagedInput, match="CRC-32 read again"):
+            read_all(folder)
+
+
+def test_exchanged_shards_an_edited_card_and_an_unknown_split(originals, tmp_path):
+    folder = copy_of(originals / "mapped", tmp_path / "build")
+    with pytest.raises(UsageError, match="There is no split called 'nonsense'") as caught:
+        ShardedDataset(folder, split_name="nonsense")
+    assert "default" in str(caught.value)
+    first, second, card = (
+        folder / "shards/00000.h5",
+        folder / "shards/00001.h5",
+        folder / "card.json",
+    )
+    first.rename(tmp_path / "first")
+    second.rename(first)
+    (tmp_path / "first").rename(second)
+    with pytest.raises(DamagedInput, match=r"00000\.h5 is not the file that the card names"):
+        ShardedDataset(folder)
+    card.write_text(card.read_text().replace('"sample": false', '"sample": true'))
+    with pytest.raises(DamagedInput, match="was changed after it was written"):
+        read_card(folder)
