@@ -15,7 +15,7 @@ from pydantic import FailFast, model_validator
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput
 from kmip_data.files.changes import has_size, is_ours
-from kmip_data.files.reading import json_digest, open_regular, read_model, sealed_json
+from kmip_data.files.reading import json_digest, open_regular, read_model, read_small, sealed_json
 from kmip_data.format.build_files import card_files
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Member, Name
 from kmip_data.format.schema import Schema, parse_schema
@@ -129,6 +129,8 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
             added_names(build.path),
             command="kmip-data encode TARGET --help",
         ) from error
+    if read_small(path) != card.to_json().encode():
+        raise DamagedInput(f"{path} was changed after it was written.", next=repair)
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         raise DamagedInput(
             f"{path} belongs to other shards.",

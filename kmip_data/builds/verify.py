@@ -159,11 +159,12 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     try:
         card = read_card(path)
     except DamagedInput as error:
-        report.problems.append(_problem(CARD_NAME, "cannot be read as a card", error))
+        message = error.what.removeprefix(f"{path / CARD_NAME} ").removesuffix(".")
+        report.problems.append(_problem(CARD_NAME, message, error))
         return report
 
     # 1. The card and every shard, on all threads.
-    report.problems += _card_problems(path, card)
+    report.problems += _card_problems(card)
     report.remarks += _strays(path, "shards", card.digests)
     shards = _check_shards(report, card, card.schema_)
     # 2. Keys and splits run over all records, so a shard that cannot be read hides their faults.
@@ -188,8 +189,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     return report
 
 
-def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
-    yield from _changed(path, CARD_NAME, card.to_json())
+def _card_problems(card: Card) -> Iterator[Problem]:
     yield from _differing(CARD_NAME, format_version=(FORMAT_VERSION, card.format_version))
     files = len(card.splits) + sum(len(shard.files) for shard in card.shards)
     if len(card.digests) != files:

@@ -22,6 +22,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import NeighborLoader as Theirs
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import read_card
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
@@ -160,7 +161,7 @@ def test_another_build_in_the_place_of_an_open_one_is_opened_anew(tmp_path):
         if classes == 3:
             before = ShardedDataset(tmp_path / "b")
     first, second = (json.loads(card)["shards"][0]["sha256"] for card in cards)
-    (tmp_path / "b/card.json").write_text(cards[1].replace(second, first))
+    (tmp_path / "b/card.json").write_text(sealed_json(json.loads(cards[1].replace(second, first))))
     assert (before.num_classes, ShardedDataset(tmp_path / "b").num_classes) == (3, 2)
 
 

@@ -1,0 +1,231 @@
+"""Damage of every kind in every file of four builds: refused when it is first read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.builds.written import s3dis_records, s3dis_schema, write_build
+
+from kmip_data.builds.home import Build
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format import checks, writer
+from kmip_data.format.card import read_card
+from kmip_data.graphs.encoding import parse_encoding
+from kmip_data.pipelines.engine.encode import encode_build
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+
+PAGE = 4096
+BUILDS = ("mapped", "gzip", "cut", "columns")
+DAMAGE = ("one bit", "two bits", "a zeroed page", "two exchanged pages")
+COLUMN = "rwse4"
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("originals")
+    parts = {"train": list(range(16)), "val": [16, 17], "test": [18, 19]}
+    records = s3dis_records(20, nodes=(60, 90))
+    for name in BUILDS:
+        options: dict[str, Any] = {"parts": parts, "per_shard": 7}
+        if name == "gzip":
+            options["compression"] = "gzip"
+        build = write_build(folder / name, records, s3dis_schema(), **options)
+        if name == "cut":
+            _cut(build)
+        if name == "columns":
+            encode_build(build, [parse_encoding(COLUMN)], jobs=1, quiet=True)
+        for file in build.path.rglob("*.h5"):
+            file.chmod(0o644)
+    return folder
+
+
+def _cut(build: Build) -> None:
+    """Write each shard of a build as members of one page."""
+    from kmip_data.format.card import ShardEntry
+    from kmip_data.format.schema import member_file
+
+    shards = []
+    for entry in build.card.shards:
+        path = build.path / entry.file
+        data = path.read_bytes()
+        path.unlink()
+        members = []
+        for number, start in enumerate(range(0, len(data), 2 * PAGE)):
+            piece = data[start : start + 2 * PAGE]
+            (build.path / member_file(entry.file, number)).write_bytes(piece)
+            digests = writer.Digests()
+            digests.update(piece)
+            members.append(digests.facts)
+        facts = {**entry.model_dump(), "members": members}
+        shards.append(ShardEntry(**facts))
+    card = build.card.model_copy(update={"shards": shards})
+    (build.path / "card.json").write_text(card.to_json())
+
+
+def read_all(folder: Path) -> bytes:
+    """Return every value that a user can read from a build."""
+    columns = [COLUMN] if (folder / "columns").exists() else None
+    values = []
+    for part in ("train", "val", "test"):
+        for item in ShardedDataset(folder, part, columns=columns):
+            for name in sorted(item.keys()):
+                values.append(np.asarray(item[name]).tobytes())
+    return b"".join(values)
+
+
+def spoil(path: Path, damage: str, rng: np.random.Generator) -> bool:
+    """Damage a file in place; False where that changes nothing."""
+    data = np.frombuffer(path.read_bytes(), np.uint8).copy()
+    before = data.copy()
+    if damage in {"one bit", "two bits"}:
+        for _ in range(DAMAGE.index(damage) + 1):
+            data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+    else:
+        pages = max(1, len(data) // PAGE)
+        first = PAGE * int(rng.integers(pages))
+        second = PAGE * int(rng.integers(pages))
+        if damage == "a zeroed page":
+            data[first : first + PAGE] = 0
+        else:
+            size = len(data[max(first, second) :][:PAGE])
+            one = data[first : first + size].copy()
+            data[first : first + size] = data[second : second + size]
+            data[second : second + size] = one
+    if (data == before).all():
+        return False
+    path.write_bytes(data.tobytes())
+    return True
+
+
+def count_outcomes(originals: Path, folder: Path, tries: int) -> Counter[str]:
+    """Damage one file, and read all; ``wrong`` counts other values than before."""
+    outcomes: Counter[str] = Counter()
+    rng = np.random.default_rng(0)
+    right = {name: read_all(originals / name) for name in BUILDS}
+    while outcomes.total() < tries:
+        name = BUILDS[outcomes.total() % len(BUILDS)]
+        damage = DAMAGE[outcomes.total() // len(BUILDS) % len(DAMAGE)]
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(originals / name, folder)
+        files = sorted(folder.rglob("*.h5"))
+        if not spoil(files[rng.integers(len(files))], damage, rng):
+            continue
+        try:
+            is_right = read_all(folder) == right[name]
+            outcomes["unnoticed" if is_right else "wrong"] += 1
+        except DamagedInput as error:
+            step = error.parts["next"]
+            is_repair = step == f"kmip-data verify {folder} --repair"
+            outcomes["refused" if is_repair else f"next: {step}"] += 1
+        except Exception as error:
+            outcomes[type(error).__name__] += 1
+    return outcomes
+
+
+def test_damage_is_refused(originals, tmp_path):
+    assert count_outcomes(originals, tmp_path / "build", 48) == {"refused": 48}
+
+
+@pytest.mark.torture
+def test_400_damaged_builds_are_refused(originals, tmp_path):
+    assert count_outcomes(originals, tmp_path / "build", 400) == {"refused": 400}
+
+
+def copy_of(original: Path, folder: Path) -> Path:
+    shutil.copytree(original, folder)
+    return folder
+
+
+def flip(path: Path, position: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_thread_a_pickle_and_a_fork_refuse_what_changed_since(originals, tmp_path):
+    """Opened while it was sound, damaged before the first map."""
+    for name in ("mapped", "gzip"):
+        folder = copy_of(originals / name, tmp_path / name)
+        dataset = ShardedDataset(folder, "train")
+        flip(folder / "shards/00000.h5")
+        again = pickle.loads(pickle.dumps(dataset))
+        caught = []
+
+        def read(dataset: ShardedDataset = again, caught: list[Exception] = caught) -> None:
+            try:
+                dataset[0]
+            except DamagedInput as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        assert len(caught) == 1
+        with pytest.raises(DamagedInput, match=r"00000\.h5 is not the file"):
+            list(GraphLoader(dataset, batch_size=2, num_workers=1))
+
+
+def test_a_state_is_checked_once_also_by_those_who_unpickle_it(originals, tmp_path, monkeypatch):
+    folder = copy_of(originals / "mapped", tmp_path / "build")
+    counted: list[Path] = []
+    crc32_of = checks._crc32_of
+
+    def counting(path: Path, *rest: Any) -> str:
+        counted.append(path)
+        return crc32_of(path, *rest)
+
+    monkeypatch.setattr(checks, "_crc32_of", counting)
+    dataset = ShardedDataset(folder, "train")
+    list(dataset)
+    data = pickle.dumps(dataset)
+    assert len(counted) == len(set(counted)) == 3
+    checks.sound.clear()  # as in a new process
+    list(pickle.loads(data))
+    assert len(counted) == 3
+    os.utime(folder / "shards/00001.h5", ns=(1, 1))
+    list(ShardedDataset(folder, "train"))
+    assert counted[3:] == [folder / "shards/00001.h5"]
+
+
+def test_a_large_file_leaves_a_receipt_in_the_home(originals, tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "LARGE", 0)
+    folder = copy_of(originals / "mapped", tmp_path / "home/built/b")
+    right = read_all(folder)
+    assert len(list((tmp_path / "home/cache/checked").iterdir())) == 3
+    monkeypatch.setattr(checks, "_crc32_of", lambda *_: "read again")
+    checks.sound.clear()
+    assert read_all(folder) == right
+    for change in (lambda file: os.utime(file, ns=(1, 1)), flip):
+        checks.sound.clear()
+        change(folder / "shards/00000.h5")
+        with pytest.raises(DamagedInput, match="CRC-32 read again"):
+            read_all(folder)
+
+
+def test_exchanged_shards_an_edited_card_and_an_unknown_split(originals, tmp_path):
+    folder = copy_of(originals / "mapped", tmp_path / "build")
+    with pytest.raises(UsageError, match="There is no split called 'nonsense'") as caught:
+        ShardedDataset(folder, split_name="nonsense")
+    assert "default" in str(caught.value)
+    first, second, card = (
+        folder / "shards/00000.h5",
+        folder / "shards/00001.h5",
+        folder / "card.json",
+    )
+    first.rename(tmp_path / "first")
+    second.rename(first)
+    (tmp_path / "first").rename(second)
+    with pytest.raises(DamagedInput, match=r"00000\.h5 is not the file that the card names"):
+        ShardedDataset(folder)
+    card.write_text(card.read_text().replace('"sample": false', '"sample": true'))
+    with pytest.raises(DamagedInput, match="was changed after it was written"):
+        read_card(folder)
