@@ -20,7 +20,8 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import build
 from kmip_data.pipelines.base import RawFolder, load_pipeline
-from kmip_data.pipelines.datasets.graphs import links, tensors
+from kmip_data.pipelines.datasets.graphs import links, tables, tensors
+from kmip_data.pipelines.datasets.graphs.tables import Facts
 from kmip_data.runtime.memory import peak_host_memory
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
@@ -118,6 +119,17 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
     unknown = write(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
     with pytest.raises(DamagedInput, match=r"edges.csv, line 2: the node 7\.0 is none of the 1"):
         made(unknown)
+
+
+def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
+    """Numbers that are cut at the end of a block are no others; a zero behind it is seen."""
+    facts = Facts(PIPELINE.Params())
+    for shift in range(8):
+        text = b"1" * (2**20 - shift) + b",1000,2\n"
+        path = write(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
+        assert not tables.is_odd(path, ",", facts)
+        path.write_bytes(text.replace(b",1000", b",0100"))
+        assert tables.is_odd(path, ",", facts)
 
 
 def test_one_long_id_takes_the_memory_of_one(tmp_path):

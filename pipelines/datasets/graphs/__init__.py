@@ -231,9 +231,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
                 expected=", ".join(["random", "stratified", *given]),
             )
         folds = given[rule].shape[0] if rule in given and given[rule].shape else 1
-        if params.fold >= folds:
+        fold = params.fold if isinstance(params, GraphSplitParams) else 0
+        if fold >= folds:
             raise UsageError(
-                f"The split {rule} has {counted(folds, 'fold')}: there is no fold {params.fold}.",
+                f"The split {rule} has {counted(folds, 'fold')}: there is no fold {fold}.",
                 next=f"fold=0 to {folds - 1}" if folds > 1 else "leave fold out",
             )
         label = records.label
@@ -259,10 +260,10 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         if rule in given:
             name = rule
             if folds > 1:
-                codes = codes[:, params.fold]
-                name += f"-fold{params.fold}"
+                codes = codes.T[fold]
+                name += f"-fold{fold}"
             codes = np.where(known, codes, np.uint8(NO_PART))
-            return Split(name, "given", {"fold": params.fold}, node_code=codes)
+            return Split(name, "given", {"fold": fold}, node_code=codes)
         codes = np.full(len(known), NO_PART, np.uint8)
         for part, rows in dealt(int(known.sum()), params).items():
             codes[np.flatnonzero(known)[rows]] = NODE_PARTS[part]
@@ -284,20 +285,20 @@ class _Survey:
     size: int = 0  #: bytes, about
     is_molecule: bool = False
     targets: list[Array] = field(default_factory=list)
+    bytes_of_labels: int = 0
     #: Column -> dtype and shape of a row, the same in all graphs.
     kinds: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     unfinished: set[str] = field(default_factory=set)  #: columns with values that are not finite
 
     def claim(self, graph: GraphRecord, facts: Facts) -> None:
         """Claim the memory of a graph: its values and checks of them, and the labels of all."""
-        labels = sum(array.nbytes for array in self.targets)
         values = sum(array.nbytes for array in graph.columns.values())
         # A tensor may repeat one number of its file: 180 kB can mean 160 GB of shards.
         repeated = self.size - _MOST_EXPANDED * self.bytes_of_files
         facts.claim(repeated, "A copy of the values that the files repeat", "more than")
         sizes = _BYTES_OF_NODE * graph.num_nodes + _BYTES_OF_EDGE * graph.num_edges
         facts.claim(
-            3 * labels + 2 * values + sizes,
+            3 * self.bytes_of_labels + 2 * values + sizes,
             f"The graph {ascii_key(graph.key, KEY_LENGTH)} of {graph.num_nodes:,} nodes",
         )
 
@@ -313,6 +314,7 @@ class _Survey:
         has_target = "y" in facts.names and target in values
         if has_target:
             self.targets.append(values.pop(target))
+            self.bytes_of_labels += self.targets[-1].nbytes
         self.is_molecule = values.pop(smiles.SMILES, None) is not None
         self.size += sum(array.nbytes for array in values.values()) + 8 * graph.num_edges
         self.size += self.is_molecule * BYTES_OF_MOLECULE

@@ -95,8 +95,8 @@ def _by_graph(tables: Mapping[str, Table], column: str) -> dict[str, Rows]:
         names = np.arange(len(table.frame)) * (level == "graph")
         if column in table.names or (several and level != "graph"):
             names = table.ids(column)
-        names = _texts(names)
-        groups[level] = cast(Rows, pd.Series(names).groupby(names, sort=False).indices)
+        rows_by_name = cast(Rows, pd.Series(names).groupby(names, sort=False).indices)
+        groups[level] = {str(name): rows for name, rows in rows_by_name.items()}
         first = next(iter(tables))
         for name, rows in groups[level].items():
             if name not in groups[first]:

@@ -12,6 +12,7 @@ from kmip_data.pipelines.datasets.graphs.tables import GraphParams
 _MOST_PAIRS = (
     2**22
 )  #: edges of a graph whose reverse is looked for; of a larger one a part of the pairs
+_ONE = np.uint64(1)
 _MIXED = np.uint64(0x9E3779B97F4A7C15)  #: spreads pairs of nodes evenly
 
 
@@ -43,12 +44,17 @@ class Links:
             pairs = (both.min(axis=0) * _MIXED + both.max(axis=0)) * _MIXED
             chosen &= (pairs >> np.uint64(40)) % (len(is_loop) // _MOST_PAIRS + 1) == 0
 
-        # 2. Each edge once, as a number; its reverse is another number of the same list.
+        # 2. Each edge as a number: its pair of nodes, and in the last bit its direction. Of a pair with
+        # both directions the second follows the first.
         source, target = edge_index[:, chosen].astype(np.uint64)
-        edges = np.unique(source * np.uint64(nodes) + target)
-        reverses = np.unique(target * np.uint64(nodes) + source)
+        last = np.maximum(source, target)
+        pairs = last * (last - _ONE) // np.uint64(2) + np.minimum(source, target)
+        edges = np.sort((pairs << _ONE) + (source > target))
+        first = np.ones(len(edges), bool)
+        first[1:] = edges[1:] != edges[:-1]
+        edges = edges[first]
         self.looked_for += len(edges)
-        self.reversed += len(np.intersect1d(edges, reverses, assume_unique=True))
+        self.reversed += 2 * int((edges[1:] >> _ONE == edges[:-1] >> _ONE).sum())
 
     @property
     def directed(self) -> str:

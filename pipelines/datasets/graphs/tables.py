@@ -343,20 +343,21 @@ def _is_gzip(path: Path) -> bool:
         return file.read(2) == _GZIP
 
 
-def _is_odd(path: Path, mark: str, facts: Facts) -> bool:
+def is_odd(path: Path, mark: str, facts: Facts) -> bool:
     """True if a text may have whole numbers such as 001, which are names; its memory is claimed."""
     opened = gzip.open if _is_gzip(path) else open
     size = 0
     fields = 0
     odd = False
-    end = b""
+    end = b"\n"
     with opened(path, "rb") as file:
         while block := file.read(_BLOCK):
             size += len(block)
             fields += block.count(mark.encode()) + block.count(b"\n")
             facts.claim(2 * size + _BYTES_OF_FIELD * fields, path.name, "more than")
-            odd = odd or _ODD.search(end + block) is not None
-            end = block[-32:]
+            # Before the first character that is searched stands one: 100 may be cut after the 1.
+            odd = odd or _ODD.search(end + block, 1) is not None
+            end = block[-4:]
     return odd
 
 
@@ -389,7 +390,7 @@ def read_table(path: Path, facts: Facts, *, names: bool = True) -> Table:
         if names and all(pd.notna(pd.to_numeric(line.split(mark), errors="coerce"))):
             names = False
             ids = {"0", "1"}
-        odd = _is_odd(path, mark, facts)
+        odd = is_odd(path, mark, facts)
         layout: dict[str, Any] = {
             "sep": mark,
             "header": 0 if names else None,
