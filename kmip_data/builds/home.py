@@ -236,8 +236,9 @@ def find_build(
         if same and all(card.parameters.get(key) == value for key, value in wanted.items()):
             matches.append(build)
 
-    # Complete builds, then those of the newest pipeline, then uncompressed ones.
+    # Complete builds, those of the published files, of the newest pipeline, then uncompressed ones.
     matches = [build for build in matches if build.card.complete is not False] or matches
+    matches = [build for build in matches if build.card.pinned] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
     if "compression" not in wanted:

@@ -38,6 +38,10 @@ def test_part_of_the_published_set_says_so_and_gives_way_to_the_whole(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert kmip_data.open("s3dis", home=tmp_path).build.path.name == "b"
+    # One of the published files goes before one that has their counts alone.
+    options |= {"pinned": True, "complete": True}
+    write_build(tmp_path / "built/c", s3dis_records(8), s3dis_schema(), **options)
+    assert kmip_data.open("s3dis", home=tmp_path).build.path.name == "c"
 
 
 def test_a_name_means_the_build_with_the_defaults(home, monkeypatch):

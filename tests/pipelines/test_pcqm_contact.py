@@ -67,7 +67,7 @@ def test_rows_of_a_sample_are_numbered_as_published(raw):
 def test_items_equal_upstream(raw, tmp_path):
     texts = kept_rows(raw)
     assert len(texts) == 60
-    options = {"home": tmp_path, "archives": [raw], "jobs": 1, "quiet": True}
+    options = {"home": tmp_path, "archives": [raw], "unpinned": True, "quiet": True}
     dataset = PCQMContact(split=None, **options)
     assert len(dataset) == 60
     with rdBase.BlockLogs():
