@@ -132,7 +132,7 @@ class TransformerAttention(nn.Module):
             projected = projected.index_select(0, plan.order)
 
         dim = projected.shape[1] // 3
-        queries, keys, _ = projected.unflatten(1, (3, self.heads, -1)).unbind(1)
+        queries, keys, _ = projected.view(-1, 3, self.heads, dim // self.heads).unbind(1)
         check_lengths(queries, keys)
         done = [projected[:0, :dim]]
         # One split, whose gradient is one copy: that of a slice fills a tensor of all rows.

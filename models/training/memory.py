@@ -175,24 +175,25 @@ def _kept_by_attention(config: RunConfig) -> float:
     """Return the float32 values of a node that attention keeps in a layer."""
     dim = config.model.hidden_dim
     attention: Any = config.model.attention
+    kept: float = 6 * dim  # full attention, and a plugin's
     match attention.kind:
         case "none":
-            return 0
+            kept = 0
         case "k-mip":
             most = max(map(attention.k_of, range(config.model.layers)))
             if config.training.k_schedule:
                 most = max(most, KSchedule.parse(config.training.k_schedule).first)
             of_pair = 6 if attention.dropout else 4
-            return 2 * dim + attention.heads * (2 * attention.key_dim + of_pair * most)
+            kept = 2 * dim + attention.heads * (2 * attention.key_dim + of_pair * most)
         case "performer":
             features = attention.features or attention.head_dim * math.log(attention.head_dim)
-            return attention.heads * (2.5 * attention.head_dim + 0.9 * features)
+            kept = attention.heads * (2.5 * attention.head_dim + 0.9 * features)
         case "exphormer":
             links = 2 * (attention.expander + attention.virtual_nodes)
-            return (6 + 3 * links) * dim
+            kept = (6 + 3 * links) * dim
         case "bigbird":
-            return 15 * dim
-    return 6 * dim  # full attention, and a plugin's
+            kept = 15 * dim
+    return kept
 
 
 def ways_out(config: RunConfig, data: RunData) -> str:
