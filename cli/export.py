@@ -1,4 +1,4 @@
-"""``kmip-data export``: write a build as Parquet, PyTorch Geometric or litData files."""
+"""``kmip-data export``: write a build as Parquet or PyTorch Geometric files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--to",
     required=True,
-    type=click.Choice(["parquet", "pt", "litdata"]),
+    type=click.Choice(["parquet", "pt"]),
     help="Output format.",
 )
 @shared.path_option(
@@ -38,10 +38,10 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write a build as Parquet, PyTorch Geometric or litData files.
+    """Write a build as Parquet or PyTorch Geometric files.
 
-    Each part of the default split becomes a file PART.parquet, or PART.pt for InMemoryDataset.load,
-    or a folder PART for litdata.StreamingDataset. Nothing that exists is replaced.
+    Each part of the default split becomes a file PART.parquet, or PART.pt for
+    InMemoryDataset.load. Nothing that exists is replaced.
     """
     from kmip_data.saving.export import export
 

@@ -44,14 +44,13 @@ class NodeHead(nn.Module):
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (N, classes)."""
-        # Of a graph on several processes the numbers that one process would draw.
         p = self.dropout.p if self.training else 0.0
         for linear in self.hidden:
-            x = dropout_rows(x, p, batch)
+            x = dropout_rows(x, p)
             x = self.activation(linear(x))
             if self.l2norm:
                 x = nn.functional.normalize(x, dim=1)
-        x = dropout_rows(x, p, batch)
+        x = dropout_rows(x, p)
         return self.out(x)  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,7 @@ from kmip_data.models.layers.hops import within
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm, normed
 from kmip_data.models.layers.norms import dropout as dropout_rows
-from kmip_data.models.parts import Activation, Place
+from kmip_data.models.parts import Activation, MessagePassing, NoPart, Place
 from kmip_data.models.tables import (
     NORMS_OF_ROWS,
     all_heads,
@@ -132,7 +132,7 @@ class GPSLayer(nn.Module):
 
         # 3. Feed-forward block.
         hidden = self.activation(self.linear_in(h))
-        hidden = dropout_rows(hidden, dropout, batch)
+        hidden = dropout_rows(hidden, dropout)
         feed = self.linear_out(hidden)
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
@@ -219,7 +219,7 @@ class GPSNetwork(nn.Module):
         #: True if a layer reads no nodes but a node's neighbours, so that a sample can be trimmed.
         self.is_local = (
             config.attention.kind == "none"
-            and config.local.divides
+            and isinstance(config.local, MessagePassing | NoPart)
             and config.norm in NORMS_OF_ROWS
             and not any(part.reads for part in parts)
         )
@@ -247,7 +247,7 @@ class GPSNetwork(nn.Module):
         x = self.node_encoder(graphs)
         if self.node_encoder_norm is not None:
             x = self.node_encoder_norm(x, graphs)
-        x = dropout_rows(x, self.input_dropout if self.training else 0.0, graphs)
+        x = dropout_rows(x, self.input_dropout if self.training else 0.0)
         for block in self.input:
             x = block(x, graphs)
         e = self.edge_encoder(graphs) if self.reads_edges else None

@@ -50,7 +50,6 @@ class Part(Strict):
         tuple[str, ...]
     ] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
-    divides: ClassVar[bool] = False  #: True if one graph may lie on several processes
 
     kind: str
 
@@ -105,8 +104,6 @@ class Part(Strict):
 class NoPart(Part):
     """Layers without this branch."""
 
-    divides = True
-
     kind: Literal["none"] = Field(default="none", description="no such branch")
 
     def build(self, place: Place) -> None:
@@ -133,7 +130,6 @@ class MessagePassing(Part):
     """Message passing over edges with features."""
 
     reads_edges = True
-    divides = True
 
     residual: Literal["none", "inside", "outside"] = Field(
         default="none",

@@ -28,7 +28,6 @@ IMPORTED_AS = {
 }
 SEAMS = {
     "wandb",
-    "litdata",
     "mlflow",
     "pyarrow",
     "tensorboard",

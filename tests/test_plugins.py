@@ -483,8 +483,6 @@ PARTS = ("norm=rms", "node_encoder=sines", "edge_encoder=lengths", "head=largest
 
 
 def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
-    from kmip_data.models.training.config.overrides import apply_overrides, read_config
-    from kmip_data.models.training.data.graphs import _check_divides
     from kmip_data.models.training.run.checkpoint import read_weights
 
     (folder / "own.py").write_text(NETWORK)
@@ -518,11 +516,3 @@ def test_a_plugin_adds_a_norm_encoders_a_head_and_a_whole_network(folder):
         with fresh():
             assert "--plugin" in refused("evaluate", name)
             assert "equal to result.json" in done("evaluate", name, "--plugin", "own.py").out
-    plugins.load("own.py")
-    for name, part in (("parts", "rms"), ("whole", "two-hops")):
-        (path,) = (folder / "home/runs").glob(f"*/*/{name}/config.toml")
-        divided = apply_overrides(read_config(path), ["system.devices=2"])
-        with pytest.raises(
-            plugins.UsageError, match=f"{part}, as it is set, cannot share one graph"
-        ):
-            _check_divides(divided)

@@ -1,4 +1,4 @@
-"""Exports of a build: Parquet, PyTorch Geometric's ``InMemoryDataset`` and litData's chunks, by part."""
+"""Exports of a build by part: Parquet and PyTorch Geometric's ``InMemoryDataset``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import InMemoryDataset
 
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build
@@ -298,19 +298,15 @@ def _data_type(column: Any, field: Field | None) -> dict[str, Any]:
     return description
 
 
-Format = Literal["parquet", "pt", "litdata"]
-_CHUNK_BYTES = 2**26  #: litData's chunks, of which one is in memory
-#: dtypes that litData 0.2.76 cannot store
-_NOT_IN_LITDATA = {"uint32", "uint64"}
+Format = Literal["parquet", "pt"]
 
 
 def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> dict[str, Path]:
     """Write a build in another format into a new folder; return the path of each part.
 
     ``parquet``: ``PART.parquet``, see :mod:`kmip_data.saving.export`. ``pt``: ``PART.pt``, read by
-    ``InMemoryDataset.load``; all graphs of a part are in memory. ``litdata``: folders ``PART``,
-    read by ``litdata.StreamingDataset``, with items of :class:`torch_geometric.data.Data`. Parts
-    are those of :func:`~kmip_data.saving.export.parts_of`.
+    ``InMemoryDataset.load``; all graphs of a part are in memory. Parts are those of
+    :func:`~kmip_data.saving.export.parts_of`.
 
     A hidden folder next to ``folder`` is written and renamed at the end; the next call removes that
     of one that was killed.
@@ -333,56 +329,23 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
     return {part: folder / path.name for part, path in written.items()}
 
 
-def _items(build: Build, records: I64, progress: Progress) -> Iterator[Data]:
-    """Yield the items of records, one in memory at a time."""
-    dataset = ShardedDataset(build)
-    for record in records.tolist():
-        progress.update(1)
-        yield dataset[record]
-
-
 def _write_pt(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
+    dataset = ShardedDataset(build)
     parts = parts_of(build)
     paths = {part: folder / f"{part}.pt" for part in parts}
     with Progress(
         f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
     ) as progress:
         for part, records in parts.items():
-            InMemoryDataset.save(list(_items(build, records, progress)), str(paths[part]))
+            items = []
+            for record in records.tolist():
+                items.append(dataset[record])
+                progress.update(1)
+            InMemoryDataset.save(items, str(paths[part]))
     return paths
-
-
-def _write_litdata(build: Build, folder: Path, *, quiet: bool) -> dict[str, Path]:
-    """Write chunks of 64 MiB in this process: ``litdata.optimize`` starts others and asks a server."""
-    try:
-        from litdata.streaming.writer import BinaryWriter
-    except ImportError as error:
-        raise UsageError(
-            "The format litdata needs the package litdata, which is not installed here.",
-            found=str(error),
-            next="pip install litdata (see docs/sharing.md)",
-        ) from error
-    for column in build.card.schema_.columns:
-        if column.presented in _NOT_IN_LITDATA:
-            raise UsageError(
-                f"litData cannot store {column.attribute}, which is {column.presented}.",
-                next="--to parquet, or --to pt",
-            )
-    parts = parts_of(build)
-    with Progress(
-        f"export {build.path.name}", build.card.counts["graphs"], quiet=quiet
-    ) as progress:
-        for part, records in parts.items():
-            writer = BinaryWriter(str(folder / part), chunk_bytes=_CHUNK_BYTES)
-            for position, item in enumerate(_items(build, records, progress)):
-                writer.add_item(position, item)
-            writer.done()
-            writer._merge_no_wait()  # noqa: SLF001 -- merge() waits for others where WORLD_SIZE is set
-    return {part: folder / part for part in parts}
 
 
 _WRITERS: dict[Format, Callable[..., dict[str, Path]]] = {
     "parquet": write_parquet,
     "pt": _write_pt,
-    "litdata": _write_litdata,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,6 @@ from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes, overflowing
-
-if TYPE_CHECKING:
-    from kmip_data.models.layers.partition import Partition
 
 
 class Carried(NamedTuple):
@@ -99,15 +96,6 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     numbers = torch.arange(len(targets), device=device)
     nodes = numbers[:, None].expand_as(targets)
     is_edge = targets >= 0
-    if batch.partition is not None:
-        if not self_loops:
-            is_edge &= targets != batch.partition.nodes.rows[:, None]
-        return EdgeList(
-            targets[is_edge],
-            nodes[is_edge],
-            len(targets),
-            partition=batch.partition.everyone,
-        )
 
     # 1. Numbers inside each graph, of nodes that it has.
     targets = targets.long()
@@ -233,8 +221,8 @@ class ExphormerAttention(nn.Module):
             # 3. From nodes to virtual nodes.
             pairs = k * _at_nodes(virtual_q * edge_in, nodes)
             messages, weights = self._weighed(pairs, v)
-            messages = _in_graphs(messages, nodes, batch.partition)
-            weights = _in_graphs(weights, nodes, batch.partition)
+            messages = _in_graphs(messages, nodes)
+            weights = _in_graphs(weights, nodes)
             carried = carried._replace(virtual=self._divide(messages, weights))
 
         # 4. One normaliser for all sorts of edges.
@@ -298,10 +286,9 @@ def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
     return at_nodes.view(len(nodes.target), len(x), -1).transpose(0, 1)
 
 
-def _in_graphs(values: Tensor, nodes: EdgeList, partition: Partition | None) -> Tensor:
+def _in_graphs(values: Tensor, nodes: EdgeList) -> Tensor:
     """Sum over the nodes of each graph: (V, N, d) → (V, G, d)."""
     if nodes.num_nodes == 1:
-        total = values.sum(1, keepdim=True)
-        return total if partition is None else partition.total(total)
+        return values.sum(1, keepdim=True)
     sums = nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
     return sums.view(nodes.num_nodes, len(values), -1).transpose(0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,6 @@ from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, ranked, search
-
-if TYPE_CHECKING:
-    from kmip_data.models.layers.partition import Chosen, Partition
 
 Ptr = Tensor | Sequence[int] | None
 
@@ -111,15 +108,13 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     repeat_first_key: bool = False,
     hint: Tensor | None = None,
     trusted: bool = False,
-    among: Chosen | None = None,
     context: ForwardContext = PLAIN,
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes
     nothing. ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint
-    then. ``among`` says which queries of a graph on several processes these are: dropout draws for
-    all.
+    then.
     """
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
@@ -151,16 +146,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
 
-    # 2. Dropout draws for all queries of a graph, so that each process has its part of the same
-    #    draw.
-    keep = None
-    if dropout > 0:
-        if among is None:
-            drawn = torch.rand_like(scores)
-        else:
-            drawn = torch.rand_like(scores.new_empty(len(scores), among.total, k))
-            drawn = drawn.index_select(1, among.rows)
-        keep = drawn >= dropout
+    # 2. Dropout.
+    keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
 
     # 3. Attend to the chosen pairs, in torch operations where torch.func differentiates.
     scale = 1 / math.sqrt(queries.shape[2])
@@ -337,16 +324,13 @@ class KMIPAttention(nn.Module):
         ptr = _pointers_of(x, ptr, batch)
         context = context_of(ptr)
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
-        part = None
         if isinstance(ptr, GraphBatch):
             options = ptr.search_options
-            part = ptr.partition
 
         # 2. Keys: the nodes, as published with zero rows behind those of each graph.
         rows = x
         if self.legacy_padding:
-            if part is None:  # one graph alone is the longest
-                rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
+            rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
             options["repeat_first_key"] = True
 
         # 3. A hint of the call before, if it had as many nodes.
@@ -360,11 +344,8 @@ class KMIPAttention(nn.Module):
         if self.training and self.training_k is not None:
             k = self.training_k
 
-        # 4. Search and attend; with a graph on several processes, to the keys of all of them.
+        # 4. Search and attend.
         queries, keys, values = self.project(x, rows)
-        if part is not None:
-            keys, values = _of_all_nodes(keys, values, part)
-            options["among"] = part.nodes
         attended = attend_to_best(queries, keys, values, k, backend=self.backend, **options)
         if self.warm_start:
             self._remember(attended.indices)
@@ -427,14 +408,6 @@ def _pointers_of(x: Tensor, ptr: Pointers, batch: Tensor | None) -> Pointers:
     if ptr.device.type == "meta" or not guard_or_false(len(ptr) == len(x)):
         return ptr
     return pointers(ptr, len(x), either=True)  # type: ignore[no-any-return]
-
-
-def _of_all_nodes(keys: Tensor, values: Tensor, part: Partition) -> tuple[Tensor, Tensor]:
-    """Keys and values of every process by one exchange: (H, n, d) → (H, N, d) each."""
-    local = torch.cat([keys, values], 2).transpose(0, 1)
-    gathered = part.gathered(local).transpose(0, 1)
-    keys, values = torch.split(gathered, [keys.shape[2], values.shape[2]], 2)
-    return keys.contiguous(), values.contiguous()
 
 
 def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:

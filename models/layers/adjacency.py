@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,10 +19,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
 from kmip_data.errors import UsageError
-
-if TYPE_CHECKING:
-    from kmip_data.models.layers.partition import AllNodes, Partition
-
 
 #: Parts of the nodes, for as many threads.
 PARTS = 16
@@ -152,9 +148,7 @@ class EdgeList:
     distance: Tensor | None = None
     #: True if sorted by target.
     by_target: bool = False
-    #: Of a graph on several processes: sources from N on are rows of its halo.
-    partition: Partition | AllNodes | None = None
-    #: Number of possible sources, of which the nodes are the first; None: the nodes and the halo.
+    #: Number of possible sources, of which the nodes are the first; None: the nodes.
     sources: int | None = None
     #: The edges that these are the first of; degrees are counted among them.
     whole: EdgeList | None = None
@@ -182,15 +176,9 @@ class EdgeList:
         """The edges themselves; a table is written out as a list."""
         return self
 
-    def extended(self, x: Tensor) -> Tensor:
-        """Rows of all sources: (N, d), followed by the halo if there is one."""
-        if self.partition is None:
-            return x
-        return self.partition.extended(x)
-
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (E, d)."""
-        return _LookUp.apply(self.extended(x), self, False)  # type: ignore[no-any-return, no-untyped-call]
+        return _LookUp.apply(x, self, False)  # type: ignore[no-any-return, no-untyped-call]
 
     def at_target(self, x: Tensor) -> Tensor:
         """Value of each edge's target: (N, d) → (E, d)."""
@@ -227,11 +215,7 @@ class EdgeList:
     @property
     def num_sources(self) -> int:
         """Number of possible sources."""
-        if self.sources is not None:
-            return self.sources
-        if self.partition is None:
-            return self.num_nodes
-        return self.num_nodes + self.partition.halo
+        return self.num_nodes if self.sources is None else self.sources
 
     @functools.cached_property
     def is_loop(self) -> Tensor:
@@ -263,14 +247,6 @@ class EdgeList:
         nodes = torch.arange(count + 1, dtype=key.dtype, device=key.device)
         start = torch.searchsorted(key.contiguous(), nodes)
         return Bags(other, start, edge)
-
-
-class SharedMembers(EdgeList):
-    """Each node as an edge into its graph, whose nodes are on several processes."""
-
-    def sum_at_target(self, values: Tensor) -> Tensor:
-        """Sum over the nodes of each graph, on all processes."""
-        return self.partition.sum_of_nodes(widened(values))  # type: ignore[union-attr]
 
 
 def widened(values: Tensor) -> Tensor:
@@ -315,7 +291,7 @@ def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Te
 
     ``weight`` is that of the edges, (E,); None: 1.
     """
-    rows = edges.extended(widened(x))
+    rows = widened(x)
     if weight is not None:
         weight = weight.to(rows.dtype)
     out: Tensor = _NeighborSum.apply(rows, weight, edges)  # type: ignore[no-untyped-call]

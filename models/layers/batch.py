@@ -15,19 +15,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.adjacency import Bags, EdgeList, SharedMembers
+from kmip_data.models.layers.adjacency import Bags, EdgeList
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
-
-if TYPE_CHECKING:
-    from kmip_data.models.layers.partition import Chosen, Partition
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +132,12 @@ class Hops(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows that a batch norm takes statistics from, and dropout draws for."""
+    """Rows that a batch norm takes statistics from."""
 
     #: (1,) int64 on their device: number of real rows, the first ones; None: all.
     first: Tensor | None = None
     #: True in the second pass of a recomputed layer: running statistics stay.
     repeated: bool = False
-    #: Their numbers in a graph on several processes; None: there is one process.
-    among: Chosen | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,8 +165,6 @@ class GraphBatch:
     context: ForwardContext = PLAIN
     #: Plans that the layers share, such as BigBird's blocks.
     plans: dict[Any, Any] = field(default_factory=dict)
-    #: Share of one graph on several processes.
-    partition: Partition | None = None
     #: Of a sampled neighbourhood: predictions are of its seeds, which come first.
     hops: Hops | None = None
 
@@ -183,29 +176,18 @@ class GraphBatch:
     @functools.cached_property
     def members(self) -> EdgeList:
         """Each node as an edge into its graph: sums over graphs, and values of graphs at their nodes."""
-        kind = EdgeList if self.partition is None else SharedMembers
-        return kind(
-            self.graph,
-            self.graph,
-            self.num_graphs,
-            by_target=True,
-            partition=self.partition,
-        )
+        return EdgeList(self.graph, self.graph, self.num_graphs, by_target=True)
 
     @functools.cached_property
     def sizes(self) -> Tensor:
         """(G, 1) nodes of each graph, and 1 for an empty one, on the device of ``graph``."""
-        sizes = self.members.incoming.start.diff()
-        if self.partition is not None:
-            sizes = torch.full_like(sizes, self.partition.nodes.total)
-        return sizes.clamp_min(1)[:, None]
+        return self.members.incoming.start.diff().clamp_min(1)[:, None]
 
     @property
     def node_rows(self) -> Rows:
         """The nodes: what a layer reads by :func:`rows_of` of the batch."""
         first = None if self.counted is None else self.counted[:1]
-        among = None if self.partition is None else self.partition.nodes
-        return Rows(first, self.context.repeated, among)
+        return Rows(first, self.context.repeated)
 
     def rows_per_node(self, count: int) -> Rows:
         """``count`` rows of each node, one node after another."""
@@ -218,8 +200,7 @@ class GraphBatch:
     def edge_rows(self) -> Rows:
         """The edges, for layers that take them instead of a batch."""
         first = None if self.counted is None else self.counted[1:]
-        among = None if self.partition is None else self.partition.edges
-        return Rows(first, self.context.repeated, among)
+        return Rows(first, self.context.repeated)
 
     @property
     def search_options(self) -> dict[str, Any]:
@@ -227,10 +208,7 @@ class GraphBatch:
         # A padded batch: only the GPU knows where its graphs begin.
         if self.counted is not None:
             return {"query_ptr": self.ptr, "trusted": True}
-        if self.partition is None:
-            return {"query_ptr": self.ptr, "key_ptr": self.ptr}
-        # Queries of this process's nodes, keys of all nodes.
-        return {"query_ptr": self.ptr, "key_ptr": torch.tensor([0, self.partition.nodes.total])}
+        return {"query_ptr": self.ptr, "key_ptr": self.ptr}
 
 
 #: Nodes of a batch, its ``edge_rows``, or rows of no batch.
@@ -238,7 +216,7 @@ BatchRows = GraphBatch | Rows | None
 
 
 def rows_of(batch: BatchRows) -> Rows:
-    """Return the rows that count and those among which dropout draws; without a batch all count."""
+    """Return the rows that count; without a batch all do."""
     if isinstance(batch, GraphBatch):
         return batch.node_rows
     return batch or Rows()
@@ -298,7 +276,6 @@ def read_batch(
         ptr = batch.ptr
         graph = batch.batch
 
-    partition: Partition | None = getattr(batch, "partition", None)
     hops: Hops | None = getattr(batch, HOPS, None)
     neighbor = getattr(batch, "neighbor", None)
     edges: Edges
@@ -313,7 +290,7 @@ def read_batch(
     else:
         source, target = _whole_numbers(batch.edge_index, "edge_index", 2)
         sampled = hops is not None
-        edges = EdgeList(source, target, len(x), by_target=sampled, partition=partition)
+        edges = EdgeList(source, target, len(x), by_target=sampled)
 
     columns = {}
     for name in added:
@@ -329,7 +306,6 @@ def read_batch(
         columns,
         counted,
         context,
-        partition=partition,
         hops=hops,
     )
 

@@ -80,28 +80,25 @@ class Convolution(nn.Module):
     def after(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """Apply the rest of the stack, (N, d) to the same."""
         if self.stack == "none":
-            return self._dropped(x, batch)
+            return dropout(x, self.dropout if self.training else 0.0)
         if isinstance(self.norm, BatchNorm):
             x = self.norm(x, batch)
         elif self.norm is not None:
             x = self.norm(x)
-        x = self._activated(x, batch)
+        x = self._activated(x)
         if self.stack != "graphgym":
             return x
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
         return nn.functional.normalize(x, dim=1)
 
-    def _dropped(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        return dropout(x, self.dropout if self.training else 0.0, batch)
-
-    def _activated(self, x: Tensor, batch: GraphBatch) -> Tensor:
+    def _activated(self, x: Tensor) -> Tensor:
         if self.activation == "relu":
             # The same in either order.
-            return relu_dropout(x, self.dropout, self.training, batch)
+            return relu_dropout(x, self.dropout, self.training)
         p = self.dropout if self.training else 0.0
         if self.stack == "graphgym":
-            return nn.functional.gelu(dropout(x, p, batch))
-        return dropout(nn.functional.gelu(x), p, batch)
+            return nn.functional.gelu(dropout(x, p))
+        return dropout(nn.functional.gelu(x), p)
 
 
 class MLP(Convolution):
@@ -140,7 +137,7 @@ class GCN(Convolution):
         loop = 1 - loops.to(dtype)
 
         h: Tensor = self.lin(x)
-        if adjacency.partition is None and takes_passes(h):
+        if takes_passes(h):
             from kmip_data.models.layers.cpu.propagation import propagated
 
             h = propagated(adjacency, h, scale, loop)
@@ -286,7 +283,7 @@ class GINE(Convolution):
             sums = edges.sum_at_target(messages * self.closeness(edges.distance))
         h = self.lin_in(x + sums)
         if self.stack == "lrgb":
-            h = self._activated(h, batch)
+            h = self._activated(h)
         elif self.stack == "none":
             h = getattr(nn.functional, self.activation)(h)
         else:
@@ -297,4 +294,4 @@ class GINE(Convolution):
         """(N, d) to the same."""
         if self.stack != "lrgb":
             return super().after(x, batch)
-        return self._dropped(x, batch)
+        return dropout(x, self.dropout if self.training else 0.0)

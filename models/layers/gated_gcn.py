@@ -148,10 +148,9 @@ class GatedGCN(nn.Module):
         quotient = messages / (edges.sum_at_target(gate) + 1e-6)
         if not self.update_edges:
             return quotient, old
-        rows = batch.edge_rows
         p = self.dropout if self.training else 0.0
-        new = self.norm_e(pre.view(-1, pre.shape[-1]), rows)
-        new = activated(new, self.activation, p, rows).view(pre.shape)
+        new = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
+        new = activated(new, self.activation, p).view(pre.shape)
         if self.edge_residual:
             new = new + old
         return quotient, new
@@ -163,8 +162,7 @@ def _fused(
     """Return the function of compiled or fused passes for these arguments, or None."""
     # 1. What no pass computes.
     edges = batch.edges
-    alone = batch.partition is None and not layer.norm_e.together
-    if layer.closeness is not None or layer.activation != "relu" or not alone:
+    if layer.closeness is not None or layer.activation != "relu" or layer.norm_e.together:
         return None
     if layer.update_edges and not layer.edge_residual:
         return None
@@ -173,8 +171,8 @@ def _fused(
         return None
 
     # 2. On the CPU float32 without padding, lists from the second version of rounding on, but of one
-    #    graph: several processes that share it draw the dropout of torch operations. On a GPU
-    #    float32, or bfloat16 by autocast.
+    #    graph, which draws the dropout of torch operations. On a GPU float32, or bfloat16 by
+    #    autocast.
     weight = layer.C.weight
     tensors = [x, weight]
     if isinstance(old, Tensor):

@@ -8,7 +8,6 @@ chances of dropout.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -21,7 +20,6 @@ from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import BatchRows, GraphBatch, rows_of
 
 if TYPE_CHECKING:
-    from kmip_data.models.layers.partition import Chosen
     from kmip_data.models.parts import Activation
 
 
@@ -53,8 +51,7 @@ class BatchNorm(nn.BatchNorm1d):
         if rows.first is not None and self.training:
             return self._normalised_by_first(x, rows.first, rows.repeated)
         if self.together:
-            normalised: Tensor = self._normalised_together(x, rows.repeated)
-            return normalised
+            return self._normalised_together(x, self.share or 0.0, rows.repeated)  # type: ignore[no-any-return]
         if x.shape[0] == 0:
             return x
         by_batch = self.uses_batch(x.shape[0])
@@ -98,22 +95,18 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and self.share is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _normalised_together(self, x: Tensor, repeated: bool) -> Tensor:
-        share = self.share or 0.0
-        count, mean, variance = _statistics(x, share)
+    def _normalised_together(self, x: Tensor, share: float, repeated: bool) -> Tensor:
+        # `SyncBatchNorm` refuses CPUs. A row reaches the losses of all processes.
+        work = widened(x)
+        count = int(_sum_of_processes(work.new_tensor(len(x) * share, dtype=torch.float64)))
         if count < 2:
             return self._by_running(x)
+        mean = _sum_of_processes(work.sum(0) * share) / count
+        centred = work - mean
+        variance = _sum_of_processes(centred.square().sum(0) * share) / count
         self.note(mean, variance, count, repeated=repeated)
-        inverse = (variance + self.eps).rsqrt()
-        normalised: Tensor = _Together.apply(  # type: ignore[no-untyped-call]
-            x,
-            self.weight,
-            self.bias,
-            mean,
-            inverse,
-            share / count,
-        )
-        return normalised
+        factor = self.weight * (variance + self.eps).rsqrt()
+        return (centred * factor + self.bias).to(x.dtype)
 
     @torch.no_grad()
     def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor, *, repeated: bool) -> None:
@@ -132,63 +125,24 @@ class BatchNorm(nn.BatchNorm1d):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
 
-@torch.no_grad()
-def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
-    """Number of rows on all processes, and their mean and variance (d,) in float64; waits for a GPU."""
-    work = widened(x)
-    d = x.shape[1]
-    local_mean = work.sum(0) / max(1, len(x))
-    # Squares are about each process's own mean, so nothing is lost where that is large.
-    squares = (work - local_mean).square_().sum(0).double()
-    local_mean = local_mean.double()
-
-    # Number, sums and sums of squares of all processes in one exchange.
-    sums = torch.cat([local_mean.new_ones(1), local_mean, local_mean.square()]) * len(x)
-    sums[1 + d :] += squares
-    sums *= share
-    distributed.all_reduce(sums)
-
-    rows = int(sums[0])
-    mean = sums[1 : 1 + d] / sums[0]
-    variance = (sums[1 + d :] / sums[0] - mean.square()).clamp_min(0)
-    return rows, mean, variance
+def _sum_of_processes(x: Tensor) -> Tensor:
+    total: Tensor = _SumOfProcesses.apply(x)  # type: ignore[no-untyped-call]
+    return total
 
 
-class _Together(torch.autograd.Function):
-    """Batch norm by statistics of all processes, through which a row reaches the others' losses."""
-
+class _SumOfProcesses(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        scale: Tensor,
-        shift: Tensor,
-        mean: Tensor,
-        inverse: Tensor,
-        share: float,
-    ) -> Tensor:
-        ctx.save_for_backward(x, scale, mean, inverse)
-        ctx.share = share
-        factor = scale * inverse
-        offset = (shift - mean * factor).to(scale.dtype)
-        return (x * factor.to(scale.dtype) + offset).to(x.dtype)
+    def forward(_: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, scale, mean, inverse = ctx.saved_tensors
-        dtype = scale.dtype
-        grad = grad.to(dtype)
-        normal = (x - mean.to(dtype)) * inverse.to(dtype)
-        grad_shift = grad.sum(0)
-        grad_scale = (grad * normal).sum(0)
-
-        # The statistics carry each row's share to the rows of all processes.
-        sums = torch.stack([grad_shift, grad_scale])
-        distributed.all_reduce(sums)
-        through = grad - ctx.share * (sums[0] + normal * sums[1])
-        grad_x = (through * (scale * inverse).to(dtype)).to(x.dtype)
-        return grad_x, grad_scale, grad_shift, None, None, None
+    def backward(_: Any, grad: Tensor) -> Tensor:
+        total = grad.clone()
+        distributed.all_reduce(total)
+        return total
 
 
 def constants_of(
@@ -236,7 +190,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         count = batch.sizes * x.shape[1]
         x = widened(x)
         recorded = batch.counted is not None or batch.context.keep is not None
-        compiled = arithmetic() > 1 and batch.partition is None and not recorded
+        compiled = arithmetic() > 1 and not recorded
         if compiled and takes_passes(x, self.weight):
             from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
 
@@ -295,11 +249,11 @@ def normed(
             batch=batch,
         )
     if more is not None:
-        rows = rows + dropout(more, before, batch)
+        rows = rows + dropout(more, before)
     if not isinstance(norm, nn.Identity):
         rows = norm(rows, batch)
     if activation is not None:
-        rows = activated(rows, activation, after, batch)
+        rows = activated(rows, activation, after)
     return rows if residual is None else residual + rows
 
 
@@ -315,20 +269,8 @@ def _is_fused(norm: nn.Module, rows: Tensor, *others: Tensor | None) -> TypeGuar
     return rows.numel() > 0
 
 
-def dropout(x: Tensor, p: float, batch: BatchRows = None) -> Tensor:
-    """Torch's dropout of the rows of ``x``, of a graph on several processes as if one had all of them.
-
-    Each process draws the numbers of all rows, in the order of one process, and keeps its own.
-    """
-    among = rows_of(batch).among
-    if among is None or p == 0:
-        return _dropped(x, p)
-    total, chosen = among
-    factors = nn.functional.dropout(x.new_ones(total, *x.shape[1:]), p)
-    return x * factors.index_select(0, chosen)
-
-
-def _dropped(x: Tensor, p: float) -> Tensor:
+def dropout(x: Tensor, p: float) -> Tensor:
+    """Torch's dropout of the rows of ``x``."""
     if x.numel() < DRAWN_IN_BLOCKS or not 0 < p < 1 or not takes_passes(x):
         return nn.functional.dropout(x, p)
     from kmip_data.models.layers.cpu import chances  # numba, which small graphs do not pay for
@@ -336,14 +278,14 @@ def _dropped(x: Tensor, p: float) -> Tensor:
     return chances.dropout(x, p)
 
 
-def activated(rows: Tensor, activation: Activation, p: float, batch: BatchRows = None) -> Tensor:
+def activated(rows: Tensor, activation: Activation, p: float) -> Tensor:
     """``dropout(activation(rows))``; the probability is 0 outside training."""
     if activation == "gelu":
-        return dropout(nn.functional.gelu(rows), p, batch)
-    return relu_dropout(rows, p, True, batch)
+        return dropout(nn.functional.gelu(rows), p)
+    return relu_dropout(rows, p, True)
 
 
-def relu_dropout(x: Tensor, p: float, training: bool, batch: BatchRows = None) -> Tensor:
+def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """``dropout(relu(x), p)``, any shape and floating dtype.
 
     On edges this is a large part of a training step: PyTorch draws a float64 number per element on
@@ -356,20 +298,16 @@ def relu_dropout(x: Tensor, p: float, training: bool, batch: BatchRows = None) -
     if torch.compiler.is_compiling():
         # It fuses torch's own, and could not follow what draws the numbers here.
         return nn.functional.dropout(nn.functional.relu(x), p)
-    among = rows_of(batch).among
-    return _ReLUDropout.apply(x, round(p * 2**16), among)  # type: ignore[no-any-return, no-untyped-call]
+    return _ReLUDropout.apply(x, round(p * 2**16))  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ReLUDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dropped: int, among: Chosen | None) -> Tensor:
-        shape = x.shape if among is None else (among.total, *x.shape[1:])
-        count = math.prod(shape)
+    def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
+        count = x.numel()
         drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=x.device)
         drawn.random_(-(2**63), None)  # each has four chances of 16 bits
-        numbers = drawn.view(torch.int16)[:count].view(shape)
-        if among is not None:
-            numbers = numbers.index_select(0, among.rows)
+        numbers = drawn.view(torch.int16)[:count].view(x.shape)
         mask = numbers >= dropped - 2**15
         mask &= x > 0
         ctx.save_for_backward(mask)
@@ -379,6 +317,6 @@ class _ReLUDropout(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
-        return (grad * ctx.scale).mul_(mask), None, None
+        return (grad * ctx.scale).mul_(mask), None

@@ -55,11 +55,6 @@ class ExphormerPart(MultiHead):
         return self.real_edges
 
     @property
-    def divides(self) -> bool:  # type: ignore[override]
-        """Unless dropout draws for edges, which several processes hold in another order."""
-        return not self.dropout
-
-    @property
     def encoding(self) -> Expander | None:
         """The permutations."""
         return Expander(self.expander, self.expander_seed) if self.expander else None

@@ -17,8 +17,6 @@ Positive = Annotated[int, Field(ge=1)]
 class KMIPPart(MultiHead):
     """Each node attends to the k nodes of its graph with the largest inner product."""
 
-    divides = True
-
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
     heads: int = Field(default=4, ge=1, description="attention heads")
     k: Positive | tuple[Positive, ...] = Field(

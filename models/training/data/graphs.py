@@ -25,7 +25,6 @@ from kmip_data.models.training.data.run_data import Pass, RunData, check_columns
 from kmip_data.pipelines.find import obtain, obtain_columns, split_name
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.runtime.memory import return_what_is_freed
 from kmip_data.wording import counted
 
 
@@ -199,7 +198,7 @@ class OneGraph(RunData):
 
     @cached_property
     def graph(self) -> Any:
-        """The graph, loaded; its share where several processes divide it."""
+        """The graph, loaded."""
         return self._dataset[0]
 
     @cached_property
@@ -241,14 +240,6 @@ class OneGraph(RunData):
     def _size(self, part: str) -> int:
         return int(self._dataset.masks[f"{part}_mask"].sum())
 
-    def divide(self, rank: int, processes: int) -> None:
-        """Keep the nodes of this process, and the edges into them."""
-        if processes > 1 and "partition" not in self.graph:
-            from kmip_data.models.layers.partition import share_of
-
-            return_what_is_freed()
-            self._whole = self.graph = share_of(self.graph, rank, processes)
-
     @property
     def largest_batch(self) -> BatchSize:
         """The graph; with sampling, the part that a batch may reach."""
@@ -258,8 +249,7 @@ class OneGraph(RunData):
             return BatchSize(1, nodes, edges, nodes**2)
         nodes = int(self.graph.num_nodes)
         edges = int(self.graph.num_edges)
-        shares = 1 if "partition" in self.graph else self.config.processes
-        return BatchSize(1, -(-nodes // shares), -(-edges // shares), nodes**2 // shares)
+        return BatchSize(1, nodes, edges, nodes**2)
 
     @property
     def ragged(self) -> bool:
@@ -315,21 +305,12 @@ class OneGraph(RunData):
         return ("val",) if self.config.training.eval_neighbors else self.parts
 
 
-def _check_divides(config: RunConfig) -> None:
-    """Raise ``UsageError`` where the run has several processes, and one graph cannot lie on them."""
-    model = config.model
-    undivided = [part.kind for part in (model.attention, model.local) if not part.divides]
-    if model.foreign is not None:
-        undivided.append(model.foreign)
-    if config.processes > 1 and undivided:
+def _check_processes(config: RunConfig) -> None:
+    """Raise ``UsageError`` where several processes would share one graph."""
+    if config.processes > 1:
         raise UsageError(
-            f"{undivided[0]}, as it is set, cannot share one graph among {config.processes} processes.",
-            next="leave out --devices, or k-MIP attention, none, or Exphormer's without dropout",
-        )
-    if config.processes > 1 and (config.training.neighbors or config.training.eval_neighbors):
-        raise UsageError(
-            f"Sampled neighbourhoods are not dealt to {config.processes} processes.",
-            next="leave out --devices or --neighbor-sampling",
+            f"{config.data.dataset} is one graph, which {config.processes} processes cannot share.",
+            next="leave out --devices",
         )
 
 
@@ -354,7 +335,7 @@ def open_data(
     target = folder_of(data.dataset) or data.dataset
     # One graph: refuse before it is built.
     if family(data.dataset) == "city":
-        _check_divides(config)
+        _check_processes(config)
     opened = obtain(
         target,
         data.parameters,
@@ -376,7 +357,7 @@ def open_data(
     )
     kind = ManyGraphs if parts.node_code is None else OneGraph
     if kind is OneGraph:
-        _check_divides(config)
+        _check_processes(config)
     if build:
         encodings = [encoding.name for encoding in config.model.encodings]
         obtain_columns(opened, encodings, **build_options)

@@ -196,9 +196,6 @@ class RunData(ABC):
     def record(self, part: str, position: int) -> Any:
         """Return the batch of one record of a part."""
 
-    def divide(self, rank: int, processes: int) -> None:  # noqa: B027 -- many graphs are dealt as batches
-        """Keep this process's share of a graph."""
-
     @abstractmethod
     def batches(
         self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0

@@ -137,9 +137,8 @@ class Loop:
             self.progress = Progress(
                 "train, all epochs", epochs * self.count, unit="batches", initial=done
             )
-        if rank() and not self.epoch and not self.batch and self.data.unit == "graphs":
+        if rank() and not self.epoch and not self.batch:
             # Every process began with the run's seed, for equal weights; its dropout must differ.
-            # With one graph every process draws the numbers of all nodes.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
             torch.manual_seed(int(seed))
         try:

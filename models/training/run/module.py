@@ -95,7 +95,7 @@ class TrainingModule(nn.Module):
         rows.
         """
         # Rows of a repeated graph do not count.
-        share = float("partition" in batch or "train_mask" not in batch)
+        share = float("train_mask" not in batch)
         for norm in self._norms:
             norm.share = share
         kind = next(self.model.parameters()).device.type
@@ -195,11 +195,7 @@ def measure_parts(
                     logits, target = module(batch)
                     for part in measured:
                         rows = of_part(batch, part, logits, target)
-                        if "partition" in batch:
-                            _, loss = module.loss.divided(*rows)
-                        else:
-                            loss = module.loss(*rows)
-                        metrics[part].update(*rows, loss)
+                        metrics[part].update(*rows, module.loss(*rows))
                     progress.update(1)
     finally:
         module.train(training)

@@ -317,11 +317,9 @@ def _fit(run: Prepared) -> RunResult:
     products = float32_products(config.training.precision)
     with checkpoint.restored(), products, arithmetic_of(config.system.arithmetic):
         device = machine.join(config, run.device.kind)
-        # Each process has measured memory. Recomputed layers exchange again, so all recompute or
-        # none.
+        # Each process has measured memory. Recomputed norms exchange again, so all recompute or none.
         recompute = any(machine.gathered(run.memory.recompute))
         run = replace(run, memory=replace(run.memory, recompute=recompute))
-        data.divide(machine.rank(), config.processes)
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)

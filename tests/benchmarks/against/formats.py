@@ -63,9 +63,14 @@ class Stored:
 def litdata(data: ShardedDataset, folder: Path) -> Stored:
     """Store litData's chunks."""
     import litdata
+    from litdata.streaming.writer import BinaryWriter
 
-    part = data.split or "graphs"
-    chunks = str(export(data.build, "litdata", folder / "chunks", quiet=True)[part])
+    chunks = str(folder / "chunks")
+    writer = BinaryWriter(chunks, chunk_bytes=2**26)
+    for position, graph in enumerate(data):
+        writer.add_item(position, graph)
+    writer.done()
+    writer.merge()
     stream = litdata.StreamingDataset(chunks, shuffle=True)
 
     def batches(size: int, workers: int) -> Callable[[], Iterable[Any]]:

@@ -188,30 +188,22 @@ def test_view_is_of_the_push_alone(graphs, pushed, tmp_path, monkeypatch, capsys
     assert pull(str(pushed), Home(tmp_path / "home"), quiet=True).path == pulled.path
 
 
-def test_pt_and_litdata_have_every_tensor(graphs, city, tmp_path) -> None:
-    litdata = pytest.importorskip(
-        "litdata", reason="litdata is not installed: its wheel wants torchvision"
-    )
+def test_pt_has_every_tensor(graphs, city, tmp_path) -> None:
     with Cases() as cases:
         for build, parts in ((graphs, PARTS), (city, {"graphs": [0]})):
-            dataset, folder = kmip_data.ShardedDataset(build), tmp_path / build.path.name
-            files = export(build, "pt", folder / "pt", quiet=True)
-            chunks = export(build, "litdata", folder / "litdata", quiet=True)
+            dataset = kmip_data.ShardedDataset(build)
+            files = export(build, "pt", tmp_path / build.path.name, quiet=True)
             for part, records in parts.items():
                 memory = InMemoryDataset()
                 memory.load(str(files[part]))
-                for kind, found in (
-                    ("pt", memory),
-                    ("litdata", litdata.StreamingDataset(str(chunks[part]))),
-                ):
-                    with cases(f"{build.path.name} {part} as {kind}"):
-                        assert len(found) == len(records)
-                        for at, record in enumerate(records):
-                            same(
-                                found[at].to_dict(),
-                                dataset[record].to_dict(),
-                                joined=kind == "pt" and len(records) > 1,
-                            )
+                with cases(f"{build.path.name} {part}"):
+                    assert len(memory) == len(records)
+                    for at, record in enumerate(records):
+                        same(
+                            memory[at].to_dict(),
+                            dataset[record].to_dict(),
+                            joined=len(records) > 1,
+                        )
 
 
 def same(found: dict, wanted: dict, *, joined: bool) -> None:
@@ -246,16 +238,3 @@ def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch
     (begin_scratch(killed) / "train").mkdir()
     assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
     assert sorted(tmp_path.iterdir()) == [mine, out]
-
-
-def test_what_litdata_cannot_hold_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
-    item = Data(x=torch.rand(2, 2), edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    item.big = torch.arange(2).to(torch.uint32)
-    build = kmip_data.save([item, item], tmp_path / "build")
-    pytest.importorskip("litdata", reason="litdata is not installed")
-    with pytest.raises(UsageError, match="big, which is uint32"):
-        export(build, "litdata", tmp_path / "out", quiet=True)
-    monkeypatch.setitem(sys.modules, "litdata.streaming.writer", None)
-    with pytest.raises(UsageError, match="needs the package litdata"):
-        export(build, "litdata", tmp_path / "out", quiet=True)
-    assert not (tmp_path / "out").exists()
