@@ -382,7 +382,7 @@ def read_card(folder: Path) -> Card:
             version = read_json(path)["version"]
         if isinstance(version, int) and 0 < version < CARD_VERSION:
             raise DamagedInput(
-                f"{folder} was written by an older kmip-data.",
+                f"{path} was written by an older kmip-data.",
                 found=f"card of version {version}, not {CARD_VERSION}",
                 next=f"kmip-data verify {folder} --repair",
             ) from error

@@ -176,7 +176,7 @@ def test_cards_that_cannot_be_read(points):
         assert not report.checked
 
     changes = [
-        *("", "[]", '{"version": 1}', "\xff", "[" * 100_000),
+        *("", "[]", '{"version": 3}', "\xff", "[" * 100_000),
         lambda card: vars(card).update({"data_schema": {}}),
         lambda card: vars(card.shards[0]).update({"file": "../elsewhere.h5"}),
         lambda card: vars(card.shards[0]).update({"file": "/etc/passwd"}),

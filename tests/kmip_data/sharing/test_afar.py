@@ -88,7 +88,7 @@ def test_edge_lists_texts_empty_graphs_and_added_columns(tmp_path):
                 assert_same(one, other)
             first_batches(far, local, batch_size=4)
         with pytest.raises(DamagedInput, match="nothing is not what was pushed"):
-            far.build.shard("nothing")
+            far.build.shard("nothing", far.build.card.shards[0])
 
 
 def blocks_asked(server):
