@@ -35,10 +35,11 @@ SEAMS = {
 }  #: installed if wanted
 COME_WITH = {
     "fsspec",
+    "lazrs",
     "llvmlite",
     "mpl_toolkits",
     "pydantic_core",
-}  #: torch, numba, matplotlib, pydantic
+}  #: torch, laspy, numba, matplotlib, pydantic
 #: Asked for where they are missing.
 OF_EXTRAS = {
     "lightning",

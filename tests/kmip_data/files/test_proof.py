@@ -419,7 +419,8 @@ def _(w: World) -> Case:
 @case("remove by a card whose seal is broken")
 def _(w: World) -> Case:
     mine = _bare(w, w.built, sealed=False)
-    return Case(("remove", w.built.name, "--yes"), [*mine, w.built / "card.json"], says="proves")
+    mine.append(w.built / "card.json")
+    return Case(("remove", w.built.name, "--yes"), mine, code=4, says="was changed after")
 
 
 @case("remove by the card of a column alone")
@@ -436,11 +437,11 @@ for _sealed in (True, False):
     def _(w: World, sealed: bool = _sealed) -> Case:
         folder = w.root / "folder"
         mine = _bare(w, folder, sealed=sealed)
-        return Case(("verify", folder, "--repair", "-q"), mine)
+        return Case(("verify", folder, "--repair", "-q"), mine, code=2 if sealed else 4)
 
     @case(f"build at home by a bare card, sealed: {_sealed}")
     def _(w: World, sealed: bool = _sealed) -> Case:
-        return Case(BUILD, _bare(w, w.built, sealed=sealed), code=4 if sealed else 0)
+        return Case(BUILD, _bare(w, w.built, sealed=sealed), code=4 if sealed else 2)
 
     @case(f"pull --to a bare card, sealed: {_sealed}")
     def _(w: World, sealed: bool = _sealed) -> Case:

@@ -20,6 +20,7 @@ from torch_geometric.loader import DataLoader
 import kmip_data
 from kmip_data import GraphLoader
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.files.reading import sealed_json
 from kmip_data.format.card import CARD_NAME
 from kmip_data.pipelines.find import obtain_columns
 from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME
@@ -258,7 +259,7 @@ def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
     card["shards"][1]["sha256"] = hashlib.sha256(b"").hexdigest()
     for size, name in ((card["shards"][1]["bytes"], SHARE_NAME), (0, "00001.h5")):
         card["shards"][1]["bytes"] = size
-        (source / CARD_NAME).write_text(json.dumps(card))
+        (source / CARD_NAME).write_text(sealed_json(card))
         os.truncate(shard, size)
         share_folder(source, tmp_path / name)
         with (
