@@ -373,7 +373,7 @@ def read_card(folder: Path) -> Card:
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.",
-            next="kmip-data build NAME (an unfinished build resumes)",
+            next="kmip-data build NAME: an unfinished build resumes; move one that lost its card away first",
         ) from error
     except DamagedInput as error:
         # Only the version counts here: the other fields of a newer card may have any form.
