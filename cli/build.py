@@ -243,19 +243,19 @@ Next: kmip-data {step}""".rstrip()
 
 
 def _of_files(card: Card) -> Iterator[tuple[str, Any]]:
-    """Yield what the files of your own graphs turned out to be."""
-    found = card.statistics.get("files")
-    if found is None:
+    """Yield the summary of the files of your own graphs, a label and a value each."""
+    files = card.statistics.get("files")
+    if files is None:
         return
-    yield "directed", found["directed"]
-    yield "self-loops", found["self_loops"]
-    yield "isolated", found["isolated_nodes"]
+    yield "directed", files["directed"]
+    yield "self-loops", files["self_loops"]
+    yield "isolated", files["isolated_nodes"]
     counts = card.statistics["classes"]["total"]
     shown = ", ".join(f"{count:,}" for count in counts[:_SHOWN_CLASSES])
     more = ", …" if len(counts) > _SHOWN_CLASSES else ""
     yield "classes", f"{len(counts)} ({shown}{more})" if counts else "none"
-    yield "given splits", "; ".join(found["given_splits"])[:500] or "none"
-    yield "ignored", ", ".join(found["ignored"])[:500] or "nothing"
+    yield "given splits", "; ".join(files["given_splits"])[:500] or "none"
+    yield "ignored", ", ".join(files["ignored"])[:500] or "nothing"
 
 
 def _has_targets(build: Build, *, features: bool = True) -> bool:

@@ -209,8 +209,8 @@ def _write_pieces(
 
     def counted() -> Iterator[bytes | memoryview]:
         for piece in pieces:
-            for one in (digests, *others):
-                one.update(piece)
+            for digest in (digests, *others):
+                digest.update(piece)
             yield piece
 
     write_file(path, counted(), root=root)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import build_lock, is_ours, remove_partials, written_name
+from kmip_data.files.changes import build_lock, remove_partials, written_name
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import PAGE_NAME, card_files, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
@@ -68,10 +68,6 @@ def push_build(
     card = build.card
     path = build.path
     _refuse_license(card)
-    if not is_ours(path / CARD_NAME, card.to_json().encode()):
-        raise DamagedInput(
-            f"{path / CARD_NAME} was changed after it was written.", next=_REMEDY["build"]
-        )
     known = card.digests
     for name in added_names(path):
         folder = f"{COLUMNS}/{name}"

@@ -1,4 +1,4 @@
-"""Directions, self-loops and isolated nodes of your own graphs: what the files mean by an edge."""
+"""Directions, self-loops and isolated nodes of your own graphs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.pipelines.datasets.graphs.tables import GraphParams
 
-_MOST_PAIRS = (
-    2**22
-)  #: edges of a graph whose reverse is looked for; of a larger one a part of the pairs
+#: Edges of a graph whose reverse is looked for; a larger graph is sampled by pairs of nodes.
+_MOST_PAIRS = 2**22
 _ONE = np.uint64(1)
 _MIXED = np.uint64(0x9E3779B97F4A7C15)  #: spreads pairs of nodes evenly
 
@@ -58,7 +57,7 @@ class Links:
 
     @property
     def directed(self) -> str:
-        """Whether the edges of the build have a direction, and why."""
+        """Return yes or no: if the edges of the build have a direction, and why."""
         added = self.params.undirected
         if not self.looked_for:
             return "no: there is no edge between two nodes"
@@ -72,7 +71,7 @@ class Links:
 
     @property
     def warning(self) -> str:
-        """What is likely wrong with the directions, empty where nothing is."""
+        """Return the likely fault in the directions; empty if there is none."""
         if not self.looked_for:
             return ""
         if self.params.undirected and self.reversed:

@@ -318,8 +318,8 @@ def _check_las_end(header: Any, path: Path) -> None:
     else:
         # Points are coded one after the other: the last depend on the last bytes, or there are more.
         changed = bytearray(data)
-        for place in range(max(len(data) - 24, vlr.item_size()), len(data) - 8):
-            changed[place] ^= 0xFF
+        for offset in range(max(len(data) - 24, vlr.item_size()), len(data) - 8):
+            changed[offset] ^= 0xFF
         more = changed != data and _last_chunk(data, left, record, vlr) == _last_chunk(
             bytes(changed), left, record, vlr
         )
