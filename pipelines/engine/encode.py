@@ -44,6 +44,7 @@ from kmip_data.pipelines.engine.journal import (
     UnitResult,
     key_of,
     own_work,
+    stored_key,
 )
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
@@ -402,7 +403,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         params = pipeline.resolve(params, raw)
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         # Other raw files or parameters would give another build in this folder.
-        if plan.key != _stored_key(path, card):
+        if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
@@ -431,14 +432,6 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
             f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
             next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
         ) from error
-
-
-def _stored_key(path: Path, card: Card) -> str:
-    """Return the build key that the shards themselves carry; the card's where none can be read."""
-    for entry in card.shards:
-        with contextlib.suppress(DamagedInput):
-            return Shard(path / entry.file).build_key
-    return card.key
 
 
 def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
