@@ -18,13 +18,19 @@ from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.reader import Shard
 from kmip_data.manifest import Manifest, dataset_names, load_manifest, named
-from kmip_data.pipelines.base import AnyPipeline, Params, RawFolder, check_params, load_pipeline
+from kmip_data.pipelines.base import (
+    AnyPipeline,
+    Params,
+    RawFolder,
+    build_command,
+    check_params,
+    load_pipeline,
+)
 from kmip_data.pipelines.build import build_raw, splits_on_disk
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.journal import stored_key, unfinished_builds
 from kmip_data.pipelines.raw.copies import RawCopy, list_copies
 from kmip_data.pipelines.raw.obtain import obtain_raw
-from kmip_data.wording import as_options
 
 _PARAMETER = re.compile(r"^\| (\w+) \| `(.*)` \|$", re.MULTILINE)
 _DEFAULT_SPLIT = re.compile(r"^\*\*(.+)\*\* \(default\)", re.MULTILINE)
@@ -71,7 +77,7 @@ def rebuild_lost(path: Path, home: Home, **options: Unpack[BuildArguments]) -> B
             params = check_params(pipeline.Params, recorded, dataset)
         except UsageError:  # of another recipe
             continue
-        commands.append(_command(manifest, params))
+        commands.append(build_command(manifest, params))
         for raw in _raw_folders(pipeline, params, home, chosen, path, page):
             resolved = params
             with contextlib.suppress(DamagedInput, UsageError):  # of another recipe, too
@@ -141,13 +147,3 @@ def _raw_folders(
         yield obtain_raw(pipeline, params, home, options, sample=sample)
     else:
         yield from list_copies(home.raw / dataset)
-
-
-def _command(manifest: Manifest, params: Params) -> str:
-    """Return the command that builds a dataset with these parameters, as far as they are known."""
-    usual = type(params)().model_dump()
-    unusual = {name: value for name, value in params.model_dump().items() if value != usual[name]}
-    command = f"kmip-data build {manifest.file}"
-    if manifest.recipe:
-        command += f" --name {manifest.name} --archive PATH"
-    return " ".join(filter(None, [command, as_options(unusual)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -122,4 +123,20 @@ def test_an_older_card_away_and_repair(home, edges):
     assert f"move {card} away" in refused("train", path, "--model", "gcn", "--epochs", "1", code=4)
     card.unlink()
     done("verify", path, "--repair", "--quiet")
+    assert _files(path) == before
+
+
+def test_the_card_of_a_column_of_an_older_version_is_refused_with_what_to_type(home, edges):
+    path = _own(edges)
+    done("encode", path, "rwse4", "--quiet")
+    before = _files(path)
+    card = path / "columns/rwse4" / CARD_NAME
+    old = json.loads(card.read_bytes()) | {"version": 1}
+    card.write_text(json.dumps(old))
+    assert "--repair" in refused("verify", path, code=1)
+    message = refused("verify", path, "--repair", code=2)
+    assert "columns/rwse4/card.json" in message
+    assert f"then kmip-data encode {path} rwse4" in message
+    card.unlink()
+    done("encode", path, "rwse4", "--quiet")
     assert _files(path) == before
