@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.problem import check_best, overflowing
+from kmip_data.models.search.problem import check_best, check_weights
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
 
@@ -101,8 +101,7 @@ def differentiable(
     # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
     silent = missing & ~missing.all(-1, keepdim=True)
     weights = scores.masked_fill(silent, -torch.inf).softmax(-1)
-    if bool(weights.detach().sum().isnan()):
-        raise overflowing(weights.dtype)
+    check_weights(weights)
     weights = weights.masked_fill(missing, 0)
 
     used = weights if keep is None else weights * keep
