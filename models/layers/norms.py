@@ -15,7 +15,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import arithmetic, kernels_run, takes_passes
+from kmip_data.models.context import kernels_run, takes_passes
 from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import BatchRows, GraphBatch, rows_of
 
@@ -190,8 +190,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         count = batch.sizes * x.shape[1]
         x = widened(x)
         recorded = batch.counted is not None or batch.context.keep is not None
-        compiled = arithmetic() > 1 and not recorded
-        if compiled and takes_passes(x, self.weight):
+        if not recorded and takes_passes(x, self.weight):
             from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
 
             return normalised(x, batch.ptr, self.weight, self.bias, self.eps)

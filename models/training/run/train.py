@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import sha256_file
-from kmip_data.models.context import arithmetic_of, float32_products
+from kmip_data.models.context import float32_products
 from kmip_data.models.encoders import check_integers
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import GPSNetwork, build_model, count_parameters
@@ -317,8 +317,7 @@ def _fit(run: Prepared) -> RunResult:
     config = run.config
     data = run.data
     folder = run.folder
-    products = float32_products(config.training.precision)
-    with checkpoint.restored(), products, arithmetic_of(config.system.arithmetic):
+    with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
         # Each process has measured memory. Recomputed norms exchange again, so all recompute or none.
         recompute = any(machine.gathered(run.memory.recompute))
