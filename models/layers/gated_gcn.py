@@ -149,7 +149,7 @@ class GatedGCN(nn.Module):
         if not self.update_edges:
             return quotient, old
         p = self.dropout if self.training else 0.0
-        new = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
+        new = self.norm_e(pre.view(-1, pre.shape[-1]), batch)
         new = activated(new, self.activation, p).view(pre.shape)
         if self.edge_residual:
             new = new + old
@@ -170,8 +170,8 @@ def _fused(
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None
 
-    # 2. On the CPU float32 without padding, but lists of one graph, which draws the dropout of torch
-    #    operations. On a GPU float32, or bfloat16 by autocast.
+    # 2. On the CPU float32, but a list of one graph, which draws the dropout of torch operations.
+    #    On a GPU float32, or bfloat16 by autocast.
     weight = layer.C.weight
     tensors = [x, weight]
     if isinstance(old, Tensor):
@@ -179,7 +179,7 @@ def _fused(
     lowered = torch.is_autocast_enabled(kind)
     plain = not lowered and all(tensor.dtype == torch.float32 for tensor in tensors)
     taken = isinstance(edges, NeighborTable) or batch.num_graphs > 1
-    if kind == "cpu" and plain and taken and batch.counted is None and isinstance(old, Tensor):
+    if kind == "cpu" and plain and taken and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]

@@ -343,7 +343,7 @@ def _fit(run: Prepared) -> RunResult:
             device,
             folder=folder,
             # The loop alone holds the memory of recorded steps, and drops it after training.
-            captured=_captured_steps(run, device) if plain is None else None,
+            captured=CapturedSteps(CudaGraphs(device), run.log) if plain is None else None,
             quiet=run.quiet,
             logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),
         )
@@ -367,10 +367,6 @@ def _fit(run: Prepared) -> RunResult:
             raise explained from error
         finally:
             memory.release()
-
-
-def _captured_steps(run: Prepared, device: torch.device) -> CapturedSteps:
-    return CapturedSteps(CudaGraphs(device), run.log, pad=run.data.ragged)
 
 
 def _finish(run: Prepared, loop: Loop) -> RunResult:
@@ -467,8 +463,6 @@ def _announcement(
         return
     if plain is not None:
         yield f"steps: not captured: {plain}"
-    elif run.data.ragged:
-        yield "steps: captured as CUDA graphs, batches padded to few sizes"
     else:
         yield "steps: captured as CUDA graphs"
 
