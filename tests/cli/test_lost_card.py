@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cli import done, refused
+from support.shared import shared_data
 
 from kmip_data.format.card import CARD_NAME
 
@@ -140,3 +141,25 @@ def test_the_card_of_a_column_of_an_older_version_is_refused_with_what_to_type(h
     card.unlink()
     done("encode", path, "rwse4", "--quiet")
     assert _files(path) == before
+
+
+def test_repair_without_raw_files_says_where_they_come_from(home, edges, tmp_path):
+    path = _own(edges)
+    shard = path / "shards/00000.h5"
+    before = _files(path)
+    shutil.move(home / "raw/friends", tmp_path / "raw")
+    shard.unlink()
+    message = refused("verify", path, "--repair", code=3)
+    assert "kmip-data build graphs --name friends --archive PATH --set undirected=true" in message
+    _own(edges, "--output", tmp_path / "other")  # the command that is named brings the files back
+    done("verify", path, "--repair", "--quiet")
+    assert _files(path) == before
+
+    shared = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    words = ("--archive", shared, "--unpinned", "--quiet", "--json")
+    path = Path(done("build", "s3dis", *words).json["path"])
+    shutil.rmtree(home / "raw/s3dis")
+    (path / "shards/00000.h5").unlink()
+    message = refused("verify", path, "--repair", "--offline", code=3)
+    assert "kmip-data fetch s3dis" in message
+    assert f"kmip-data verify {path} --repair --archive PATH" in message
