@@ -29,7 +29,7 @@ except ImportError:  # no wheel for this machine
 
 crc32 = zlib.crc32
 open_gzip: Callable[..., IO[bytes]] = gzip.open
-InflateError: type[Exception] = zlib.error
+InflateError: type[Exception] = zlib.error  # type: ignore[assignment] # an instance in its stub
 
 M = TypeVar("M", bound=BaseModel)
 
