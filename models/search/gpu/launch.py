@@ -50,16 +50,15 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     if problem.keep is not None:
         problem.keep.append(plan)
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
-    starts = (problem.starts, problem.starts) if plan.starts is None else plan.starts
     # As int32 a row that is none may become one, which changes no result.
     hint = None if problem.hint is None else problem.hint.int()
-    given = (*rows, hint, *starts, not_finite, scores, indices)
+    given = (*rows, hint, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()
     members[: len(given)] = [0 if each is None else each.data_ptr() for each in given]
     members[IN_SCRATCH] += scratch.data_ptr()
     members[NARROW] = problem.narrow
     device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
-    plan.laid_out = plan.starts is not None
+    plan.laid_out = True
     return scores, indices
 
 
