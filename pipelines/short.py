@@ -208,22 +208,17 @@ def fitted_column(
         if array.shape != shape or array.dtype.kind not in "biuf":
             raise DamagedInput(f"{name} is {array.dtype} {array.shape}, not numbers {shape}.")
     every = np.stack(values) if of_graph else np.concatenate(values)
-    if not every.size:
-        return every.astype(column.stored)
-    least = every.min()
-    most = every.max()
-    if column.finite and not (np.isfinite(least) and np.isfinite(most)):
-        raise DamagedInput(f"{name} has values that are not finite.")
-    beyond = column.most is not None and most > column.most
-    if beyond or (column.low is not None and least < column.low):
-        raise DamagedInput(f"{name} is {least} to {most}, not {column.low} to {column.most}.")
+    if fault := column.fault(every):
+        raise DamagedInput(f"{name} {fault}.")
     if every.dtype == column.stored:
         return every
 
     with np.errstate(all="ignore"):
         stored = every.astype(column.stored)
     if not np.array_equal(stored, every, equal_nan=every.dtype.kind == "f"):
-        raise DamagedInput(f"{name} has values that {column.stored} does not hold, up to {most}.")
+        raise DamagedInput(
+            f"{name} has values that {column.stored} does not hold, up to {every.max()}."
+        )
     return stored
 
 
