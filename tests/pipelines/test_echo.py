@@ -105,7 +105,10 @@ def test_another_layout_is_refused(tmp_path):
         ([Data(x=torch.rand(4, 2))], "graph 0 has no 'edge_index'"),
         ([a_graph(edge_index=torch.tensor([[0, 4], [4, 0]]))], "edges of nodes 0 to 4, of 4"),
         ([a_graph(x=torch.full((4, 2), torch.nan))], "x has values that are not finite"),
-        ([a_graph(x=torch.full((4, 2), 1e300, dtype=torch.float64))], "x has values that are not finite"),
+        (
+            [a_graph(x=torch.full((4, 2), 1e300, dtype=torch.float64))],
+            "x has values that are not finite",
+        ),
         ([a_graph(name=Foreign())], "Foreign"),
         ([{"x": 1}], "item 0: dict instead of a graph"),
         ({"x": 1}, "a dict instead of the list"),

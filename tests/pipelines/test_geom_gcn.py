@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,14 +59,31 @@ def test_items_equal_pyg(name, tmp_path):
 COUNTED = "complete by counts, bytes not pinned"
 
 
-def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path):
-    """The counts of texas with other edges and parts: only digests tell it from the real one."""
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    load_pipeline(load_manifest("texas")).sample(raw, limit=183)
+def _texas(folder: Path) -> Path:
+    folder.mkdir()
+    load_pipeline(load_manifest("texas")).sample(folder, limit=183)
+    return folder
+
+
+def _random_edges(raw: Path) -> None:
     pairs = itertools.combinations(range(183), 2)
     edges = [f"{a}\t{b}" for a, b in itertools.islice(pairs, 325)]
     (raw / EDGES).write_text("\n".join(["node_id\tnode_id", *edges]) + "\n")
+
+
+def _exchanged_parts(raw: Path) -> None:
+    _random_edges(raw)
+    for path in raw.rglob("*.npz"):
+        masks = dict(np.load(path))
+        masks["val_mask"], masks["test_mask"] = masks["test_mask"], masks["val_mask"]
+        np.savez(path, **masks)
+
+
+@pytest.mark.parametrize("forge", [_random_edges, _exchanged_parts])
+def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path, forge):
+    """The counts of texas with other edges or parts: only digests tell it from the real one."""
+    raw = _texas(tmp_path / "raw")
+    forge(raw)
     words = ["--home", tmp_path / "home"]
     forged = ["build", "texas", "--archive", raw, "--quiet", *words]
     message = refused(*forged, code=4)
@@ -73,12 +91,16 @@ def test_a_forged_archive_is_refused_and_never_the_published_files(tmp_path):
     assert "--unpinned" in message
     assert not list((tmp_path / "home").rglob("members-*"))
 
-    assert COUNTED in done(*forged, "--unpinned").out
+    assert "published files" not in done(*forged, "--unpinned").out
     build = find_build(Home(tmp_path / "home"), "texas", {}, sample=False)
-    assert (build.card.complete, build.card.pinned) == (True, False)
+    assert not build.card.pinned
+    if not build.card.complete:
+        return  # the counts tell, too
     assert COUNTED in (build.path / "README.md").read_text()
-    for command in ("info", "verify"):
-        assert COUNTED in done(command, build.path, *words).out
+    for command in (("info", build.path), ("verify", build.path), ("list",)):
+        assert COUNTED in done(*command, *words).out
+    train = ("train", "--dataset", "texas", "--model", "gcn", "--epochs", "1", *words)
+    assert COUNTED in done(*train).err
     assert "published files" not in done("build", "texas", *words, "--quiet").out
 
 
