@@ -33,6 +33,7 @@ from kmip_data.pipelines.base import (
     Split,
     SplitParams,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.formats.text import read_lines
@@ -274,10 +275,6 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
     Params = OneGraphParams
     SplitParams = FoldParams
 
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
-        self.sample_arguments = {"manifest": manifest}
-
     @abstractmethod
     def read(self, raw: Raw) -> Graph:
         """Return the graph."""
@@ -317,7 +314,7 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
                 f"{self.manifest.name} has {folds} published splits: there is no fold {params.fold}.",
                 next=f"--set fold=0 to {folds - 1}",
             )
-        codes = self._codes(self.raw_lists(raw), params.fold, int(records.nodes[0]))
+        codes = self._codes(raw_lists(self.manifest, raw), params.fold, int(records.nodes[0]))
         return Split(
             f"upstream-fold{params.fold}",
             "upstream",
@@ -344,11 +341,6 @@ class GraphsPipeline(Pipeline[Params, PublishedSplitParams]):
     version = 1
     records_per_unit: ClassVar[int]
     digits: ClassVar[int] = 6  #: of the number in a key
-
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
-        self.sample_arguments = {"manifest": manifest}
-        self.split_note = manifest.layout.split_note
 
     @abstractmethod
     def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
