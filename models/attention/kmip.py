@@ -69,9 +69,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came. On a CPU also
-        where finite queries and keys have scores that overflow; on CUDA the result is then
-        undefined.
+        A ``ValueError`` that names the argument, what was expected and what came; also where the
+        largest score of a query overflows. Kernels on CUDA leave that result undefined, and the
+        next search or attention on the device raises it.
     """
     return attend_to_best(
         queries,

@@ -1,8 +1,8 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
 The edges are processed by compiled passes on the CPU (numba), fused ones on a GPU (Triton), or torch
-operations in all other cases: the choice depends on the device, the dtype, the version of rounding
-and the layer, and for lists on a CPU on the number of graphs. The first two drop the same elements
+operations in all other cases: the choice depends on the device, the dtype and the layer, and for
+lists on a CPU on the number of graphs. The first two drop the same elements
 for the same seed; torch operations drop others.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import arithmetic, kernels_run
+from kmip_data.models.context import kernels_run
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
@@ -155,13 +155,12 @@ def _fused(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Callab
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None
 
-    # 2. On the CPU float32, lists from the second version of rounding on, but of one
-    #    graph, which draws the dropout of torch operations. On a GPU float32, or bfloat16 by
-    #    autocast.
+    # 2. On the CPU float32, but a list of one graph, which draws the dropout of torch operations.
+    #    On a GPU float32, or bfloat16 by autocast.
     weight = layer.C.weight
     lowered = torch.is_autocast_enabled(kind)
     plain = not lowered and all(tensor.dtype == torch.float32 for tensor in (x, weight, old))
-    taken = isinstance(edges, NeighborTable) or (arithmetic() > 1 and batch.num_graphs > 1)
+    taken = isinstance(edges, NeighborTable) or batch.num_graphs > 1
     if kind == "cpu" and plain and taken:
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 

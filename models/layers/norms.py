@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import arithmetic, takes_passes
+from kmip_data.models.context import takes_passes
 from kmip_data.models.layers.adjacency import widened
 from kmip_data.models.layers.batch import GraphBatch, context_of
 
@@ -167,8 +167,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         count = batch.sizes * x.shape[1]
         x = widened(x)
         recorded = batch.context.keep is not None
-        compiled = arithmetic() > 1 and not recorded
-        if compiled and takes_passes(x, self.weight):
+        if not recorded and takes_passes(x, self.weight):
             from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
 
             return normalised(x, batch.ptr, self.weight, self.bias, self.eps)

@@ -320,12 +320,20 @@ def check_best(scores: Tensor, indices: Tensor) -> None:
         raise overflowing(scores.dtype)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
+def check_weights(weights: Tensor) -> None:
+    """Refuse the NaN of products that overflow; waits for the device."""
+    if bool(weights.detach().sum().isnan()):
+        raise overflowing(weights.dtype)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_lengths(queries: Tensor, keys: Tensor) -> None:
     """Refuse rows (…, d) that are not finite, or so long that an inner product may overflow.
 
     On a CPU alone: the host would wait for a GPU.
     """
-    if queries.device.type != "cpu" or torch.compiler.is_compiling():
+    if queries.device.type != "cpu":
         return
     queries = queries.detach()
     keys = keys.detach()

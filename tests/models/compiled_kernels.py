@@ -69,7 +69,7 @@ _OF_PAIRS = (
 )
 _PAIRS = {
     **dict.fromkeys(_OF_PAIRS.split(), "*fp32"),
-    **dict.fromkeys(("indices", "cuts"), "*i32"),
+    **dict.fromkeys(("indices", "cuts", "not_finite"), "*i32"),
     "keep": "*u8",
     "scale": "fp32",
     "order": "*i64",
