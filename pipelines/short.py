@@ -9,7 +9,7 @@ test]``. It checks nothing that the manifest says: values are compared with the 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -38,20 +38,18 @@ _FILE = "graph.npz"
 
 
 class Raw:
-    """Raw files of one dataset, for its reader."""
+    """Raw files of one dataset, by their names below a folder, for its reader."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, dataset: str, members: Sequence[str]) -> None:
         self.folder = folder
-        self.manifest = manifest
-        self.place = manifest.name  #: file that is read now, for messages
+        self.members = members
+        self.place = dataset  #: dataset, then the file that is read now, for messages
 
     def path(self, end: str) -> Path:
         """Return the member whose name ends with ``end``, and name it in errors from here on."""
-        found = [m.pattern for m in self.manifest.content.members if m.pattern.endswith(end)]
+        found = [member for member in self.members if member.endswith(end)]
         if len(found) != 1:
-            raise UsageError(
-                f"{self.manifest.name} has {len(found)} members that end with {end!r}."
-            )
+            raise UsageError(f"{self.place} has {len(found)} files that end with {end!r}.")
         self.place = found[0]
         return self.folder / found[0]
 
@@ -124,7 +122,7 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
 
     def prepare(self, raw: RawFolder, params: OneGraphParams, workdir: Path) -> Prepared:
         """Read and check the graph, and the masks of all splits."""
-        files = Raw(raw.path, self.manifest)
+        files = self._files(raw.path)
         with files.guarded():
             graph = self._reader.read(files)
             arrays = fitted(graph, self.schema(params), files.place)
@@ -168,8 +166,12 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
         folds = range(self.manifest.layout.folds)
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
 
+    def _files(self, folder: Path) -> Raw:
+        members = [member.pattern for member in self.manifest.content.members]
+        return Raw(folder, self.manifest.name, members)
+
     def _codes(self, folder: Path, fold: int, nodes: int) -> Array:
-        raw = Raw(folder, self.manifest)
+        raw = self._files(folder)
         with raw.guarded():
             masks = self._reader.masks(raw, fold)
             return codes_of_masks(masks, nodes, f"{raw.place}, fold {fold}")
