@@ -28,7 +28,7 @@ GROUPS = {
         "--dataset", "--sample", "--k", "--limit", "--split-rule", "--split-seed", "--test-area",
         "--neighbor-sampling",
     ),
-    "Model": ("--model", "--as", "--set", "--config", "--init-from"),
+    "Model": ("--model", "--as", "--preset", "--set", "--config", "--init-from"),
     "Run": ("--epochs", "--stop-after", "--seeds", "--name", "--resume", "--reproduce"),
     "Machine": (
         "--device", "--devices", "--plugin", "--home", "--json", "--quiet", "-h",
@@ -50,6 +50,10 @@ GROUPS = {
     "--as", "variant", metavar="VARIANT",
     help="Variant of the preset: code (upstream's file), text, or another.  "
     "[default: that of the published figure]",
+)  # fmt: skip
+@click.option(
+    "--preset", metavar="DATASET/MODEL",
+    help="Preset of another dataset, but for what the data decide, such as squirrel-filtered/gcn.",
 )  # fmt: skip
 @shared.keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/keys.md)."
@@ -149,6 +153,11 @@ def command(
                 f"A configuration names its model itself, so {ignored[-1]} has no effect.",
                 next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
             )
+        if chosen["preset"] is not None and (twice := sorted({"--model", "--config"} & _on_line())):
+            raise UsageError(
+                f"--preset {chosen['preset']} names its model itself, so {twice[-1]} has no effect.",
+                next=f"leave out {twice[-1]}, or --preset",
+            )
         chosen |= {"home": home, "file": file, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
@@ -247,14 +256,18 @@ def configuration(
 ) -> RunConfig:
     """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
 
-    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``,
+    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``, ``preset``,
     ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the
     names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
     """
     from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
-    from kmip_data.models.training.config.presets import config_for
+    from kmip_data.models.training.config.presets import config_for, on_data, preset_on
+    from kmip_data.runtime.progress import say
 
-    if file is None:
+    replaced = list[str]()
+    if options.get("preset") is not None:
+        config, replaced = preset_on(str(target), options["preset"], options["variant"], home=home)
+    elif file is None:
         shared.seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
@@ -262,8 +275,10 @@ def configuration(
             config = _from_yaml(file, **options)
         else:
             config = read_config(file, import_plugins=True)
-        if target is not None:
-            config = config.updated("data", dataset=target)
+        if target is not None and target != config.data.dataset:
+            config, replaced = on_data(config, target, home=home)
+    for line in replaced:
+        say(line, quiet=options.get("quiet", False))
     config = config.updated(
         "data",
         parameters={**config.data.parameters, **records},
