@@ -29,7 +29,7 @@ GROUPS = {
         "--neighbor-sampling",
     ),
     "Model": ("--model", "--as", "--preset", "--set", "--config", "--init-from"),
-    "Run": ("--epochs", "--stop-after", "--seeds", "--name", "--resume", "--reproduce"),
+    "Run": ("--epochs", "--stop-after", "--seeds", "--folds", "--name", "--resume", "--reproduce"),
     "Machine": (
         "--device", "--devices", "--plugin", "--home", "--json", "--quiet", "-h",
     ),
@@ -65,6 +65,10 @@ GROUPS = {
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
 )
+@click.option(
+    "--folds", metavar="LIST",
+    help="Published splits, such as 0-9: one run each, and their mean; the same command resumes.",
+)  # fmt: skip
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
 @shared.number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @shared.device_option()
@@ -92,6 +96,7 @@ def command(
     resume: str | None,
     reproduce: str | None,
     seeds: str | None,
+    folds: str | None,
     name: str | None,
     home: Home,
     as_json: bool,
@@ -148,26 +153,23 @@ def command(
             last = min(chosen["stop_after"] or row.epochs, row.epochs)
             chosen["stop_after"] = last if last < row.schedule_epochs else None
             chosen["overrides"] = (f"system.arithmetic={row.arithmetic}",)
-        if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
-            raise UsageError(
-                f"A configuration names its model itself, so {ignored[-1]} has no effect.",
-                next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
-            )
-        if chosen["preset"] is not None and (twice := sorted({"--model", "--config"} & _on_line())):
-            raise UsageError(
-                f"--preset {chosen['preset']} names its model itself, so {twice[-1]} has no effect.",
-                next=f"leave out {twice[-1]}, or --preset",
-            )
+        _refuse_second_model(file, chosen["preset"])
         chosen |= {"home": home, "file": file, "quiet": quiet}
         config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         _check_targets(config, home)
-        numbers = None
-        if seeds is not None:
-            numbers = list(dict.fromkeys(shared.number_list("--seeds", seeds)))
+        repeats = {
+            "seeds": shared.distinct_numbers("--seeds", seeds),
+            "folds": shared.distinct_numbers("--folds", folds),
+        }
+        if folds is not None and name is None:
+            from kmip_data.models.sweeps.cells import digest
+
+            # The same command has the same name, by which it finds its runs again.
+            name = f"folds-{digest(config)}"
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
-        summary = train(config, home=home, quiet=quiet, seeds=numbers, name=name)
+        summary = train(config, home=home, quiet=quiet, name=name, **repeats)
     from kmip_data.models.training.machine import is_main_process
 
     if not is_main_process():  # one of the other processes of --devices N
@@ -211,6 +213,22 @@ def _check_targets(config: RunConfig, home: Home) -> None:
     except KmipDataError:
         return  # built, or refused, later
     learned_column(build.card, build.path, features=data.features == "all")
+
+
+def _refuse_second_model(file: Path | None, preset: str | None) -> None:
+    """Refuse options that name a model where a configuration or a preset does."""
+    ignored = sorted({"--model", "--as"} & _on_line())
+    if file is not None and ignored:
+        raise UsageError(
+            f"A configuration names its model itself, so {ignored[-1]} has no effect.",
+            next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
+        )
+    if preset is not None and (file is not None or "--model" in ignored):
+        other = "--model" if file is None else "--config"
+        raise UsageError(
+            f"--preset {preset} names its model itself, so {other} has no effect.",
+            next=f"leave out {other}, or --preset",
+        )
 
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
+import torch
 from support.cli import done, refused
+from torch_geometric.data import Data
+from torch_geometric.datasets import FakeDataset
 
+import kmip_data
+from kmip_data.builds.home import Home
 from kmip_data.cli.train import configuration
 from kmip_data.models import evaluate_predictions
+from kmip_data.models.training.config.overrides import read_config, to_toml
+
+PARTS = {"train": [0], "val": [1], "test": [2]}
 
 QUICK = ["--epochs", "2", "--device", "cpu", "--quiet", "--set", "model.parameter_budget=none"]
 QUICK += ["--set", "model.layers=1", "--set", "model.hidden_dim=8"]
@@ -106,3 +115,105 @@ def test_options_reach_the_configuration():
     assert (config.optimiser.lr, config.training.precision) == (1e-3, "bf16-mixed")
     assert (config.system.device, config.system.devices) == ("cpu", 2)
     assert config.system.checkpoint_every == 2.5
+
+
+@pytest.fixture
+def one_graph(home: Path, tmp_path: Path) -> str:
+    """A graph of 40 nodes with two classes, numbers at nodes and edges, and three folds, as ``mine``."""
+    generator = torch.Generator().manual_seed(0)
+    order = torch.stack([torch.randperm(40, generator=generator) for _ in range(3)], dim=1)
+    graph = Data(
+        x=torch.randn(40, 5, generator=generator),
+        edge_index=torch.randint(40, (2, 120), generator=generator),
+        edge_attr=torch.randn(120, 2, generator=generator),
+        y=torch.arange(40) % 2,
+        train_mask=order < 20,
+        val_mask=(order >= 20) & (order < 30),
+        test_mask=order >= 30,
+    )
+    torch.save(graph, tmp_path / "mine.pt")
+    done("build", "graphs", "--name", "mine", "--archive", tmp_path / "mine.pt", "--quiet")
+    return "mine"
+
+
+def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
+    words = ["train", one_graph, "--model", "gcn", *QUICK]
+    found = done(*words, "--folds", "0-1", "--json").json
+    folders = [Path(run["run"]) for run in found["runs"]]
+    assert [run["fold"] for run in found["runs"]] == [0, 1]
+    assert [read_config(folder / "config.toml").data.split["fold"] for folder in folders] == [0, 1]
+    values = [run["metrics"]["test"]["loss"] for run in found["runs"]]
+    assert found["std"]["test"]["loss"] == pytest.approx(statistics.stdev(values))
+    assert found["metrics"]["test"]["loss"] == pytest.approx(statistics.fmean(values))
+
+    # The same command goes on: a finished fold is read, a stopped one continues, a new one starts.
+    written = (folders[0] / "result.json").read_bytes()
+    changed = (folders[0] / "result.json").stat().st_mtime_ns
+    (folders[1] / "result.json").unlink()
+    more = done(*words, "--folds", "0..2")
+    line = "mine, gcn, fold 0, 1, 2: mean ± standard deviation (n - 1) over 3 runs, seed 0;"
+    assert line in more.out
+    assert (folders[0] / "result.json").read_bytes() == written
+    assert (folders[0] / "result.json").stat().st_mtime_ns == changed
+    assert len([*folders[0].parent.iterdir()]) == 3
+
+    # Other settings are other runs; under a name that is taken they are refused.
+    other = [*words, "--set", "optimiser.lr=0.5", "--folds", "0"]
+    assert Path(done(*other, "--json").json["run"]) not in folders
+    name = folders[0].name.removesuffix("-fold0")
+    assert "already exists" in refused(*other, "--name", name)
+    runs = [*folders[0].parent.iterdir()]
+    assert "has 3 folds: there is no fold 3" in refused(*words, "--folds", "2,3", "--name", "new")
+    assert [*folders[0].parent.iterdir()] == runs, "nothing is trained before all folds are there"
+
+
+def test_a_preset_of_another_dataset_keeps_all_but_what_the_data_decide(one_graph, home):
+    short = ["--epochs", "1", "--device", "cpu", "--set", "model.hidden_dim=40"]
+    run = done("train", one_graph, "--preset", "squirrel-filtered/gcn", *short)
+    assert "preset squirrel-filtered/gcn, not the paper's" in run.err
+    assert "does not fit" not in run.err
+    molecules = done("train", one_graph, "--preset", "peptides-func/gcn-plus", *short)
+    for line in (
+        "training.loss = binary_cross_entropy does not fit the data: chosen by the data",
+        "training.metric = ap does not fit the data: chosen by the data",
+        "model.head = graph does not fit the data: chosen by the data",
+        "model.node_encoder = atom does not fit the data: linear",
+    ):
+        assert line in molecules.err
+    assert "published" not in molecules.err
+    both = refused("train", one_graph, "--preset", "cora/gcn", "--model", "gat")
+    assert "--preset cora/gcn names its model itself, so --model has no effect." in both
+    assert "Did you mean 'cora/gcn'" in refused("train", one_graph, "--preset", "cora/gnc")
+
+
+def test_a_configuration_moves_to_other_data_without_their_split(one_graph, home, tmp_path):
+    """Of minesweeper's sample and fold 2 nothing follows, nor its metric of two classes to ten."""
+    file = tmp_path / "config.toml"
+    options = {"model": "gcn", "variant": None, "sample": True}
+    given = ("data.split.fold=2", "model.dropout=0.3", "training.metric=roc_auc")
+    config = configuration("minesweeper", {}, {}, overrides=given, **options)
+    file.write_text(to_toml(config))
+    moved = configuration(one_graph, {}, {}, file=file, home=Home(home))
+    assert (moved.data.dataset, moved.data.sample, moved.data.split) == ("mine", False, {})
+    assert (moved.model, moved.training) == (config.model, config.training)
+    ten = configuration("cifar10", {}, {}, file=file, home=Home(home))
+    assert (ten.data.split, ten.training.metric, ten.model.dropout) == ({}, None, 0.3)
+    same = configuration("minesweeper", {}, {}, file=file, home=Home(home))
+    assert (same.data.sample, same.data.split) == (True, {"fold": 2})
+    assert done("train", one_graph, "--config", file, *QUICK, "--json").json["sample"] is False
+
+
+def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_graph, home):
+    for model in ("gcn", "sage", "gat", "gps-kmip", "gine"):
+        config = configuration(one_graph, {}, {}, model=model, variant=None, home=Home(home))
+        network = config.model
+        assert (network.layers, network.hidden_dim, network.dropout) == (5, 256, 0.5)
+        assert config.optimiser.lr == 0.005
+        assert config.preset == f"one-graph/{model}"
+    run = done("train", one_graph, "--model", "gcn", *QUICK[:4])
+    assert (
+        "preset one-graph/gcn, not the paper's: the middle of the ranges that tunedGNN" in run.err
+    )
+    assert "gcn, 5 layers, hidden_dim 256" in run.err
+    kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "many", split=PARTS)
+    assert configuration("many", {}, {}, model="gcn", variant=None, home=Home(home)).preset == ""

@@ -13,8 +13,7 @@ from pydantic import Field, ValidationError
 from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import DamagedInput, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
-from kmip_data.format.schema import Column, Schema
-from kmip_data.format.targets import is_whole, kind_of, target_column
+from kmip_data.format.targets import target_column
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import (
     Strict,
@@ -25,15 +24,10 @@ from kmip_data.manifest import (
     unknown_name,
 )
 from kmip_data.models.config import kinds_of, merged, models
-from kmip_data.models.tables import Encoder, all_heads, edge_encoders, node_encoders, positionals
+from kmip_data.models.tables import positionals
+from kmip_data.models.training.config.fitting import fitted
 from kmip_data.models.training.config.keys import RunConfig, without_none
-from kmip_data.models.training.config.overrides import (
-    apply_overrides,
-    config_from_mapping,
-    key_value,
-)
-from kmip_data.models.training.losses import all_losses
-from kmip_data.models.training.metrics import all_metrics
+from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.pipelines.find import find, shipped_schema
 from kmip_data.wording import counted
 
@@ -525,57 +519,6 @@ def on_data(
         return fitted(config, shipped_schema(data.dataset, data.parameters), data.dataset)
     card = find(data.dataset, data.parameters, home=home, sample=data.sample).card
     return fitted(config, card.schema_, card.dataset)
-
-
-def fitted(config: RunConfig, schema: Schema, dataset: str) -> tuple[RunConfig, list[str]]:
-    """Return ``config`` without settings that do not fit the columns of a dataset, and a line on each."""
-    column = target_column(schema)
-    if column is None:
-        return config, []
-    kind = kind_of(column)
-    loss = all_losses().get(config.training.loss or "")
-    metric = all_metrics().get(config.training.metric or "")
-    head = all_heads().get(config.model.head or "")
-    level = "link" if kind == "links" else "node" if column.level == "node" else "graph"
-    changes: dict[str, str] = {}
-
-    # 1. Targets: the usual loss, metric and head of others.
-    if loss is not None and loss.kind != kind:
-        changes["training.loss"] = "none"
-    if metric is not None and (
-        metric.kind != kind or (metric.of_two_classes and column.num_classes != 2)
-    ):
-        changes["training.metric"] = "none"
-    if head is not None and head.level != level:
-        changes["model.head"] = "none"
-        if config.training.neighbors:
-            changes["training.neighbors"] = "[]"
-
-    # 2. Features: encoders of one dataset's columns become linear ones.
-    columns = {stored.attribute: stored for stored in schema.columns}
-    if not _encodes(node_encoders()[config.model.node_encoder], columns.get("x"), dataset):
-        changes["model.node_encoder"] = "linear"
-    edge_encoder = config.model.edge_encoder
-    if "edge_attr" not in columns and edge_encoder not in {"dummy", "none"}:
-        changes["model.edge_encoder"] = "dummy"
-    elif not _encodes(edge_encoders()[edge_encoder], columns.get("edge_attr"), dataset):
-        changes["model.edge_encoder"] = "linear"
-
-    said = []
-    for key, value in changes.items():
-        instead = "chosen by the data" if value in {"none", "[]"} else value
-        said.append(f"{key} = {key_value(config, key)} does not fit the data: {instead}")
-    return apply_overrides(config, [f"{key}={value}" for key, value in changes.items()]), said
-
-
-def _encodes(encoder: Encoder, column: Column | None, dataset: str) -> bool:
-    """True if an encoder reads a column of a dataset; ``column`` is None for one that is computed."""
-    if encoder.dataset not in {"", dataset}:
-        return False
-    if encoder.integers is None:
-        return True
-    width = column.shape[0] if column is not None and column.shape else 1
-    return column is not None and is_whole(column) and width >= len(encoder.integers.sizes)
 
 
 def family_of(dataset: str, card: Card | None = None) -> str | None:
