@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from pathlib import Path
 
@@ -157,6 +158,16 @@ def test_folds_have_a_run_each_and_the_deviation_of_papers(one_graph, home):
     assert (folders[0] / "result.json").stat().st_mtime_ns == changed
     assert len([*folders[0].parent.iterdir()]) == 3
 
+    # The beginning of a name is enough, where only one run has it.
+    start = folders[0].name[:-1]
+    assert f"3 runs begin with '{start}'." in refused("evaluate", start)
+    found = done("evaluate", f"gcn/{start}2", "--json").json
+    assert found["run"] == str(folders[0].with_name(f"{start}2"))
+    (folders[0].with_name("other") / "config.toml").parent.mkdir()
+    shutil.copy(folders[0] / "config.toml", folders[0].with_name("other"))
+    assert f"{folders[0].with_name('other')} is not a finished run" in refused("report", "gcn/oth")
+    shutil.rmtree(folders[0].with_name("other"))
+
     # Other settings are other runs; under a name that is taken they are refused.
     other = [*words, "--set", "optimiser.lr=0.5", "--folds", "0"]
     assert Path(done(*other, "--json").json["run"]) not in folders
@@ -217,3 +228,15 @@ def test_one_graph_without_a_preset_takes_the_middle_of_tuned_gnns_ranges(one_gr
     assert "gcn, 5 layers, hidden_dim 256" in run.err
     kmip_data.save([FakeDataset(1, task="node")[0]] * 3, home / "built" / "many", split=PARTS)
     assert configuration("many", {}, {}, model="gcn", variant=None, home=Home(home)).preset == ""
+
+
+def test_options_that_are_keys_name_the_key(home):
+    for option, key in {
+        "--lr": "optimiser.lr",
+        "--batch-size": "training.batch_size",
+        "--seed": "training.seed",
+        "--dropout": "model.dropout",
+    }.items():
+        for command in ("train", "sweep"):
+            assert f"next: --set {key}=VALUE\n" in refused(command, "helsinki", option, "1")
+    assert "No such option '--nonsense'" in refused("train", "helsinki", "--nonsense")

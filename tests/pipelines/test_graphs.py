@@ -617,8 +617,8 @@ BAD = [
     ({"edges_csv": "source,target,w\n1,2,3\n2,1,x\n"}, {}, "line 3: the feature 'w' is x, not a"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: the feature 'w' is 1e"),
     ({"edges_csv": "source,target,label\n1,2,0\n2,1,1\n"}, {}, "line 3: y differs from that of the"),
-    ({"edges_csv": EDGES}, {"label": ("y",)}, "no column 'y'"),
-    ({"edges_csv": EDGES}, {"feature": ("y",)}, "no column 'y'"),
+    ({"edges_csv": EDGES}, {"label": ("y",)}, "No table has a column 'y'"),
+    ({"edges_csv": EDGES}, {"feature": ("y",)}, "No table has a column 'y'"),
     ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv has no column 'graph'"),
     ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "line 4: the graph 'b' is not"),
     ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "edges.csv, line 2: the node 5 is"),
@@ -660,6 +660,17 @@ BAD = [
     ({"a_graphml": LARGE}, {}, "OverflowError"),
     ({"m_csv": f"smiles,y\nC,1\n{'C' * 10_001},1\n"}, {}, "line 3: a SMILES of 10,001 letters"),
 ]  # fmt: skip
+
+
+def test_a_label_that_no_table_has_lists_the_columns_of_all(tmp_path):
+    folder = write(tmp_path / "t", edges_csv=EDGES, nodes_csv=NODES, graphs_csv=GRAPHS)
+    with pytest.raises(DamagedInput, match="No table has a column 'club'") as caught:
+        made(folder, label=("club",))
+    columns = (
+        "graphs.csv: graph, label, fold; nodes.csv: graph, node, mass, kind; "
+        "edges.csv: graph, source, target, weight"
+    )
+    assert caught.value.parts["found"] == columns
 
 
 def test_bad_files_are_errors_that_name_the_row(tmp_path):

@@ -155,9 +155,10 @@ def home_option(run: Path) -> str:
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
-    """Resolve RUN: a run folder, or its path below ``runs/`` (the last parts are enough if unique).
+    """Resolve RUN: a run folder, or its path below ``runs/``.
 
-    Raises ``UsageError`` where no run matches, or several do.
+    The last parts are enough, and the beginning of the name, where only one run has them. Raises
+    ``UsageError`` where no run matches, or several do.
     """
     text = os.fspath(run)
     path = located(text, "run")
@@ -166,11 +167,15 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     wanted = Path(text).parts
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     matches = [folder for folder in runs if wanted and folder.parts[-len(wanted) :] == wanted]
+    fault = "are called"
+    if not matches:
+        matches = [folder for folder in runs if has_beginning(folder.parts, wanted)]
+        fault = "begin with"
     if len(matches) == 1:
         return matches[0]
     if matches:
         several = "".join(f"\n    {folder}" for folder in matches)
-        raise UsageError(f"{len(matches)} runs are called {text!r}.", found=several, next="a path")
+        raise UsageError(f"{len(matches)} runs {fault} {text!r}.", found=several, next="a path")
     # A suggestion by path, or by its last parts alone: a name is much shorter than its path.
     names = []
     by_end = {}
@@ -184,6 +189,14 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         found="".join(f"\n    {name}" for name in names[-5:]) or f"no runs under {home.runs}",
         next="kmip-data runs" if names else "kmip-data train --dataset NAME",
     )
+
+
+def has_beginning(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """True if the last parts of a run's path are those ``wanted``, of the name the beginning."""
+    if not wanted:
+        return False
+    *parents, name = parts[-len(wanted) :]
+    return parents == [*wanted[:-1]] and name.startswith(wanted[-1])
 
 
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
