@@ -15,7 +15,7 @@ from torch_geometric.datasets import FakeDataset
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.cli.train import configuration
+from kmip_data.cli.train import SAMPLE_EPOCHS, configuration
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.config.overrides import read_config, to_toml
 
@@ -89,6 +89,22 @@ def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build
         ("--dataset", "s3dis", "--name", " "): "' ' is not a name",
     }.items():
         assert word in refused("train", *args)
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs"),
+    [
+        ({"sample": True}, SAMPLE_EPOCHS),
+        ({"sample": True, "epochs": 7}, 7),
+        ({"sample": True, "overrides": ("training.epochs=9",)}, 9),
+        ({"sample": True, "stop_after": 5}, 200),
+        ({}, 200),
+    ],
+)
+def test_a_sample_trains_few_epochs_unless_told_otherwise(options, epochs):
+    config = configuration("s3dis", {}, {}, model="gps-kmip", variant=None, **options)
+    assert config.training.epochs == epochs
+    assert config.schedule.warmup_epochs < epochs, "the rate is reached"
 
 
 def test_options_reach_the_configuration():
@@ -240,3 +256,24 @@ def test_options_that_are_keys_name_the_key(home):
         for command in ("train", "sweep"):
             assert f"next: --set {key}=VALUE\n" in refused(command, "helsinki", option, "1")
     assert "No such option '--nonsense'" in refused("train", "helsinki", "--nonsense")
+
+
+def test_loss_and_metric_are_chosen_where_the_targets_allow(one_graph, home):
+    words = ["train", one_graph, "--model", "gcn", *QUICK[:2], "--quiet", "--json"]
+    small = ["--device", "cpu", "--set", "model.hidden_dim=8", "--set", "model.layers=1"]
+    for metric in ("accuracy", "roc_auc", "average_precision", "f1"):
+        found = done(*words, *small, "--set", f"training.metric={metric}").json
+        assert read_config(Path(found["run"]) / "config.toml").training.metric == metric
+        assert metric in found["metrics"]["test"]
+    loss = "training.loss=weighted_binary_cross_entropy"
+    assert done(*words, *small, "--set", loss).json
+    message = refused(*words, *small, "--set", "training.metric=mae")
+    assert (
+        "training.metric = mae does not fit the targets: y is one of 2 classes of a node."
+        in message
+    )
+    fitting = "accuracy, f1, miou, accuracy_sbm, roc_auc, average_precision"
+    assert f"expected: {fitting}\n" in message
+    message = refused(*words, *small, "--set", "training.loss=l1")
+    losses = "weighted_cross_entropy, weighted_binary_cross_entropy, cross_entropy"
+    assert f"expected: {losses}\n" in message

@@ -9,9 +9,9 @@ import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import GraphRecord
+from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.datasets.graphs.tables import Facts, GraphParams
-from kmip_data.pipelines.datasets.planetoid import masks
-from kmip_data.pipelines.datasets.planetoid import read as read_arrays
+from kmip_data.pipelines.datasets.planetoid import PlanetoidPipeline
 from kmip_data.pipelines.shared.checks import check_edges
 from kmip_data.pipelines.short import Raw
 
@@ -51,10 +51,12 @@ def read(folder: Path, files: Sequence[str], facts: Facts) -> Iterator[GraphReco
             next="--archive with the folder of all eight",
         )
 
-    raw = Raw(folder, name, sorted(own))
+    raw = Raw((folder / min(own)).parent, name)
+    planetoid = PlanetoidPipeline(load_manifest("cora"))
     with raw.guarded():
-        arrays = read_arrays(raw)
-        split = dict(zip((f"{part}_mask" for part in _PARTS), masks(raw, 0), strict=True))
+        arrays = planetoid.read(raw)
+        masks = planetoid.masks(raw, 0)
+    split = dict(zip((f"{part}_mask" for part in _PARTS), masks, strict=True))
     label = facts.label_of(["y"], ("y",), name)
     columns = {"node/x": arrays["x"], **facts.labels(label, arrays["y"], "node")}
     nodes = len(arrays["x"])
