@@ -79,7 +79,8 @@ def test_project_urls_are_one_constant(metadata):
     assert urls
     assert all(url.startswith(constant) for url in urls)
     # A placeholder is cited by nobody; once there is an address, the citation has it.
-    assert load("CITATION.cff").get("repository-code", "https://example.org/kmip-data") == constant
+    cited = None if constant.startswith("https://example.") else constant
+    assert load("CITATION.cff").get("repository-code") == cited
 
 
 def test_citation_is_valid_and_has_the_paper():
