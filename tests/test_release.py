@@ -150,7 +150,13 @@ def test_what_never_ran_says_so_and_names_what_is_there():
             assert set(re.findall(r"-c (\S+)", text)) <= {"constraints.txt"}
 
     check_each(check, NEVER_RUN)
-    assert [path.stem for path in WORKFLOWS] == ["docs", "lint", "release", "tests"]
+    names = [path.stem for path in WORKFLOWS]
+    assert names == ["docs", "lint", "mirrors", "pin", "release", "tests"]
+    # What the two workflows of raw files start.
+    for name in ("mirrors", "pin"):
+        text = (ROOT / f".github/workflows/{name}.yml").read_text("utf-8")
+        started = re.findall(r"\.venv/bin/python (tools/\S+\.py) (\w+)", text)
+        assert [(ROOT / script).is_file() for script, _ in started] == [True]
     matrix = load(".github/workflows/tests.yml")["jobs"]["tests"]["strategy"]["matrix"]["python"]
     assert f"PYTHONS ?= {' '.join(matrix)}\n" in (ROOT / "Makefile").read_text("utf-8")
 
