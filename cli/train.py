@@ -143,7 +143,6 @@ def command(
             # A row may have stopped before the end of its schedule: so does its repetition.
             last = min(chosen["stop_after"] or row.epochs, row.epochs)
             chosen["stop_after"] = last if last < row.schedule_epochs else None
-            chosen["overrides"] = (f"system.arithmetic={row.arithmetic}",)
         if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
             raise UsageError(
                 f"A configuration names its model itself, so {ignored[-1]} has no effect.",
