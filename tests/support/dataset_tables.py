@@ -1,4 +1,4 @@
-"""Tables of datasets in README.md and docs/quickstart.md, from manifests and classes."""
+"""Tables of datasets in docs/datasets.md and docs/quickstart.md, from manifests and classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def manifests() -> list[Manifest]:
     return sorted(loaded, key=lambda manifest: (bool(manifest.recipe), manifest.name))
 
 
-def readme_table() -> str:
+def datasets_table() -> str:
     """Name, summary, number of graphs, pinned raw files and licence of each dataset."""
     lines = ["| name | what | graphs | pinned files | license |", "|---|---|---|---|---|"]
     for manifest in manifests():
@@ -73,6 +73,6 @@ def pages() -> dict[Path, str]:
     of_datasets = (ROOT / "docs/datasets").glob("*.md")
     return {
         **{page: with_digests(page) for page in of_datasets},
-        ROOT / "README.md": with_table(ROOT / "README.md", readme_table()),
+        ROOT / "docs/datasets.md": with_table(ROOT / "docs/datasets.md", datasets_table()),
         ROOT / "docs/quickstart.md": with_table(ROOT / "docs/quickstart.md", quickstart_table()),
     }
