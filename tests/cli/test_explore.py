@@ -6,6 +6,7 @@ import json
 import re
 import webbrowser
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from support.browser import act
@@ -185,7 +186,7 @@ def test_the_next_record_is_a_key_away(home, tmp_path):
                  last: document.getElementById("next").disabled, symbols: atoms.labels };""",
         tmp_path,
     )
-    folder = next((home.root / "built").iterdir())
+    folder = next(Path(home, "built").iterdir())
     dataset = ShardedDataset(Build(folder, read_card(folder)))
     assert found["key"] == dataset.keys[1]
     assert found["count"] == dataset[1].num_nodes
