@@ -77,33 +77,6 @@ def float32_products(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-#: Version of the order in which a CPU rounds: ``system.arithmetic`` of the run in this process.
-LATEST_ARITHMETIC = 2
-_arithmetic = LATEST_ARITHMETIC
-
-
-def arithmetic() -> int:
-    """Return the version of a CPU's rounding that layers keep to, of :func:`arithmetic_of`."""
-    return _arithmetic
-
-
-@contextmanager
-def arithmetic_of(version: int) -> Iterator[None]:
-    """Let layers round as in a version inside the block; 1 repeats the weights of earlier rows.
-
-    Version 1 leaves products below 2²⁷ multiplications to MKL, makes the gradient of a weight by one
-    product and that of ``graph-layer`` and GatedGCN on lists of several graphs operation by
-    operation, and has no tiles of attention weights.
-    """
-    global _arithmetic
-    before = _arithmetic
-    _arithmetic = version
-    try:
-        yield
-    finally:
-        _arithmetic = before
-
-
 @contextmanager
 def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[None]:
     """Context in which a forward pass runs in ``precision``.

@@ -69,9 +69,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came. On a CPU also
-        where finite queries and keys have scores that overflow; on CUDA the result is then
-        undefined.
+        A ``ValueError`` that names the argument, what was expected and what came; also where the
+        largest score of a query overflows. Kernels on CUDA leave that result undefined, and the
+        next search or attention on the device raises it.
     """
     return attend_to_best(
         queries,
@@ -107,14 +107,12 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     backend: str = "auto",
     repeat_first_key: bool = False,
     hint: Tensor | None = None,
-    trusted: bool = False,
     context: ForwardContext = PLAIN,
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes
-    nothing. ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint
-    then.
+    nothing.
     """
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
@@ -132,11 +130,9 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     # 1. Search: the operator, or, for a recorded step, a search whose memory outlives the call.
     def run_search() -> Searched:
         if torch.compiler.is_compiling() or context.keep is None:
-            return search(*operands, backend, hint, trusted)  # type: ignore[no-any-return]
+            return search(*operands, backend, hint)  # type: ignore[no-any-return]
         narrow = keys.shape[1] < 2**31
-        checked = problem.check_problem(
-            *operands, hint, narrow=narrow, trusted=trusted, keep=context.keep
-        )
+        checked = problem.check_problem(*operands, hint, narrow=narrow, keep=context.keep)
         return ranked(checked, backend)
 
     if torch.compiler.is_compiling():
@@ -323,9 +319,9 @@ class KMIPAttention(nn.Module):
         x = problem.check_nodes(x, self.query.weight)
         ptr = _pointers_of(x, ptr, batch)
         context = context_of(ptr)
-        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
         if isinstance(ptr, GraphBatch):
-            options = ptr.search_options
+            ptr = ptr.ptr
+        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
 
         # 2. Keys: the nodes, as published with zero rows behind those of each graph.
         rows = x

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from kmip_data.models.context import arithmetic
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.layers.linear import Linear, linear, suits_onednn
 from kmip_data.models.layers.norms import dropout as dropped
@@ -60,7 +59,7 @@ def _attended(queries: Tensor, keys: Tensor, values: Tensor, p: float) -> Tensor
     scale = queries.shape[-1] ** -0.25
     queries = queries * scale
     keys = keys * scale
-    tiled = arithmetic() > 1 and p < 1 and keys.shape[-2] >= TILED
+    tiled = p < 1 and keys.shape[-2] >= TILED
     if tiled and suits_onednn(queries, keys, values):
         from kmip_data.models.attention.tiled import attended  # numba
 

@@ -1,8 +1,8 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
 The edges are processed by compiled passes on the CPU (numba), fused ones on a GPU (Triton), or torch
-operations in all other cases: the choice depends on the device, the dtype, the version of rounding
-and the layer, and for lists on a CPU on the number of graphs. The first two drop the same elements
+operations in all other cases: the choice depends on the device, the dtype and the layer, and for
+lists on a CPU on the number of graphs. The first two drop the same elements
 for the same seed; torch operations drop others.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import arithmetic, kernels_run
+from kmip_data.models.context import kernels_run
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
@@ -149,7 +149,7 @@ class GatedGCN(nn.Module):
         if not self.update_edges:
             return quotient, old
         p = self.dropout if self.training else 0.0
-        new = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
+        new = self.norm_e(pre.view(-1, pre.shape[-1]), batch)
         new = activated(new, self.activation, p).view(pre.shape)
         if self.edge_residual:
             new = new + old
@@ -170,17 +170,16 @@ def _fused(
     if kind not in {"cpu", "cuda"} or not _count(edges):
         return None
 
-    # 2. On the CPU float32 without padding, lists from the second version of rounding on, but of one
-    #    graph, which draws the dropout of torch operations. On a GPU float32, or bfloat16 by
-    #    autocast.
+    # 2. On the CPU float32, but a list of one graph, which draws the dropout of torch operations.
+    #    On a GPU float32, or bfloat16 by autocast.
     weight = layer.C.weight
     tensors = [x, weight]
     if isinstance(old, Tensor):
         tensors.append(old)
     lowered = torch.is_autocast_enabled(kind)
     plain = not lowered and all(tensor.dtype == torch.float32 for tensor in tensors)
-    taken = isinstance(edges, NeighborTable) or (arithmetic() > 1 and batch.num_graphs > 1)
-    if kind == "cpu" and plain and taken and batch.counted is None and isinstance(old, Tensor):
+    taken = isinstance(edges, NeighborTable) or batch.num_graphs > 1
+    if kind == "cpu" and plain and taken and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]

@@ -14,12 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import arithmetic, takes_passes
+from kmip_data.models.context import takes_passes
 
 #: Multiplications from which a product is oneDNN's: 0.1 milliseconds of MKL.
 LARGE = 2**22
-#: The same in the first version of :func:`~kmip_data.models.context.arithmetic`.
-LARGE_AT_FIRST = 2**27
 #: Rows of one product of a weight's gradient: 60,000 × 235 take 77 ms at once and 50 ms in pieces.
 ROWS = 2**13
 #: Rows from which it is made by compiled sums where the processor suits them.
@@ -52,8 +50,7 @@ def is_large(x: Tensor, weight: Tensor) -> bool:
     """True if oneDNN takes the product: one that it can take, of at least ``LARGE`` multiplications."""
     if not suits_onednn(x, weight):  # first: torch.compile cannot trace a comparison of sizes
         return False
-    large = LARGE_AT_FIRST if arithmetic() == 1 else LARGE
-    return x.numel() * len(weight) >= large
+    return x.numel() * len(weight) >= LARGE
 
 
 def suits_onednn(*operands: Tensor) -> bool:
@@ -78,8 +75,6 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def product_of_columns(a: Tensor, b: Tensor) -> Tensor:
     """``a``ᵀ · ``b``: (n, k), (n, m) → (k, m)."""
-    if arithmetic() == 1:
-        return product(a.t(), b.t())
     # The first operand is the narrower one: oneDNN copies it, transposed.
     if a.shape[1] > b.shape[1]:
         return product_of_columns(b, a).t()

@@ -1,9 +1,8 @@
 """Normalisations of a layer by name, alone or fused with the operations around them.
 
-All are called as ``norm(x, batch)``: for a batch norm padding does not count, for those of graphs it
-is a graph of its own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of
-float32 and bfloat16, with statistics of this process alone. The fused kernels and torch draw other
-chances of dropout.
+All are called as ``norm(x, batch)``. :func:`normed` fuses a batch norm with its surroundings on a
+GPU: in training, of float32 and bfloat16, with statistics of this process alone. The fused kernels
+and torch draw other chances of dropout.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 
-from kmip_data.models.context import arithmetic, kernels_run, takes_passes
+from kmip_data.models.context import kernels_run, takes_passes
 from kmip_data.models.layers.adjacency import widened
-from kmip_data.models.layers.batch import BatchRows, GraphBatch, rows_of
+from kmip_data.models.layers.batch import GraphBatch, context_of
 
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
@@ -45,17 +44,15 @@ class BatchNorm(nn.BatchNorm1d):
     #: not (0.0). ``None`` takes the statistics of this process's rows alone.
     share: float | None = None
 
-    def forward(self, x: Tensor, batch: BatchRows = None) -> Tensor:
-        """Normalise (N, d); where ``batch`` has padding it has two real rows, which count in training."""
-        rows = rows_of(batch)
-        if rows.first is not None and self.training:
-            return self._normalised_by_first(x, rows.first, rows.repeated)
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """Normalise (N, d), rows of ``batch``."""
+        repeated = context_of(batch).repeated
         if self.together:
-            return self._normalised_together(x, self.share or 0.0, rows.repeated)  # type: ignore[no-any-return]
+            return self._normalised_together(x, self.share or 0.0, repeated)  # type: ignore[no-any-return]
         if x.shape[0] == 0:
             return x
         by_batch = self.uses_batch(x.shape[0])
-        if not self.training or (by_batch and not rows.repeated):
+        if not self.training or (by_batch and not repeated):
             return super().forward(x)
         return self._by_running(x, by_batch)
 
@@ -75,19 +72,6 @@ class BatchNorm(nn.BatchNorm1d):
     def uses_batch(self, rows: int) -> bool:
         """True if this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
-
-    def _normalised_by_first(self, x: Tensor, count: Tensor, repeated: bool) -> Tensor:
-        work = widened(x)
-        counted = (torch.arange(len(x), device=x.device) < count)[:, None]
-        # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their
-        # gradients.
-        mean = work.where(counted, 0).sum(0) / count
-        centred = work - mean
-        variance = centred.where(counted, 0).square().sum(0) / count
-        self.note(mean, variance, count, repeated=repeated)
-
-        factor = self.weight * (variance + self.eps).rsqrt()
-        return (centred * factor + self.bias).to(x.dtype)
 
     @property
     def together(self) -> bool:
@@ -109,7 +93,7 @@ class BatchNorm(nn.BatchNorm1d):
         return (centred * factor + self.bias).to(x.dtype)
 
     @torch.no_grad()
-    def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor, *, repeated: bool) -> None:
+    def note(self, mean: Tensor, variance: Tensor, rows: int, *, repeated: bool) -> None:
         """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
         The variance is that of the batch itself, divided by ``rows``. A ``repeated`` batch is not
@@ -119,8 +103,6 @@ class BatchNorm(nn.BatchNorm1d):
             return
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        if isinstance(rows, Tensor):
-            rows = rows.to(variance.dtype)  # a padded batch's; float32 would lose digits
         unbiased = variance * (rows / (rows - 1))
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
@@ -189,9 +171,8 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         nodes = batch.members
         count = batch.sizes * x.shape[1]
         x = widened(x)
-        recorded = batch.counted is not None or batch.context.keep is not None
-        compiled = arithmetic() > 1 and not recorded
-        if compiled and takes_passes(x, self.weight):
+        recorded = batch.context.keep is not None
+        if not recorded and takes_passes(x, self.weight):
             from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
 
             return normalised(x, batch.ptr, self.weight, self.bias, self.eps)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kmip_data.errors import KmipDataError
-from kmip_data.models.context import arithmetic_of, float32_products
+from kmip_data.models.context import float32_products
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.profiling.breakdown import StageClock
 from kmip_data.models.profiling.measuring import Peak
@@ -95,8 +95,7 @@ class Contestant:
 
         # 2. Epoch after epoch, as far as the steps go.
         times = []
-        products = float32_products(self.config.training.precision)
-        with products, arithmetic_of(self.config.system.arithmetic):
+        with float32_products(self.config.training.precision):
             while loop.step < steps:
                 times += timed_epoch(loop, of_one * (steps - loop.step))
                 loop.epoch = loop.epoch + 1

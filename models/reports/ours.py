@@ -47,7 +47,6 @@ class Ours(Strict):
     parameters: int
     hardware: str = Field(description="processor and threads, or GPU")
     torch: str
-    arithmetic: int = Field(default=1, description="``system.arithmetic`` of the training")
     commit: str
     note: str = ""
     seeds: tuple[int, ...] = Field(min_length=1)

@@ -77,7 +77,6 @@ def write_results(home: Home, name: str, names: list[str]) -> None:
                 **{name: getattr(first, name) for name in same},
                 "parameters": first.num_parameters,
                 "torch": first.versions["torch"],
-                "arithmetic": first.config["system"]["arithmetic"],
                 "commit": commit[:10],
                 "seeds": [result.seed for result in results],
                 "splits": [json_digest(result.split.digests)[:12] for result in results],

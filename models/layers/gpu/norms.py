@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
-from kmip_data.models.layers.batch import BatchRows, Rows, rows_of
+from kmip_data.models.layers.batch import GraphBatch, context_of
 from kmip_data.models.layers.gpu import norm_kernels
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
 
@@ -97,16 +97,12 @@ def gradients_by_tiles(
     constants: Tensor,
     deviation: Tensor,
     share: float,
-    first: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`.
-
-    The share is 1 / ``first`` (1,), the number of real rows, where that is given.
-    """
+    """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`."""
     tiles, _, d = parts.shape
     out = torch.empty(7, d, device=parts.device)
     norm_kernels.finish_gradients[(cdiv(d, FINISH["BC"]),)](
-        parts, tiles, constants, deviation, out, share, first, D=d, **FINISH
+        parts, tiles, constants, deviation, out, share, D=d, **FINISH
     )
     return out[5], out[6], out[:5]
 
@@ -120,13 +116,12 @@ def normed(
     relu: bool,
     before: float,
     after: float,
-    batch: BatchRows = None,
+    batch: GraphBatch | None = None,
 ) -> Tensor:
     """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))) in training, (N, d) each, N > 1.
 
     Arguments that are None or False are omitted; ``before`` and ``after`` are the probabilities of
-    dropout. Any of the tensors may be float32 or bfloat16, sums have the wider type. Statistics are
-    of the rows of ``batch`` that count; the others must have no gradient, and pass none on.
+    dropout. Any of the tensors may be float32 or bfloat16, sums have the wider type.
     """
     normalised: Tensor = _Normed.apply(  # type: ignore[no-untyped-call]
         rows.contiguous(),
@@ -138,7 +133,7 @@ def normed(
         relu,
         dropout_of(before, rows.device),
         dropout_of(after, rows.device),
-        rows_of(batch),
+        context_of(batch).repeated,
     )
     return normalised
 
@@ -156,7 +151,7 @@ class _Normed(torch.autograd.Function):
         relu: bool,
         before: Dropout,
         after: Dropout,
-        counted: Rows,
+        repeated: bool,
     ) -> Tensor:
         count, d = rows.shape
         block = channels_of_a_tile(d)
@@ -175,14 +170,13 @@ class _Normed(torch.autograd.Function):
                 parts,
                 *before,
                 count,
-                counted.first,
                 D=d,
                 STEPS=STEPS,
                 BE=tile,
                 BC=block,
                 **OPTIONS,
             )
-            constants, deviation = constants_by_tiles(norm, parts, repeated=counted.repeated)
+            constants, deviation = constants_by_tiles(norm, parts, repeated=repeated)
             norm_kernels.update[programs(count, tile, d)](
                 residual,
                 z,
@@ -198,7 +192,7 @@ class _Normed(torch.autograd.Function):
                 **OPTIONS,
             )
         ctx.save_for_backward(z, constants, deviation)
-        ctx.around = relu, before, after, counted.first
+        ctx.around = relu, before, after
         ctx.dtypes = rows.dtype, None if more is None else more.dtype
         return out
 
@@ -206,7 +200,7 @@ class _Normed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, constants, deviation = ctx.saved_tensors
-        relu, before, after, first = ctx.around
+        relu, before, after = ctx.around
         count, d = z.shape
         block = channels_of_a_tile(d)
         tile = ROWS // block
@@ -221,9 +215,7 @@ class _Normed(torch.autograd.Function):
             of_more = torch.empty_like(z, dtype=more_dtype)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             parts = sums_by_tiles(z, dense, constants, after, relu=relu)
-            of_scale, of_shift, norm = gradients_by_tiles(
-                parts, constants, deviation, 1 / count, first
-            )
+            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count)
             norm_kernels.spread_gradients[programs(count, tile, d)](
                 z,
                 dense,
@@ -233,7 +225,6 @@ class _Normed(torch.autograd.Function):
                 *after,
                 *before,
                 count,
-                first,
                 D=d,
                 BE=tile,
                 BC=block,

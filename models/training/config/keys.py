@@ -214,10 +214,6 @@ class SystemConfig(Strict):
     deterministic: bool = Field(
         default=False, description="use PyTorch's deterministic kernels (slower on a GPU)"
     )
-    arithmetic: Literal[1, 2] = Field(
-        default=2,
-        description="version of a CPU's rounding; 1 repeats rows that were trained before 2",
-    )
     logger: Literal["csv", "tensorboard", "wandb"] = Field(
         default="csv", description="logger of the metrics, besides metrics.csv"
     )
@@ -233,9 +229,8 @@ class SystemConfig(Strict):
         """Leave out keys of earlier runs that changed nothing of what is learned."""
         if not isinstance(values, dict):
             return values
-        return {
-            name: value for name, value in values.items() if name not in {"compile", "log_every"}
-        }
+        gone = {"arithmetic", "compile", "log_every"}
+        return {name: value for name, value in values.items() if name not in gone}
 
 
 class RunConfig(Strict):

@@ -15,7 +15,7 @@ import torch
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.models.context import arithmetic_of, autocast
+from kmip_data.models.context import autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
@@ -186,8 +186,7 @@ class OpenedRun:
     @contextlib.contextmanager
     def applied(self, doing: str) -> Iterator[TrainingModule]:
         """As :meth:`working`, in eval mode, without gradients, in the run's precision."""
-        rounding = arithmetic_of(self.config.system.arithmetic)
-        with self.working() as module, torch.inference_mode(), rounding:
+        with self.working() as module, torch.inference_mode():
             module.doing = doing
             with autocast(self.config.training.precision, self.device.kind):
                 yield module.eval()

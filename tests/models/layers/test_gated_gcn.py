@@ -76,8 +76,6 @@ def chosen(
 def test_who_takes_the_edges(form: str, monkeypatch) -> None:
     monkeypatch.setattr(context, "triton_runs", lambda _: True)
     assert (chosen("cpu", form), chosen("cuda", form)) == ("cpu", "gpu")
-    with context.arithmetic_of(1):  # rows of lists were trained by torch operations
-        assert chosen("cpu", form) == ("cpu" if form == "table" else "torch")
     assert chosen("cpu", form, graphs=1) == ("cpu" if form == "table" else "torch")
     assert chosen("cuda", form, autocast=torch.bfloat16) == "gpu"
     assert chosen("cpu", form, autocast=torch.bfloat16) == "torch"

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import arithmetic, arithmetic_of
 from kmip_data.models.layers import linear
 from kmip_data.models.layers.cpu import column_products
 from kmip_data.models.layers.linear import Linear
@@ -36,23 +35,6 @@ def test_value_and_gradients_are_those_of_float64(monkeypatch, bias, shape):
     for result, value in zip(results, expected, strict=True):
         assert result.dtype == torch.float32
         torch.testing.assert_close(result.double(), value, rtol=1e-5, atol=1e-4)
-
-
-def test_the_first_arithmetic_rounds_as_before():
-    """Products of middling size are PyTorch's to the bit, and a large weight's gradient is one product."""
-    generator = torch.Generator().manual_seed(0)
-    layer = Linear(72, 72)
-    plain = nn.Linear(72, 72)
-    plain.load_state_dict(layer.state_dict())
-    x = torch.randn(12_950, 72, generator=generator)
-    slope = torch.randn(12_950, 72, generator=generator)
-    expected = _with_gradients(plain, x, slope)
-    with arithmetic_of(1):
-        assert arithmetic() == 1
-        assert all(map(torch.equal, _with_gradients(layer, x, slope), expected))
-        columns = linear.product_of_columns(slope, x)
-    assert torch.equal(columns, linear.product(slope.t(), x.t()))
-    assert arithmetic() == 2
 
 
 def test_only_large_products_in_float32_are_onednns(monkeypatch):
