@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import I64
+from kmip_data.models.attention.overflow import check_lengths
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.search.problem import check_heads, check_lengths, check_nodes
+from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 class BigBirdAttention(nn.Module):

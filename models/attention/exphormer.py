@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import COMPLETE
+from kmip_data.models.attention.overflow import check_weights
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.search.problem import check_heads, check_nodes, check_weights
+from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 class Carried(NamedTuple):

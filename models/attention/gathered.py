@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.problem import check_best, check_weights
+from kmip_data.models.attention.overflow import check_weights
+from kmip_data.models.search.problem import check_best
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
 

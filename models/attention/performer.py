@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from kmip_data.models.attention.overflow import check_lengths
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.search.problem import check_heads, check_lengths, check_nodes
+from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 def orthogonal_directions(count: int, dim: int) -> Tensor:

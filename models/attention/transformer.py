@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from kmip_data.models.attention.overflow import check_lengths
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.layers.linear import Linear, linear, suits_onednn
 from kmip_data.models.layers.norms import dropout as dropped
-from kmip_data.models.search.problem import check_heads, check_lengths, check_nodes
+from kmip_data.models.search.problem import check_heads, check_nodes
 
 KEPT = 8  #: cached orders: all layers ask for the same one, recorded steps for that of a batch
 #: Attention weights of one call, where dropout needs them all, unless one graph has more.

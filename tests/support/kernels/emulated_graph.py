@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter
 
-from kmip_data.models.search.problem import check_lengths
+from kmip_data.models.attention.overflow import check_lengths, check_weights
 from kmip_data.models.training.capture.graphs import Learned, Work
 
 #: Operators that have the host wait for a GPU.
@@ -41,11 +42,14 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return [value for value in tree_iter(values) if isinstance(value, torch.Tensor)]
 
 
+_CHECKS = {inspect.unwrap(check).__code__ for check in (check_lengths, check_weights)}
+
+
 def _of_a_cpu() -> bool:
     """True within a check that is left out on a GPU."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is check_lengths.__code__:
+        if frame.f_code in _CHECKS:
             return True
         frame = frame.f_back
     return False

@@ -1,0 +1,38 @@
+"""Checks of finite inputs whose scores overflow; a compiled graph calls them between its parts."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from kmip_data.models.search.problem import check_finite, overflowing
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
+def check_weights(weights: Tensor) -> None:
+    """Refuse the NaN of products that overflow; waits for the device."""
+    if bool(weights.detach().sum().isnan()):
+        raise overflowing(weights.dtype)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
+def check_lengths(queries: Tensor, keys: Tensor) -> None:
+    """Refuse rows (…, d) that are not finite, or so long that an inner product may overflow.
+
+    On a CPU alone: the host would wait for a GPU.
+    """
+    if queries.device.type != "cpu":
+        return
+    queries = queries.detach()
+    keys = keys.detach()
+    precise = torch.promote_types(queries.dtype, torch.float32)
+    limit = torch.finfo(precise).max
+    # The norm of all rows is at least that of the longest, and one pass.
+    if float(queries.norm(dtype=precise)) * float(keys.norm(dtype=precise)) <= limit:
+        return
+    check_finite(queries, keys)
+    lengths = [float(rows.double().norm(dim=-1).amax()) for rows in (queries, keys)]
+    if math.prod(lengths) > limit:
+        raise overflowing(precise)
