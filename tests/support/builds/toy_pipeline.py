@@ -203,8 +203,8 @@ def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
 def toy_manifest() -> Manifest:
     values: dict[str, Any] = {
         "name": "toy", "file": "toy", "title": "Toy rings", "summary": "Rings for tests.", "pipeline": "toy",
-        "task": "node classification", "homepage": "https://example.org", "citation": "@misc{toy}",
-        "license": {"name": "CC0", "url": "https://example.org", "notice": "Free."},
+        "task": "node classification", "homepage": "https://example.com", "citation": "@misc{toy}",
+        "license": {"name": "CC0", "url": "https://example.com", "notice": "Free."},
         "class_names": ("red", "green", "blue"), "sources": (), "expected": {"graphs": 20},
         "content": {"anchor": "part0.txt", "members": (), "max_total_bytes": 1_000_000},
         "max_nodes": 1000, "dataset_class": "Toy", "notes": ("A toy.",),
