@@ -76,7 +76,7 @@ def gated_edges(
     return quotient, None if new is None else new.view(entries.shape)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Entries:
     """The edges of one batch as entries of their targets."""
 
@@ -221,8 +221,7 @@ class _GatedEdges(torch.autograd.Function):
                     BC=block,
                     **OPTIONS,
                 )
-                sums = parts.sum(0, dtype=torch.float64)
-                total, product = sums
+                total, product = parts.sum(0, dtype=torch.float64)
                 grad_scale, grad_shift, norm = gradients_of(
                     norm, deviation, total, product, ctx.share
                 )
@@ -272,12 +271,15 @@ class _GatedEdges(torch.autograd.Function):
         if weight is not None:
             grad_weight = grad_pre.t() @ old
             if ctx.needs_input_grad[3]:
-                through_product = grad_pre @ weight
-                grad_old = through_product if grad_new is None else through_product + grad_new
+                grad_old = _added_product(grad_new, grad_pre, weight)
         if grad_old is not None and len(old) < entries.count:
             grad_old = grad_old.sum(0, keepdim=True, dtype=torch.float32).to(old.dtype)
         gradients = of_target, of_source, of_message, grad_old, grad_weight
         return *gradients, grad_scale, grad_shift, None, None, None
+
+
+def _added_product(addend: Tensor | None, rows: Tensor, weight: Tensor) -> Tensor:
+    return rows @ weight if addend is None else torch.addmm(addend, rows, weight)
 
 
 def _statistics(parts: Tensor, count: int) -> tuple[Tensor, Tensor]:
