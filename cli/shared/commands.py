@@ -67,6 +67,10 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.groups = groups or {}
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the first sentence, whole: a list of commands wraps its lines."""
+        return super().get_short_help_str(max(limit, 1_000))
+
     def sections(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
         """Return the options by section of the help.
 

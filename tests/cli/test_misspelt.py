@@ -115,8 +115,8 @@ def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, tmp_path
         json.dumps({"url": clone, "dir_info": {"editable": True}}): f"pip install -e '{tmp_path}[chem]'",
         json.dumps({"url": clone, "dir_info": {}}): f"pip install '{tmp_path}[chem]'",
         json.dumps({"url": gone, "dir_info": {}}): "pip install '.[chem]' in a clone",
-        json.dumps({"url": "https://example.org/a.git", "vcs_info": {"vcs": "git"}}):
-            "pip install 'kmip-data[chem] @ git+https://example.org/a.git'",
+        json.dumps({"url": "https://example.com/a.git", "vcs_info": {"vcs": "git"}}):
+            "pip install 'kmip-data[chem] @ git+https://example.com/a.git'",
         "": "pip install 'kmip-data[chem]'",
     }  # fmt: skip
 

@@ -592,7 +592,7 @@ LARGE = GRAPHML.format(
     "<key id='k' for='node' attr.name='k' attr.type='int'/>"
     f"<graph edgedefault='directed'><node id='a'><data key='k'>{10**400}</data></node></graph>"
 )
-ENDS = "x tx allx y ty ally graph".split()
+ENDS = ["x", "tx", "allx", "y", "ty", "ally", "graph"]
 BAD = [
     ({"edges_csv": ""}, {}, "No columns"),
     ({"edges_csv": "source,source\n"}, {}, "no column 'target'"),

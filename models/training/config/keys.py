@@ -188,10 +188,9 @@ class TrainingConfig(Strict):
         default="", description="run to take initial weights from, where name and shape fit"
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="seed of weights, dropout and order")
-    precision: Literal["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"] = Field(
+    precision: Literal["32", "tf32", "16-mixed", "bf16-mixed"] = Field(
         default="32",
-        description="arithmetic of the model; weights and loss stay float32. tf32 (GPU): all matrix"
-        " products; bf16x3 (GPU): those of GatedGCN's edges",
+        description="arithmetic of the model; weights and loss stay float32. tf32 (GPU): matrix products",
     )
 
     @property

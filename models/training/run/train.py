@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import shlex
@@ -18,7 +19,14 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources
+from kmip_data.errors import (
+    GPU_EXTRAS,
+    CheckFailed,
+    DamagedInput,
+    KmipDataError,
+    OutOfResources,
+    install_command,
+)
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.files.reading import sha256_file
 from kmip_data.models.context import float32_products
@@ -506,6 +514,9 @@ def _announcement(
         yield f"steps: not captured: {plain}"
     else:
         yield "steps: captured as CUDA graphs"
+    for extra, package in {"cuda": "cuda", "gpu": "triton"}.items():
+        if importlib.util.find_spec(package) is None:
+            yield f"slower: {GPU_EXTRAS[extra]}; {install_command(extra)}"
 
 
 def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
