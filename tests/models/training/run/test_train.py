@@ -420,7 +420,6 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
         ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs"),
         ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
         ({"training": {"precision": "tf32"}}, "cannot train in tf32"),
-        ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
         ({"system": {"logger": "wandb"}}, "pip install wandb"),
         (
             {"data": {"features": "position-color"}},
