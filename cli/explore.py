@@ -92,7 +92,7 @@ def command(
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
     graph, dataset = _graph(build, answer, record, part, home)
-    others = []
+    following = []
     if dataset is not None:
         # The records that follow are in the page, too, as far as they are small.
         edges = 0
@@ -104,9 +104,9 @@ def command(
             edges += other.header["streets"]["count"]
             if edges > MOST_EDGES:
                 break
-            others.append((other, said))
+            following.append((other, said))
     page = output or default_output(folder / PAGE)
-    draw_explorer(graph, answer, curves, page, others)
+    draw_explorer(graph, answer, curves, page, following)
     result = {
         "path": build.path,
         "saved": page,
@@ -172,9 +172,9 @@ def _graph(
         if not (record is None and part is None):
             option = "--split" if record is None else "--record"
             raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
-        classes = answer and answer.classes
-        split = answer and answer.split
-        return city_graph(build, classes, split, answer.run if answer else ""), None
+        if answer is None:
+            return city_graph(build, None, None, ""), None
+        return city_graph(build, answer.classes, answer.split, answer.run), None
 
     split_name = None
     if answer is not None:
