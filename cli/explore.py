@@ -93,7 +93,8 @@ def command(
             )
     graph, dataset = _graph(build, answer, record, part, home)
     following = []
-    if dataset is not None:
+    one_graph = answer is not None and opened.data.unit == "nodes"
+    if dataset is not None and not one_graph:
         # The records that follow are in the page, too, as far as they are small.
         edges = 0
         for position in range((record or 0) + 1, min((record or 0) + RECORDS, len(dataset))):
