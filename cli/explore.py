@@ -81,8 +81,8 @@ def command(
         )
         build = opened.data.build
         folder = opened.folder
-        others = [open_run(run, home=home, device=device) for run in targets[1:]]
-        curves = [_curves(run, where, record or 0, opened, home) for run in (opened, *others)]
+        runs = [opened, *(open_run(run, home=home, device=device) for run in targets[1:])]
+        curves = [_curves(run, where, record or 0, opened, home) for run in runs]
     else:
         build = first
         folder = build.path
