@@ -92,8 +92,9 @@ def command(
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
     graph, dataset = _graph(build, answer, record, part, home)
-    others = []
-    if dataset is not None:
+    following = []
+    one_graph = answer is not None and opened.data.unit == "nodes"
+    if dataset is not None and not one_graph:
         # The records that follow are in the page, too, as far as they are small.
         edges = 0
         for position in range((record or 0) + 1, min((record or 0) + RECORDS, len(dataset))):
@@ -104,9 +105,9 @@ def command(
             edges += other.header["streets"]["count"]
             if edges > MOST_EDGES:
                 break
-            others.append((other, said))
+            following.append((other, said))
     page = output or default_output(folder / PAGE)
-    draw_explorer(graph, answer, curves, page, others)
+    draw_explorer(graph, answer, curves, page, following)
     result = {
         "path": build.path,
         "saved": page,
