@@ -1,4 +1,4 @@
-"""Precision, settings and records of a forward pass, which the batch carries from network to layers."""
+"""Precision of a forward pass, which the batch carries to layers, and code that this device can run."""
 
 from __future__ import annotations
 
@@ -6,38 +6,21 @@ import functools
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 
-T = TypeVar("T")
-Searched = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) each
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ForwardContext:
-    """Settings and records of one forward pass; the default has neither."""
+    """Settings of one forward pass."""
 
     #: As ``training.precision``: how a GPU computes GatedGCN's products of edges.
     precision: str = "32"
-    #: Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. The
-    #: recorded batch brings it. A search then runs outside of its operator, which carries no context.
-    keep: list[Any] | None = None
-    #: Receives results of searches: first pass of a recomputed layer.
-    record: list[Searched] | None = None
-    #: Results of searches, instead of searching: second pass of a recomputed layer, with the same
-    #: queries and keys. Batch norms then leave their running statistics alone.
-    replay: Iterator[Searched] | None = None
-
-    @property
-    def repeated(self) -> bool:
-        """True in the second pass of a recomputed layer."""
-        return self.replay is not None
 
     @property
     def split(self) -> str | None:
@@ -46,21 +29,6 @@ class ForwardContext:
         ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
         """
         return {"tf32": None, "bf16x3": "bf16x3"}.get(self.precision, "bf16x6")
-
-    def kept(self, plan: T) -> T:
-        """Return ``plan``, which a cache may drop, and keep it alive on request."""
-        if self.keep is not None:
-            self.keep.append(plan)
-        return plan
-
-    def searched(self, search: Callable[[], Searched]) -> Searched:
-        """Return the result of a search: the one of the first pass, or that of ``search()``."""
-        if self.replay is not None:
-            return next(self.replay)
-        result = search()
-        if self.record is not None:
-            self.record.append(result)
-        return result
 
 
 PLAIN = ForwardContext()

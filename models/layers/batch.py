@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -116,8 +116,6 @@ class BatchSize:
 #: Attribute of a padded batch, (2,) int64: numbers of real nodes and edges, which come before the
 #: padding.
 COUNTED = "counted"
-#: Attribute of a batch whose step is recorded: list of the objects that the CUDA graph must keep alive.
-KEEP = "kept_alive"
 #: Attribute of a sampled neighbourhood: its :class:`Hops`.
 HOPS = "hops"
 #: Attributes of a batch with a row for each edge.
@@ -136,8 +134,6 @@ class Rows(NamedTuple):
 
     #: (1,) int64 on their device: number of real rows, the first ones; None: all.
     first: Tensor | None = None
-    #: True in the second pass of a recomputed layer: running statistics stay.
-    repeated: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +157,7 @@ class GraphBatch:
     #: (2,) int64 on the device of ``x``: numbers of real nodes and edges, which come before the
     #: padding; None: all. Layers read it by :func:`rows_of` and ``search_options``.
     counted: Tensor | None = None
-    #: Settings and records of the forward pass.
+    #: Settings of the forward pass.
     context: ForwardContext = PLAIN
     #: Plans that the layers share, such as BigBird's blocks.
     plans: dict[Any, Any] = field(default_factory=dict)
@@ -186,8 +182,7 @@ class GraphBatch:
     @property
     def node_rows(self) -> Rows:
         """The nodes: what a layer reads by :func:`rows_of` of the batch."""
-        first = None if self.counted is None else self.counted[:1]
-        return Rows(first, self.context.repeated)
+        return Rows(None if self.counted is None else self.counted[:1])
 
     def rows_per_node(self, count: int) -> Rows:
         """``count`` rows of each node, one node after another."""
@@ -199,8 +194,7 @@ class GraphBatch:
     @property
     def edge_rows(self) -> Rows:
         """The edges, for layers that take them instead of a batch."""
-        first = None if self.counted is None else self.counted[1:]
-        return Rows(first, self.context.repeated)
+        return Rows(None if self.counted is None else self.counted[1:])
 
     @property
     def search_options(self) -> dict[str, Any]:
@@ -231,11 +225,6 @@ def pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
     return check_ptr("ptr", starts, rows)
 
 
-def context_of(batch: Any) -> ForwardContext:
-    """Return the context of a batch's forward pass; the default one for anything else."""
-    return batch.context if isinstance(batch, GraphBatch) else PLAIN
-
-
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values
 def read_batch(
     batch: Any, added: Sequence[str] = (), context: ForwardContext = PLAIN
@@ -245,8 +234,7 @@ def read_batch(
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index``
     (2, E). ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is
-    one graph. A batch with :data:`COUNTED` is padded, and both are used unchecked. The list of one
-    with :data:`KEEP` becomes that of the context.
+    one graph. A batch with :data:`COUNTED` is padded, and both are used unchecked.
 
     Raises
     ------
@@ -266,9 +254,6 @@ def read_batch(
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
 
-    keep = getattr(batch, KEEP, None)
-    if keep is not None:
-        context = replace(context, keep=keep)
     counted = getattr(batch, COUNTED, None)
     if counted is None:
         ptr, graph = read_graphs(batch, x)

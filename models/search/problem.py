@@ -49,9 +49,6 @@ class SearchProblem:
     #: (G + 1) int64 on the same device, where queries and keys of each graph begin, if the host has
     #: not read it; ``query_ptr`` and ``key_ptr`` then divide the rows evenly among as many graphs
     starts: Tensor | None = None
-    #: receives what a recorded CUDA graph reads: see
-    #: :class:`~kmip_data.models.context.ForwardContext`
-    keep: list[Any] | None = None
     narrow: bool = False  #: True: indices are int32
 
     @property
@@ -113,7 +110,7 @@ def check_k(k: int) -> None:
         raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
 
 
-def check_problem(  # noqa: PLR0913 -- options, by keyword
+def check_problem(
     queries: Tensor,
     keys: Tensor,
     k: int,
@@ -122,13 +119,12 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     hint: Tensor | None = None,
     *,
     trusted: bool = False,
-    keep: list[Any] | None = None,
     narrow: bool = False,
 ) -> SearchProblem:
     """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
 
     ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and
-    not read. ``keep`` and ``narrow`` are as in :class:`SearchProblem`.
+    not read. ``narrow`` is as in :class:`SearchProblem`.
     """
     queries = check_rows("queries", queries)
     keys = check_rows("keys", keys)
@@ -169,7 +165,7 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()
     keys = keys.detach().to(dtype).contiguous()
-    return SearchProblem(queries, keys, k, starts, key_starts, hint, unread, keep, narrow)
+    return SearchProblem(queries, keys, k, starts, key_starts, hint, unread, narrow)
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:

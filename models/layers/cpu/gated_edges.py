@@ -41,8 +41,6 @@ class _Options:
     #: True if features of the edges are those of a list.
     listed: bool
     norm: BatchNorm | None
-    #: True in the second pass of a recomputed layer.
-    repeated: bool
     dropout: Dropout
     #: True if a backward pass will follow.
     differentiable: bool
@@ -96,7 +94,6 @@ def gated_edges(
         edges.incoming,
         len(shape) == 1,
         norm,
-        batch.context.repeated,
         dropout=(seed, dropped, 1 / (1 - dropout)),
         differentiable=wanted and torch.is_grad_enabled(),
     )
@@ -157,7 +154,7 @@ class _GatedEdges(torch.autograd.Function):
 
         # 2. New edges, in place of z where no backward pass will read it.
         statistics = _statistics(sums, squares, edges.start) if by_batch else None
-        constants, deviation = constants_of(norm, statistics, count, repeated=options.repeated)
+        constants, deviation = constants_of(norm, statistics, count)
         new = _new_edges(count, d) if options.differentiable else pre
         update_arguments = (
             d,

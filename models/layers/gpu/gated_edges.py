@@ -326,9 +326,7 @@ class _GatedEdges(torch.autograd.Function):
             )
             deviation = None
             if norm is not None and by_batch:
-                norming.constants, deviation = norms.constants_by_tiles(
-                    norm, parts, repeated=entries.batch.context.repeated
-                )
+                norming.constants, deviation = norms.constants_by_tiles(norm, parts)
             elif norm is not None:
                 norming.constants, deviation = constants_of(norm, None, entries.count)
         ctx.save_for_backward(message, z, quotient, inverse, deviation)

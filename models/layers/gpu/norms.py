@@ -40,7 +40,7 @@ def dropout_of(probability: float, device: torch.device) -> Dropout:
     return seed, dropped, 1 / (1 - probability)
 
 
-def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tuple[Tensor, Tensor]:
+def constants_by_tiles(norm: BatchNorm, parts: Tensor) -> tuple[Tensor, Tensor]:
     """Compute :func:`.norms.constants_of` from number, mean and squares of tiles (tiles, 3, d)."""
     tiles, _, d = parts.shape
     constants = torch.empty(3, d, device=parts.device)
@@ -58,7 +58,7 @@ def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tup
         D=d,
         EPS=norm.eps,
         MOMENTUM=norm.momentum,
-        NOTE=not repeated,
+        NOTE=True,
         **FINISH,
     )
     return constants, deviation
@@ -182,7 +182,7 @@ class _Normed(torch.autograd.Function):
                 BC=block,
                 **OPTIONS,
             )
-            constants, deviation = constants_by_tiles(norm, parts, repeated=counted.repeated)
+            constants, deviation = constants_by_tiles(norm, parts)
             norm_kernels.update[programs(count, tile, d)](
                 residual,
                 z,

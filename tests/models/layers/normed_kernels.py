@@ -186,14 +186,6 @@ def test_types_are_torchs(types: tuple[torch.dtype, torch.dtype]) -> None:
         assert float((ours - theirs).norm()) <= 0.02 * float(theirs.norm())
 
 
-def test_statistics_stay_where_a_layer_runs_again() -> None:
-    norm = norm_of(5, torch.float32, training=True)
-    before = [each.clone() for each in norm.buffers()]
-    x, again = torch.randn(9, 5, device=DEVICE), Rows(repeated=True)
-    normed(norm, x, None, None, relu=False, before=0.0, after=0.0, batch=again)
-    assert all(torch.equal(a, b) for a, b in zip(before, norm.buffers(), strict=True))
-
-
 def test_one_tensor_of_the_rows_lives_from_forward_to_backward() -> None:
     x, y = (torch.randn(40, 16, device=DEVICE).requires_grad_() for _ in range(2))
     with saved_for_backward() as sizes:
