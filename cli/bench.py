@@ -1,4 +1,4 @@
-"""``kmip-data bench``: speed of attention, reading and training on this machine."""
+"""``kmip-data bench``: speed of attention and training on this machine."""
 
 from __future__ import annotations
 
@@ -249,34 +249,6 @@ def _time(cell: Measurement) -> str:
     # Of a breakdown the sum of its column: medians of stages do not add up to the median of their
     # sums.
     return quantity(sum(median_stages(cell).values()) or cell.seconds, "s")
-
-
-@command.command("reading", cls=shared.Command)
-@shared.json_option
-def reading(as_json: bool) -> None:
-    """Time single graphs at random and shuffled batches.
-
-    Reads 256 generated graphs of S3DIS size (4,096 nodes, 32 neighbours each) from shards and from
-    PyTorch Geometric's datasets on disk and in memory, in turn. A ratio above 1 means that the
-    shards are faster.
-    """
-    from kmip_data.models.profiling.reading import GRAPHS, compare_reading
-
-    rows = []
-    results = []
-    for row in compare_reading():
-        ours = quantity(row.ours, "s")
-        theirs = quantity(row.theirs, "s")
-        spread = f"{row.least:.2f} to {row.most:.2f}"
-        rows.append([row.what, ours, theirs, f"{row.ratio:.2f}×", spread])
-        results.append(row._asdict())
-    shown = table(["", "kmip-data", "PyTorch Geometric", "ratio", "spread"], rows)
-    result = {
-        "machine": machine_line(),
-        "graphs": GRAPHS,
-        "rows": results,
-    }
-    show(result, f"{shown}\n{GRAPHS:,} graphs; {machine_line()}", as_json=as_json)
 
 
 @command.command("train", cls=shared.Command)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from kmip_data.drawing.graphs import Graph
     from kmip_data.drawing.page import Answer
     from kmip_data.models.training.run.evaluate import OpenedRun
+    from kmip_data.reading.dataset import ShardedDataset
+
+RECORDS = 8  #: in a page
+MOST_EDGES = 1_000_000  #: of all records of a page but the first
 
 
 @click.command(cls=DatasetCommand)
@@ -45,11 +49,11 @@ def command(
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city, or a build of which --record is shown; of one graph of many nodes that is a
-    sample around the node of this number. A RUN is shown on its own data: the
-    predictions of its best weights, its errors, and the keys that each k-MIP head chose with their
-    weights. Learning curves and the influence of other nodes by distance are drawn for all RUNs.
-    The page is one file that needs no network.
+    TARGET is a city, or a build: the page has its record --record and up to seven that follow. Of
+    one large graph a record is a sample around the node of this number. A RUN is shown on its own
+    data: the predictions of its best weights, its errors, and the keys that each k-MIP head chose
+    with their weights. Learning curves and the influence of other nodes by distance are drawn for
+    all RUNs. The page is one file that needs no network.
     """
     from kmip_data.drawing.page import PAGE, draw_explorer
 
@@ -87,9 +91,22 @@ def command(
                 f"A run names its own data, without {targets[0]}.",
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
-    graph = _graph(build, answer, record, part, home)
+    graph, dataset = _graph(build, answer, record, part, home)
+    others = []
+    if dataset is not None:
+        # The records that follow are in the page, too, as far as they are small.
+        edges = 0
+        for position in range((record or 0) + 1, min((record or 0) + RECORDS, len(dataset))):
+            said = None
+            if answer is not None:
+                _, said = ask(opened, split=where, position=position)
+            other = _record(build, dataset, position, said, home)
+            edges += other.header["streets"]["count"]
+            if edges > MOST_EDGES:
+                break
+            others.append((other, said))
     page = output or default_output(folder / PAGE)
-    draw_explorer(graph, answer, curves, page)
+    draw_explorer(graph, answer, curves, page, others)
     result = {
         "path": build.path,
         "saved": page,
@@ -144,33 +161,43 @@ def _graph(
     record: int | None,
     part: str | None,
     home: Home,
-) -> Graph:
-    """Return the graph to draw: a city, or a record with its picture, with the answer of a run."""
-    from kmip_data.cli.preview import pictures_of
-    from kmip_data.drawing.graphs import city_graph, record_graph
+) -> tuple[Graph, ShardedDataset | None]:
+    """Return the graph to draw, and the dataset of the records that follow it; None for a city."""
+    from kmip_data.drawing.graphs import city_graph
     from kmip_data.drawing.surroundings import drawable
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
 
-    if is_city(build.card) and not (record is None and part is None):
-        option = "--split" if record is None else "--record"
-        raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
-    classes = None
-    values = None
-    split = None
-    run = ""
-    if answer is not None:
-        classes = answer.classes
-        values = answer.values
-        split = answer.split
-        run = answer.run
-        part = part or "test"
     if is_city(build.card):
-        return city_graph(build, classes, split, run)
+        if not (record is None and part is None):
+            option = "--split" if record is None else "--record"
+            raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
+        classes = answer and answer.classes
+        split = answer and answer.split
+        return city_graph(build, classes, split, answer.run if answer else ""), None
 
-    dataset = drawable(ShardedDataset(build, part, split_name=split), part)
-    predicted = values if classes is None else classes
-    position = record or 0
+    split_name = None
+    if answer is not None:
+        part = part or "test"
+        split_name = answer.split
+    dataset = drawable(ShardedDataset(build, part, split_name=split_name), part)
+    return _record(build, dataset, record or 0, answer, home), dataset
+
+
+def _record(
+    build: Build,
+    dataset: ShardedDataset,
+    position: int,
+    answer: Answer | None,
+    home: Home,
+) -> Graph:
+    """Return a record with its picture, with the answer of a run."""
+    from kmip_data.cli.preview import pictures_of
+    from kmip_data.drawing.graphs import record_graph
+
+    predicted = None
+    if answer is not None:
+        predicted = answer.values if answer.classes is None else answer.classes
     pictures = pictures_of(build, home, dataset.keys[position : position + 1])
     picture = next(iter(pictures.values()), None)
-    return record_graph(dataset, position, predicted, run, picture)
+    return record_graph(dataset, position, predicted, answer.run if answer else "", picture)

@@ -101,13 +101,17 @@ def _datasets() -> tuple[list[dict[str, object]], str]:
 
 def builds_table(builds: list[Build]) -> str:
     """Return one line per build, and one of its parameters."""
+    from kmip_data.format.card import COUNTED
+
     rows = []
     notes = []
     for build in builds:
         counts = [build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")]
         size = human_bytes(build_facts(build)["bytes"])
         rows.append([build.path.name, *counts, size])
-        notes.append([*wrap(build.card.variant, 76), build.card.extent])
+        card = build.card
+        state = card.extent or (COUNTED if card.origin == COUNTED else "")
+        notes.append([*wrap(card.variant, 76), state])
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
 
 

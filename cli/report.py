@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +17,16 @@ from kmip_data.cli.shared.commands import (
     path_option,
     plugin_option,
 )
-from kmip_data.cli.shared.output import csv_of, table
+from kmip_data.cli.shared.output import annotated, csv_of, table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
+    from kmip_data.models.reports.sheets import Sheet
     from kmip_data.models.reports.tables import Table
 
+WIDTH = 100  #: columns of a terminal that tables take at most
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 
@@ -80,7 +83,8 @@ def command(
         say(notice)
 
     if form == "html":
-        text = page_of("kmip-data report", list(map(sheet_of, tables)), tables, notices)
+        sheets = list(map(sheet_of, tables))
+        text = page_of("kmip-data report", home.root, sheets, tables, notices)
     elif form == "json":
         text = readable_json({"rows": rows, "notices": notices})
     elif form == "csv":
@@ -102,8 +106,33 @@ def report_text(tables: Iterable[Table]) -> str:
     """Return tables of results as text, each with its title and notes."""
     from kmip_data.models.reports.sheets import sheet_of
 
-    parts = []
-    for sheet in map(sheet_of, tables):
-        lines = [sheet.title, table(sheet.header, sheet.cells), sheet.notes]
-        parts.append("\n".join(filter(None, lines)))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(_text(sheet_of(results)) for results in tables) + "\n"
+
+
+def _text(sheet: Sheet) -> str:
+    # 1. As many columns as have room; changes are easier to read on lines of their own.
+    columns = list(zip(sheet.header, *sheet.cells, strict=True))
+    shown = 0
+    used = 0
+    for column in columns:
+        used += max(map(len, column)) + 2
+        if used > WIDTH or column[0] == "changes":
+            break
+        shown += 1
+
+    # 2. The others, by name, below each row.
+    notes = []
+    for cells in sheet.cells:
+        others = []
+        for name, value in list(zip(sheet.header, cells, strict=True))[shown:]:
+            if value != "–":
+                others.append(value if name == "changes" else f"{name} {value}")
+        notes.append(textwrap.wrap("; ".join(others), WIDTH - 4))
+    rows = table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
+
+    about = [_filled(text) for text in (sheet.title, sheet.shared) if text]
+    return "\n".join([*about, annotated(rows, notes), *filter(None, [_filled(sheet.notes)])])
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_long_words=False)

@@ -47,6 +47,7 @@ def command(
 
 def runs_table(runs: Sequence[Facts]) -> str:
     """Return runs with their states, and below each what it needs."""
+    from kmip_data.models.training.metrics import all_metrics
     from kmip_data.models.training.run.folder import with_unit
 
     rows = []
@@ -54,7 +55,9 @@ def runs_table(runs: Sequence[Facts]) -> str:
     for run in runs:
         test = ""
         if run["test"] is not None:
-            test = f"{run['metric']} {with_unit(run['metric'], run['test'])}"
+            metric = all_metrics().get(run["metric"])  # one of a plugin may be missing here
+            title = metric.title if metric else run["metric"]
+            test = f"{title} {with_unit(run['metric'], run['test'])}"
         if run["edited"]:
             test += " (edited)"
         epochs = str(run["epoch"])

@@ -61,7 +61,7 @@ GROUPS = {
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean."
 )
-@shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
+@shared.number_option("--epochs", "Number of epochs.  [default: the preset's; of a sample 3]")
 @shared.number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @shared.device_option()
 @shared.number_option("--devices", "Number of devices of this machine.  [default: 1]")
@@ -224,6 +224,8 @@ def _on_line() -> set[str]:
 
 
 YAML = {".yaml", ".yml"}  #: endings of a configuration of GraphGPS
+#: Default epochs of a sample: each dataset's ends within two minutes on two cores.
+SAMPLE_EPOCHS = 3
 #: Options of the line -> the key of the configuration that they set.
 KEYS = {
     "sample": "data.sample",
@@ -247,8 +249,9 @@ def configuration(
     """Return the dataset's preset, or the file's configuration, with the options, ``--set`` last.
 
     ``records`` and ``split`` are parameters that were given; ``options`` are ``model``,
-    ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the
-    names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
+    ``variant``, ``epochs`` (a warm-up that would fill them is shortened; of a sample
+    :data:`SAMPLE_EPOCHS` unless the file or ``stop_after`` says otherwise), ``overrides``, and by
+    the names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
     """
     from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
     from kmip_data.models.training.config.presets import config_for
@@ -278,8 +281,12 @@ def configuration(
         if value is not None and value is not False:
             settings.append(f"{key}={value}")
     config = apply_overrides(config, settings)
-    if options.get("epochs") is not None:
-        config = with_epochs(config, options["epochs"])
+    epochs = options.get("epochs")
+    scheduled = file is not None or config.training.stop_after is not None
+    if epochs is None and config.data.sample and not scheduled:
+        epochs = min(SAMPLE_EPOCHS, config.training.epochs)
+    if epochs is not None:
+        config = with_epochs(config, epochs)
     return apply_overrides(config, options.get("overrides", ()))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.commands import (
-    TARGET,
+    Name,
     jobs_option,
     raw_options,
     sample_option,
@@ -15,15 +15,39 @@ from kmip_data.cli.shared.commands import (
 )
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import print_json
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kmip_data.builds.home import Home
 
 
+class _Target(Name):
+    """A build, or a folder that lost its card."""
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        from kmip_data.builds.home import Home
+
+        try:
+            return super().convert(value, param, ctx)
+        except UsageError:
+            from kmip_data.pipelines.lost import find_lost
+
+            home = Home.locate(ctx.params.get("home") if ctx is not None else None)
+            if find_lost(str(value), home) is None:
+                raise
+            return str(value)
+
+
 @click.command(cls=DatasetCommand)
-@click.argument("target", type=TARGET)
+@click.argument("target", type=_Target("build"))
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged; other files stay.")
 @click.option("--published", is_flag=True, help="Also compare digests with the published ones.")
 @sample_option
@@ -47,14 +71,13 @@ def command(
     from kmip_data.builds.verify import verify_build
     from kmip_data.format.card import read_card
 
-    path = resolve(target, home, sample=sample).path
+    path, rebuilt = _located(target, home, repair=repair, sample=sample, **options)
     report = verify_build(path)
-    rebuilt = []
     tried = repair and not report.ok
     if tried:
         from kmip_data.pipelines.engine.encode import repair_build
 
-        rebuilt = repair_build(path, home=home, **options)
+        rebuilt += repair_build(path, home=home, **options)
         report = verify_build(path)
     # Digests of a damaged build differ anyway: the damage is reported.
     compared = published and report.ok
@@ -109,3 +132,21 @@ def command(
         state += f": {', '.join(report.broken_shards)}"
     problems = "".join(f"\n    {problem}" for problem in report.problems)
     raise CheckFailed(f"{path} is {state}.", found=problems, left=left, next=step)
+
+
+def _located(
+    target: str, home: Home, *, repair: bool, sample: bool, **options: Any
+) -> tuple[Path, list[str]]:
+    """Return the folder that is meant, and the card if that had to be made again."""
+    try:
+        return resolve(target, home, sample=sample).path, []
+    except UsageError:
+        from kmip_data.format.card import CARD_NAME, read_card
+        from kmip_data.pipelines.lost import find_lost, rebuild_lost
+
+        lost = find_lost(target, home)
+        if lost is None:
+            raise
+        if not repair:
+            read_card(lost)  # raises, and says what to do
+        return rebuild_lost(lost, home, **options).path, [CARD_NAME]

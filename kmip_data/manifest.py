@@ -8,6 +8,7 @@ import pkgutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from operator import not_
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
@@ -132,20 +133,28 @@ class ColumnForm(Strict):
     shape: tuple[int, ...] = ()
     stored: str = "float32"
     presented: str = "float32"
-    low: float | None = None
-    high: float | None = None
+    low: int | float | None = None
+    high: int | float | None = None
     classes: int | None = None  #: of the label, which has no other field but ``doc``
     doc: str = ""
+    unit: str = Field(default="", exclude_if=not_)
+    fields: tuple[str, ...] = Field(default=(), exclude_if=not_)
 
 
 class Layout(Strict):
     """Records of a dataset in the short form (:mod:`kmip_data.pipelines.short`)."""
 
     undirected: bool = False  #: edges get their other direction, after they are checked
+    #: the files have both directions of each edge: as they state, or checked
+    both_ways: Literal["", "stated", "checked"] = Field(default="", exclude_if=not_)
     folds: int = 1  #: number of published splits
     split_note: str = "the published masks"
+    #: attribute -> column and first and last component of it that are presented under that name, too
+    views: dict[str, tuple[str, int, int]] = Field(default={}, exclude_if=not_)
     #: by key, in the order of the shards: ``node/x``, ``node/y``
     columns: dict[str, ColumnForm] = Field(default_factory=dict)
+    #: False for a dataset from before columns were in build keys: a test pins its sample instead
+    keyed: bool = Field(default=True, exclude=True)
 
 
 class Manifest(Strict):

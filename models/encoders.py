@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models.layers.adjacency import neighbor_sum
-from kmip_data.models.layers.batch import BatchRows, GraphBatch, NeighborTable
+from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -424,14 +424,13 @@ class SignNet(_Columns):
     def _encoded(self, x: Tensor, batch: GraphBatch) -> Tensor:
         """φ: (N, K, 1) to (N, K, out)."""
         nodes, count, _ = x.shape
-        rows = batch.rows_per_node(count)
         for number, update in enumerate(self.phi):
             if number:
-                x = self.norms[number - 1](x.flatten(0, 1), rows)
+                x = self.norms[number - 1](x.flatten(0, 1), batch)
             # All frequencies in one sum over the edges.
             x = x.reshape(nodes, -1)
             x = x + neighbor_sum(batch.edges.adjacency, x)
-            x = update(x.view(nodes * count, -1), rows).view(nodes, count, -1)
+            x = update(x.view(nodes * count, -1), batch).view(nodes, count, -1)
         return x
 
 
@@ -443,8 +442,8 @@ class NormedPerceptron(nn.Module):
         self.linears = nn.ModuleList(itertools.starmap(Linear, itertools.pairwise(widths)))
         self.norms = nn.ModuleList(map(BatchNorm, widths[1:-1]))
 
-    def forward(self, x: Tensor, batch: BatchRows) -> Tensor:
-        """(M, first width) to (M, last width); ``batch`` as a batch norm takes it."""
+    def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
+        """(M, first width) to (M, last width), rows of ``batch``."""
         *hidden, last = self.linears
         for linear, norm in zip(hidden, self.norms, strict=True):
             x = norm(linear(x).relu(), batch)

@@ -19,7 +19,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import ADDED, Manifest, Strict, load_manifest, named
-from kmip_data.wording import nearest
+from kmip_data.wording import as_options, nearest
 
 
 class Params(Strict):
@@ -357,6 +357,16 @@ def pipeline_of(card: Card) -> AnyPipeline | None:
     except UsageError:
         return None
     return load_pipeline(named(manifest, card.dataset))
+
+
+def build_command(manifest: Manifest, params: Params) -> str:
+    """Return the command that builds a dataset with these parameters, without its own files."""
+    usual = type(params)().model_dump()
+    unusual = {name: value for name, value in params.model_dump().items() if value != usual[name]}
+    command = f"kmip-data build {manifest.file}"
+    if manifest.recipe:
+        command += f" --name {manifest.name} --archive PATH"
+    return " ".join(filter(None, [command, as_options(unusual)]))
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -23,6 +23,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.format.splits import read_split
 from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
 from kmip_data.pipelines.base import (
     AnyPipeline,
@@ -41,6 +42,9 @@ from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.shared.own import MOST_MEMORY
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
+from kmip_data.runtime.progress import say
+
+_MOST_RECORDS = 2**28  #: of a split file that is read without its card
 
 
 def build_dataset(
@@ -145,6 +149,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
             splits = [*plan.pipeline.default_splits(), split_params]
             if plan.pipeline.manifest.recipe:
                 splits.reverse()
+            splits += splits_on_disk(folder, plan.pipeline).values()  # its card is gone
             card = run_build(plan, splits)
         except (DamagedInput, UsageError) as error:
             has_shards = any((folder / "shards").glob("*.h5"))
@@ -155,6 +160,23 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
                     remove_empty(folder)
             raise
     return Build(folder, card)
+
+
+def splits_on_disk(folder: Path, pipeline: AnyPipeline) -> dict[str, SplitParams]:
+    """Return the parameters of the split files in a folder without a card, by name.
+
+    They are drawn again from these: other bytes are in the way.
+    """
+    fields = pipeline.SplitParams.model_fields
+    splits = {}
+    for path in sorted((folder / "splits").glob("*.h5")):
+        try:
+            recorded = read_split(path, records=_MOST_RECORDS).parameters
+            parameters = {key: value for key, value in recorded.items() if key in fields}
+            splits[path.stem] = check_params(pipeline.SplitParams, parameters, path.name)
+        except (DamagedInput, UsageError):
+            say(f"{path} is not a split of this dataset: it stays, and is not part of the build.")
+    return splits
 
 
 def ensure_split(

@@ -1,67 +1,105 @@
-"""Datasets in the short form: columns and splits in the manifest, and a module that reads the files.
+"""Datasets in the short form: columns and splits in the manifest, and a class that reads the files.
 
-A family's module has ``read(raw) -> {"x": …, "y": …, "edge_index": …}``, arrays of one graph as the
-files have them, and, where splits are published as masks, ``masks(raw, fold) -> [train, val,
-test]``. It checks nothing that the manifest says: values are compared with the columns of
-``[layout]`` before they are cast, and edges get their other direction after that.
+``read`` returns the arrays of a graph as the files have them: ``x``, ``y``, ``edge_index`` and what
+else ``[layout.columns]`` names. It checks nothing that the manifest says: :func:`fitted` compares
+values with the columns before it casts them, and gives edges their other direction after that.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from pydantic import Field
 
-from kmip_data.arrays import Array
+from kmip_data.arrays import I64, Array
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import ColumnForm, Manifest
-from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, SplitParams, Unit
+from kmip_data.manifest import ColumnForm, Layout, Manifest
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
 from kmip_data.pipelines.formats.npz import NpzFile
-from kmip_data.pipelines.shared.checks import check_edges
+from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.shared.checks import in_range
 from kmip_data.pipelines.shared.edges import undirected
+from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
 from kmip_data.pipelines.shared.records import (
     OneGraphParams,
     OneGraphPipeline,
     class_column,
     codes_of_masks,
+    units_of_parts,
 )
 
-_FILE = "graph.npz"
+BATCH = 256  #: graphs that are checked together
+_NUMBERS = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
+
+Graph = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Raw:
-    """Raw files of one dataset, for its reader."""
+    """Raw files of one dataset, for its reader; it knows which file, line or record is read now."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, dataset: str) -> None:
         self.folder = folder
-        self.manifest = manifest
-        self.place = manifest.name  #: file that is read now, for messages
+        self.place = dataset  #: begins each error
 
-    def path(self, end: str) -> Path:
-        """Return the member whose name ends with ``end``, and name it in errors from here on."""
-        found = [m.pattern for m in self.manifest.content.members if m.pattern.endswith(end)]
+    def path(self, pattern: str) -> Path:
+        """Return the one file whose name matches ``pattern``."""
+        found = sorted(self.folder.glob(pattern))
         if len(found) != 1:
-            raise UsageError(
-                f"{self.manifest.name} has {len(found)} members that end with {end!r}."
-            )
-        self.place = found[0]
-        return self.folder / found[0]
+            raise DamagedInput(f"{len(found)} files are called {pattern}, not one.")
+        self.place = found[0].name
+        return found[0]
 
-    def arrays(self, end: str) -> NpzFile:
-        """Open an ``.npz`` member."""
-        return NpzFile(self.path(end))
+    def arrays(self, pattern: str) -> NpzFile:
+        """Open an ``.npz`` file."""
+        return NpzFile(self.path(pattern))
+
+    def lines(self, pattern: str, *, header: int = 0) -> Iterator[str]:
+        """Yield the lines of a text file behind its header."""
+        lines = read_lines(self.path(pattern))[header:]
+        return self.each("line", lines, header + 1)
+
+    def each(self, name: str, items: Iterable[T], first: int = 0) -> Iterator[T]:
+        """Yield the items of the file that is read; errors say which one."""
+        file = self.place
+        for number, item in enumerate(items, first):
+            self.place = f"{file}, {name} {number}"
+            yield item
+        self.place = file
+
+    def numbers(self, text: str, below: int, count: int | None = None) -> I64:
+        """Return whole numbers from 0, separated by commas, ``count`` of them if it is given."""
+        if _NUMBERS.fullmatch(text):
+            numbers = np.fromstring(text, np.int64, sep=",")
+            if in_range(numbers, below) and count in {None, len(numbers)}:
+                return numbers
+        many = "" if count is None else f"{count} "
+        raise DamagedInput(
+            f"{self.place}: {text[:40]!r}, not {many}whole numbers from 0 to {below - 1:,}."
+        )
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Name the file that is read in errors that do not, and let none of Python's out."""
+        """Name what is read in errors of Python's, which say nothing about a file."""
         try:
             yield
         except KmipDataError:
@@ -71,14 +109,151 @@ class Raw:
             AttributeError,
             EOFError,
             LookupError,
-            OSError,
             TypeError,
             ValueError,
         ) as error:
-            raise DamagedInput(
-                f"{self.place} is not laid out as published.",
-                found=f"{type(error).__name__}: {str(error)[:200]}",
-            ) from error
+            fault = "is not laid out as published"
+            if isinstance(error, KeyError) and isinstance(error.args[0], str):
+                fault = f"has no {error.args[0][:80]!r}"
+            raise DamagedInput(f"{self.place} {fault}.") from error
+
+
+# --- Checks --------------------------------------------------------------------------------------
+
+
+def schema_of(manifest: Manifest, key_length: int = 64) -> Schema:
+    """Return the schema of the manifest's layout."""
+    layout = manifest.layout
+    views = [
+        View(attribute=name, source=source, start=start, stop=stop)
+        for name, (source, start, stop) in layout.views.items()
+    ]
+    return Schema(
+        columns=tuple(column_of(key, form) for key, form in layout.columns.items()),
+        views=tuple(views),
+        edges="index",
+        max_nodes=manifest.max_nodes,
+        directed=not (layout.undirected or layout.both_ways),
+        key_length=key_length,
+    )
+
+
+def column_of(key: str, form: ColumnForm) -> Column:
+    """Return the column of a key of the layout; one with classes is the label."""
+    if form.classes is not None:
+        return class_column(key, form.classes, form.doc)
+    name = key.partition("/")[2]
+    values = form.model_dump(exclude={"classes"})
+    return Column(key=key, attribute="edge_attr" if name == "attr" else name, **values)
+
+
+def fitted(
+    graphs: Sequence[Graph],
+    schema: Schema,
+    layout: Layout,
+    where: str,
+) -> tuple[dict[str, Array], I64]:
+    """Return the arrays of graphs, one behind the other, in the dtypes that are stored.
+
+    Returned with them: how many rows of each array a graph has, (graphs, arrays). Raises
+    ``DamagedInput``, which begins with ``where``, where a column has another shape, values beyond
+    its bounds, not finite or none of its dtype, and where an edge leads out of its graph or does
+    not lead back as the layout says.
+    """
+    # 1. Edges, inside their graph.
+    nodes = [len(graph["x"]) for graph in graphs]
+    pairs = []
+    for graph, count in zip(graphs, nodes, strict=True):
+        ends = np.asarray(graph["edge_index"])
+        if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
+            raise DamagedInput(f"{where}: edges are {ends.dtype} {ends.shape}, not numbers (2, E).")
+        if not 0 < count <= schema.max_nodes:
+            raise DamagedInput(f"{where}: {count:,} nodes, not 1 to {schema.max_nodes:,}.")
+        pairs.append(ends)
+    rows = {"node": nodes, "edge": [ends.shape[1] for ends in pairs], "graph": [1] * len(graphs)}
+    edges = np.concatenate(pairs, axis=1)
+    inside = edges < (nodes[0] if len(nodes) == 1 else np.repeat(nodes, rows["edge"]))
+    if edges.size and (edges.min() < 0 or not inside.all()):
+        raise DamagedInput(
+            f"{where}: edges of nodes {edges.min():,} to {edges.max():,}, of {nodes[-1]:,}."
+        )
+
+    # 2. Columns.
+    arrays = {}
+    counts = []
+    for column in schema.columns:
+        values = [np.asarray(graph[column.attribute]) for graph in graphs]
+        arrays[column.attribute] = fitted_column(values, column, rows[column.level], where)
+        counts.append(rows[column.level])
+
+    # 3. The other direction of each edge.
+    if layout.both_ways == "checked":
+        first = np.repeat(np.cumsum(nodes) - nodes, rows["edge"])
+        _check_both_ways(edges + first, sum(nodes), arrays.get("edge_attr"), where)
+    if layout.undirected:
+        edges = undirected(edges.T, nodes[0])
+        rows["edge"] = [edges.shape[1]]
+    arrays["edge_index"] = edges.T.astype(schema.index_dtype)
+    return arrays, np.array([*counts, rows["edge"]], np.int64).T
+
+
+def fitted_column(
+    values: Sequence[Array], column: Column, rows: Sequence[int], where: str
+) -> Array:
+    """Return the values of a column of graphs in the dtype that is stored; errors as of :func:`fitted`."""
+    name = f"{where}: {column.attribute}"
+    of_graph = column.level == "graph"
+    for array, count in zip(values, rows, strict=True):
+        shape = column.shape if of_graph else (count, *column.shape)
+        if array.shape != shape or array.dtype.kind not in "biuf":
+            raise DamagedInput(f"{name} is {array.dtype} {array.shape}, not numbers {shape}.")
+    every = np.stack(values) if of_graph else np.concatenate(values)
+    if not every.size:
+        return every.astype(column.stored)
+    least = every.min()
+    most = every.max()
+    if column.finite and not (np.isfinite(least) and np.isfinite(most)):
+        raise DamagedInput(f"{name} has values that are not finite.")
+    beyond = column.most is not None and most > column.most
+    if beyond or (column.low is not None and least < column.low):
+        raise DamagedInput(f"{name} is {least} to {most}, not {column.low} to {column.most}.")
+    if every.dtype == column.stored:
+        return every
+
+    with np.errstate(all="ignore"):
+        stored = every.astype(column.stored)
+    if not np.array_equal(stored, every, equal_nan=every.dtype.kind == "f"):
+        raise DamagedInput(f"{name} has values that {column.stored} does not hold, up to {most}.")
+    return stored
+
+
+def _check_both_ways(edges: Array, nodes: int, attr: Array | None, where: str) -> None:
+    """Refuse an edge without its reverse, or with other attributes there and back."""
+    there = edges[0] * nodes + edges[1]
+    back = edges[1] * nodes + edges[0]
+    order = np.argsort(there, kind="stable")
+    other = np.argsort(back, kind="stable")
+    same = np.array_equal(there[order], back[other])
+    if not same or (attr is not None and not np.array_equal(attr[order], attr[other])):
+        raise DamagedInput(f"{where}: an edge there, but not back.")
+
+
+def fitted_batches(
+    graphs: Iterable[Graph], schema: Schema, layout: Layout, raw: Raw
+) -> Iterator[tuple[dict[str, Array], I64]]:
+    """Check graphs many at a time, and again one by one where a batch has a fault, to name it."""
+    placed = ((raw.place, graph) for graph in graphs)
+    while batch := list(islice(placed, BATCH)):
+        try:
+            arrays = fitted([graph for _, graph in batch], schema, layout, raw.place)
+        except Exception:
+            for raw.place, graph in batch:
+                fitted([graph], schema, layout, raw.place)
+            raise
+        yield arrays
+
+
+# --- Pipelines -----------------------------------------------------------------------------------
 
 
 FP = TypeVar("FP", bound="FoldParams")
@@ -98,7 +273,7 @@ class FoldParams(SplitParams):
 
 
 class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
-    """Pipeline of a dataset of one graph whose manifest has a ``[layout]``."""
+    """Dataset of one graph, whose splits are published as masks."""
 
     version = 1
     Params = OneGraphParams
@@ -108,43 +283,36 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
         super().__init__(manifest)
         self.sample_arguments = {"manifest": manifest}
 
-    @property
-    def _reader(self) -> ModuleType:
-        return importlib.import_module(type(self).__module__)
+    @abstractmethod
+    def read(self, raw: Raw) -> Graph:
+        """Return the graph."""
+
+    @abstractmethod
+    def masks(self, raw: Raw, fold: int) -> Sequence[Array]:
+        """Return the masks of train, val and test of a split, each (N,)."""
 
     def schema(self, params: OneGraphParams) -> Schema:
         """The columns of the layout."""
-        layout = self.manifest.layout
-        return Schema(
-            columns=tuple(column_of(key, form) for key, form in layout.columns.items()),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            directed=not layout.undirected,
-        )
+        return schema_of(self.manifest)
 
     def prepare(self, raw: RawFolder, params: OneGraphParams, workdir: Path) -> Prepared:
         """Read and check the graph, and the masks of all splits."""
-        files = Raw(raw.path, self.manifest)
+        files = Raw(raw.path, self.manifest.name)
+        layout = self.manifest.layout
         with files.guarded():
-            graph = self._reader.read(files)
-            arrays = fitted(graph, self.schema(params), files.place)
-        for fold in range(self.manifest.layout.folds):
-            self._codes(raw.path, fold, len(arrays["node/y"]))
-        np.savez(workdir / _FILE, **arrays)  # type: ignore[arg-type]
+            graph = self.read(files)
+            arrays, rows = fitted([graph], self.schema(params), layout, files.place)
+        for fold in range(layout.folds):
+            self._codes(raw.path, fold, len(arrays["x"]))
+        write_pieces(workdir / "graph", [(arrays, rows)])
         return Prepared(workdir)
 
     def records(
         self, prepared: Prepared, unit: Unit, params: OneGraphParams
     ) -> Iterator[GraphRecord]:
         """Yield the graph."""
-        with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
-            columns = {key: stored[key] for key in self.manifest.layout.columns}
-            yield GraphRecord(
-                key=unit.name,
-                num_nodes=len(columns["node/y"]),
-                columns=columns,
-                edge_index=stored["edge/index"],
-            )
+        graph = Pieces(prepared.path / "graph")[0]
+        yield record_of(unit.name, graph, self.schema(params))
 
     def split(self, records: Records, params: FP, raw: Path | None) -> Split:
         """Read the published masks of a fold."""
@@ -169,66 +337,74 @@ class ShortPipeline(OneGraphPipeline[OneGraphParams, FP]):
         return [cast("FP", self.SplitParams(fold=fold)) for fold in folds]
 
     def _codes(self, folder: Path, fold: int, nodes: int) -> Array:
-        raw = Raw(folder, self.manifest)
+        raw = Raw(folder, self.manifest.name)
         with raw.guarded():
-            masks = self._reader.masks(raw, fold)
+            masks = self.masks(raw, fold)
             return codes_of_masks(masks, nodes, f"{raw.place}, fold {fold}")
 
 
-def column_of(key: str, form: ColumnForm) -> Column:
-    """Return the column of a key of the layout; one with classes is the label."""
-    if form.classes is not None:
-        return class_column(key, form.classes, form.doc)
-    _, _, name = key.partition("/")
-    values = form.model_dump(exclude={"classes"})
-    return Column(key=key, attribute="edge_attr" if name == "attr" else name, **values)
+class GraphsPipeline(Pipeline[Params, PublishedSplitParams]):
+    """Dataset of many graphs in published parts; a record is called ``PART/NUMBER``."""
+
+    version = 1
+    records_per_unit: ClassVar[int]
+    digits: ClassVar[int] = 6  #: of the number in a key
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self.sample_arguments = {"manifest": manifest}
+        self.split_note = manifest.layout.split_note
+
+    @abstractmethod
+    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+        """Yield train, val and test with their graphs."""
+
+    def numbers(self, raw: Raw, part: str) -> list[int] | None:
+        """Return the numbers of the graphs of a part in their published order; ``None``: all."""
+        return None
+
+    def schema(self, params: Params) -> Schema:
+        """The columns of the layout."""
+        return schema_of(self.manifest, key_length=16)
+
+    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+        """Check each graph and write its arrays behind those before, so that workers can seek."""
+        files = Raw(raw.path, self.manifest.name)
+        schema = self.schema(params)
+        sizes = {}
+        numbers = {}
+        with files.guarded():
+            for part, graphs in self.read(files):
+                batches = fitted_batches(graphs, schema, self.manifest.layout, files)
+                sizes[part] = write_pieces(workdir / part, batches)
+                numbers[part] = self.numbers(files, part)
+        return Prepared(workdir, {"sizes": sizes, "numbers": numbers})
+
+    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
+        """Deal the graphs of each part."""
+        return units_of_parts(prepared.plan["sizes"], params, self.records_per_unit)
+
+    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit in their published order."""
+        part = unit.items["part"]
+        schema = self.schema(params)
+        pieces = Pieces(prepared.path / part)
+        numbers = prepared.plan["numbers"][part] or range(prepared.plan["sizes"][part])
+        positions = np.argsort(np.argsort(numbers)).tolist()  # pieces lie in the order of the file
+        for row in unit.items["rows"]:
+            key = f"{part}/{numbers[row]:0{self.digits}d}"
+            yield record_of(key, pieces[positions[row]], schema)
 
 
-def fitted(graph: Mapping[str, Any], schema: Schema, where: str) -> dict[str, Array]:
-    """Return the arrays of a graph by key in the dtypes that are stored, checked before the cast.
-
-    Raises ``DamagedInput`` where a column is missing, has another shape, a value beyond its bounds,
-    one that is not finite or that its dtype does not hold, and where an edge leads out of the graph.
-    """
-    nodes = len(graph["y"])
-    edges = np.asarray(graph["edge_index"])
-    if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
-        raise DamagedInput(f"{where}: edges are {edges.dtype} {edges.shape}, not numbers (2, E).")
-    check_edges(edges, nodes, where)
-    if not schema.directed:
-        edges = undirected(edges.T, nodes)
-
-    rows = {"node": nodes, "edge": edges.shape[1], "graph": 1}
-    arrays = {"edge/index": edges.astype(schema.index_dtype)}
+def record_of(key: str, graph: Mapping[str, Array], schema: Schema) -> GraphRecord:
+    """Return the record of arrays that :func:`fitted` returned."""
+    columns = {}
     for column in schema.columns:
-        shape = (rows[column.level], *column.shape)
-        arrays[column.key] = fitted_column(
-            np.asarray(graph[column.attribute]), column, shape, where
-        )
-    return arrays
-
-
-def fitted_column(
-    values: Array,
-    column: Column,
-    shape: tuple[int, ...],
-    where: str,
-) -> Array:
-    """Return one column in the dtype that is stored; errors as of :func:`fitted`."""
-    name = f"{where}: {column.attribute}"
-    if values.shape != shape or values.dtype.kind not in "biuf":
-        raise DamagedInput(f"{name} is {values.dtype} {values.shape}, not numbers {shape}.")
-    if not values.size:
-        return values.astype(column.stored)
-    least = values.min()
-    most = values.max()
-    if column.finite and not (np.isfinite(least) and np.isfinite(most)):
-        raise DamagedInput(f"{name} has values that are not finite.")
-    beyond = column.most is not None and most > column.most
-    if beyond or (column.low is not None and least < column.low):
-        raise DamagedInput(f"{name} is {least} to {most}, not {column.low} to {column.most}.")
-
-    stored = values.astype(column.stored)
-    if not np.array_equal(stored, values, equal_nan=values.dtype.kind == "f"):
-        raise DamagedInput(f"{name} has values that {column.stored} does not hold, up to {most}.")
-    return stored
+        rows = graph[column.attribute]
+        columns[column.key] = rows[0] if column.level == "graph" else rows
+    return GraphRecord(
+        key=key,
+        num_nodes=len(graph["x"]),
+        columns=columns,
+        edge_index=np.ascontiguousarray(graph["edge_index"].T),
+    )

@@ -54,7 +54,12 @@ SYMBOLS = {
     16: "S",
     17: "Cl",
     35: "Br",
+    53: "I",
 }
+#: Of ZINC's types of atoms (benchmarking-gnns), which have charges and hydrogens, too: the element.
+ZINC_ATOMS = (
+    6, 8, 7, 9, 6, 16, 17, 8, 7, 35, 7, 7, 7, 7, 16, 53, 15, 8, 7, 8, 16, 15, 15, 6, 15, 16, 6, 15,
+)  # fmt: skip
 CROWDED = 4  #: edges per node above which only those of the node pointed at are drawn
 
 
@@ -195,7 +200,7 @@ def record_graph(
         layers.append(part_layer("split", str(dataset.split_name), codes))
     layers += [*own_colors(columns), *elements(columns)]
     outgoing = drawing.degrees()[1].astype(np.float32)
-    layers.append(Scale("edges of a node", outgoing, "", "that leave it"))
+    layers.append(Scale("edges of a node", outgoing, "", "number of edges that leave each node"))
 
     # 2. Lines: a pair of nodes once, however many edges join them.
     pairs = np.sort(drawing.edge_index, axis=0)
@@ -359,9 +364,12 @@ def own_colors(columns: Values) -> list[Layer]:
 
 def elements(columns: Values) -> list[Layer]:
     """The elements of a molecule's atoms."""
-    if ATOM not in columns:
+    if ATOM in columns:
+        atoms = columns[ATOM].astype(np.int64) + 1
+    elif "atom type" in columns:
+        atoms = np.array(ZINC_ATOMS)[columns["atom type"].astype(np.int64)]
+    else:
         return []
-    atoms = columns[ATOM].astype(np.int64) + 1
     distinct, codes = np.unique(atoms, return_inverse=True)
     numbers = distinct.tolist()
     return [

@@ -154,11 +154,16 @@ def project(lon_lat: Array) -> F64:
 def column_names(
     fields: tuple[str, ...], categories: Mapping[str, Sequence[str]] | None
 ) -> list[str]:
-    """Add to the names of one-hot columns what they stand for, where the card says so.
+    """Name one-hot columns by what they stand for, where the card says so.
+
+    A value may be the list of a street that was merged from several.
 
     >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
-    ['length [m]', 'highway_0 footway']
+    ['length [m]', 'highway footway']
+    >>> column_names(("lanes_0", "reversed_0"), {"lanes": ["['2', '3']"], "reversed": ["[False, True]"]})
+    ['lanes 2 and 3', 'reversed no and yes']
     """
+    words = {"False": "no", "True": "yes"}
     names = []
     for field in fields:
         name = field
@@ -167,7 +172,9 @@ def column_names(
             values = categories.get(match[1], [])
             position = int(match[2])
             if position < len(values):
-                name = f"{field} {values[position]}"
+                single = re.findall(r"[^\[\]', ][^\[\]',]*", str(values[position]))
+                value = " and ".join(words.get(each, each) for each in single)
+                name = f"{match[1]} {value}"
         names.append(name)
     return names
 
@@ -278,7 +285,7 @@ def prediction_layers(
                 shares.append(f"{part} {members.mean():.1%}")
         note = f"{run}: right in {', '.join(shares)}"
 
-    steps = [f"{number} off" for number in range(1, city.num_classes)]
+    steps = ["1 class", *(f"{number} classes" for number in range(2, city.num_classes))]
     return [
         Categories(
             "right or wrong",
@@ -291,9 +298,9 @@ def prediction_layers(
         Categories(
             "error",
             np.abs(classes - city.classes).astype(np.uint8),
-            ("right", *steps),
+            ("none", *steps)[: city.num_classes],
             lambda: ramp(city.num_classes),
-            f"classes off, by {run}",
+            f"distance of the predicted class from the true one, by {run}",
         ),
     ]
 

@@ -75,6 +75,7 @@ def draw_explorer(
     answer: Answer | None,
     curves: Sequence[Any],
     path: Path,
+    others: Sequence[tuple[Graph, Answer | None]] = (),
 ) -> None:
     """Write one file that needs no network.
 
@@ -85,8 +86,15 @@ def draw_explorer(
     ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are
     learning curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group``
     whose members differ in the seed alone, and, where it is of this very graph, an ``influence``.
-    Two of these, if possible of two models, are shown next to each other.
+    Two of these, if possible of two models, are shown next to each other. ``others`` are records
+    that follow, each with its answer.
     """
+    compared = [_name(run["name"]) for run in _compared(curves)]
+    title = graph.title
+    if compared:
+        graph.header["about"] = graph.title
+        title = f"{' and '.join(compared)} on {curves[0]['name'].split('/')[0]}"
+
     explore = graph.header["explore"]
     without_influence = []
     with_influence = []
@@ -107,18 +115,41 @@ def draw_explorer(
         for run in _compared(with_influence)
     ]
 
-    header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
+    following = []
+    for other, said in others:
+        about = other.header["explore"]
+        about["curves"] = without_influence
+        about["influence"] = []
+        if said is not None:
+            about.update(_answered(other, said))
+            other.header["about"] = other.title
+        header = _header(other)
+        following.append(
+            f'<script type="application/json" class="header">{header}</script>'
+            f'<script type="text/plain" class="data">{other.packer.text()}</script>'
+        )
     fields = {
-        "title": escape(graph.title),
+        "title": escape(title),
         "credit": escape(graph.credit),
         "thing": graph.thing,
         "style": page_style(),
-        # No "</script>" in a name ends the element.
-        "header": header.replace("<", "\\u003c"),
+        "header": _header(graph),
+        "following": "\n".join(following),
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
     write_output(path, sealed(filled("page.html", fields).encode()))
+
+
+def _header(graph: Graph) -> str:
+    """Return what the page reads of a graph, as JSON."""
+    header = json.dumps({**graph.header, "thing": graph.thing}, separators=(",", ":"))
+    return header.replace("<", "\\u003c")  # no "</script>" in a name ends the element
+
+
+def _name(run: str) -> str:
+    """Return model and name of a run, from its path below ``runs/``."""
+    return "/".join(str(run).split("/")[1:])
 
 
 def filled(template: str, fields: Mapping[str, str]) -> str:

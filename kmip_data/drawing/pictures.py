@@ -174,6 +174,8 @@ def label_words(column: Column, value: Array, names: Sequence[str]) -> str:
     if column.num_classes:
         holding = [name for name, holds in named if holds == 1]  # NaN: not known
         return "\n".join(holding) or "none holds"
+    if value.size == 1 and not column.fields:
+        return f"{value.item():.3g}"
     return "\n".join(f"{name}  {number:.3g}" for name, number in named)
 
 

@@ -19,16 +19,16 @@ from kmip_data.errors import UsageError
 from kmip_data.files.changes import sealed, write_output
 
 #: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened
-#: where they were paler, and differ for colour-blind eyes too.
+#: where they were paler, and differ for colour-blind eyes too. The first twelve have one blue.
 PALETTE = (
-    "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#2b8cc4", "#6b4226", "#b00020",
-    "#004868", "#f830f8", "#007000", "#3000a0", "#f80080", "#786810", "#8018f8", "#0020f8",
-    "#c078b0", "#680040", "#004818", "#c000c0", "#f85868", "#8870f8", "#007068", "#5840b0",
+    "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#b00020", "#6b4226", "#f830f8",
+    "#007000", "#f80080", "#786810", "#8018f8", "#f85868", "#0020f8", "#004818", "#c078b0",
+    "#2b8cc4", "#680040", "#8870f8", "#c000c0", "#007068", "#3000a0", "#5840b0", "#004868",
 )  # fmt: skip
 #: As many on dark ground.
 DARK_PALETTE = (
-    "#3d9ae0", "#e8722a", "#00b386", "#d98bb8", "#e69f00", "#7cc4f0", "#a88a62", "#a800e0",
-    "#50f800", "#d00060", "#e0f0b0", "#3850f8", "#088000", "#f840f8", "#805890", "#00f0b8",
+    "#3d9ae0", "#e8722a", "#00b386", "#d98bb8", "#e69f00", "#d00060", "#a88a62", "#a800e0",
+    "#50f800", "#088000", "#e0f0b0", "#f840f8", "#805890", "#3850f8", "#00f0b8", "#7cc4f0",
     "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
 )  # fmt: skip
 #: Colours of ordered values on light ground, from low to high: eight steps through seven hues, each
@@ -252,8 +252,6 @@ def _settings(style: Style) -> dict[Any, Any]:
 
 LEAST = 3.0  #: contrast of graphical objects, WCAG 2.1, criterion 1.4.11
 STEPS = 32  #: steps of a mixture towards the letters or the ground
-#: hue of the palette next to whose first one parts of a shape would run together
-SECOND_BLUE = 5
 GROUPED = re.compile(r"[^/]+/\d{1,4}")  #: names of classes by group and number
 #: Shares of the letters' colour in each hue: 96 colours before any repeats.
 SHADES = (0.0, 0.3, 0.55, 0.75)
@@ -340,7 +338,6 @@ def class_colors(count: int, names: Sequence[str] = ()) -> list[str]:
     numbers = list(range(count))
     if names and all(GROUPED.fullmatch(name) for name in names):
         numbers = [int(name.rpartition("/")[2]) for name in names]
-        del colors[SECOND_BLUE]
     return [colors[number % len(colors)] for number in numbers]
 
 

@@ -389,8 +389,8 @@ def card_files(card: Card) -> dict[str, bytes]:
 def write_card(folder: Path, card: Card) -> None:
     """Write :func:`card_files`; the card, which is the last, finishes the build.
 
-    They replace those of the card that is there. A page, or metadata, that its owner has edited
-    stays, and that is logged; in a new build it is in the way.
+    They replace those of the card that is there. A page, or metadata, of other bytes stays, and
+    that is logged.
     """
     # The card that is there proves the texts made from it, if it is what a build wrote.
     earlier = {}
@@ -401,8 +401,8 @@ def write_card(folder: Path, card: Card) -> None:
     # The card is the last of them: until then the folder is an unfinished build.
     for name, data in card_files(card).items():
         proofs = [earlier[name]] if name in earlier else []
-        if proofs and name != CARD_NAME and not is_ours(folder / name, data, *proofs):
-            say(f"{folder / name} is not what kmip-data wrote: it stays as it is.")
+        if name != CARD_NAME and not is_ours(folder / name, data, *proofs):
+            say(f"{folder / name} is not what kmip-data writes now: it stays as it is.")
         else:
             write_new(folder / name, data, *proofs)
 

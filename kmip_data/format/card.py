@@ -368,12 +368,13 @@ def read_card(folder: Path) -> Card:
             path,
             Card,
             "cannot be read as a card",
-            next=f"move {folder} away and repeat the kmip-data build or pull command",
+            next=f"move {path} away, then kmip-data verify {folder} --repair",
         )
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.",
-            next="kmip-data build NAME: an unfinished build resumes; move one that lost its card away first",
+            next=f"kmip-data build NAME, if it is unfinished; kmip-data verify {folder} --repair, if it"
+            " lost its card",
         ) from error
     except DamagedInput as error:
         # Only the version counts here: the other fields of a newer card may have any form.
@@ -395,6 +396,6 @@ def read_card(folder: Path) -> Card:
     if read_small(path) != card.to_json().encode():
         raise DamagedInput(
             f"{path} was changed after it was written.",
-            next=f"move {folder} away and repeat the kmip-data build or pull command",
+            next=f"move {path} away, then kmip-data verify {folder} --repair",
         )
     return card

@@ -43,7 +43,7 @@ PAIRS = 2_000_000  #: of node and key, over all heads and layers, in an answer: 
 
 
 def ask(
-    run: str | os.PathLike[str],
+    run: str | os.PathLike[str] | OpenedRun,
     *,
     split: str = "test",
     position: int = 0,
@@ -58,7 +58,7 @@ def ask(
     :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where there
     is no such part or record.
     """
-    opened = open_run(run, home=home, device=device)
+    opened = run if isinstance(run, OpenedRun) else open_run(run, home=home, device=device)
     data = opened.data
     data.check_part(split)
     count = 1 if data.unit == "nodes" else data.sizes[split]

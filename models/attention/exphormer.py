@@ -13,7 +13,7 @@ from kmip_data.graphs.encodings.expander import COMPLETE
 from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear
-from kmip_data.models.search.problem import check_heads, check_nodes, overflowing
+from kmip_data.models.search.problem import check_heads, check_nodes, check_weights
 
 
 class Carried(NamedTuple):
@@ -271,9 +271,8 @@ class ExphormerAttention(nn.Module):
     def _divide(self, messages: Tensor, weights: Tensor) -> Tensor:
         """(…, d) by (…, H)."""
         # Scores are clamped: a weight is finite, or the NaN of products that overflow to both sides.
-        checked = weights.device.type == "cpu" and not torch.compiler.is_compiling()
-        if checked and bool(weights.detach().sum().isnan()):
-            raise overflowing(weights.dtype)
+        if weights.device.type == "cpu":
+            check_weights(weights)
         mean = self._by_head(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 

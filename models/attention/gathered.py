@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.problem import overflowing
+from kmip_data.models.search.problem import check_best, check_weights
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
 
@@ -20,6 +20,9 @@ def forward(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
+    recording = scores.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not recording:  # which no host may wait for
+        check_best(scores, indices)
     missing = indices < 0
     scaled = (scores * scale).masked_fill_(missing, -torch.inf)
     weights = torch.softmax(scaled, -1)
@@ -98,8 +101,7 @@ def differentiable(
     # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
     silent = missing & ~missing.all(-1, keepdim=True)
     weights = scores.masked_fill(silent, -torch.inf).softmax(-1)
-    if weights.device.type == "cpu" and bool(weights.detach().sum().isnan()):
-        raise overflowing(weights.dtype)
+    check_weights(weights)
     weights = weights.masked_fill(missing, 0)
 
     used = weights if keep is None else weights * keep

@@ -66,9 +66,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came. On a CPU also
-        where finite queries and keys have scores that overflow; on CUDA the result is then
-        undefined.
+        A ``ValueError`` that names the argument, what was expected and what came; also where the
+        largest score of a query overflows. Kernels on CUDA leave that result undefined, and the
+        next search or attention on the device raises it.
     """
     return attend_to_best(
         queries,
@@ -103,13 +103,11 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     backend: str = "auto",
     repeat_first_key: bool = False,
     hint: Tensor | None = None,
-    trusted: bool = False,
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes
-    nothing. ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint
-    then.
+    nothing.
     """
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
@@ -126,7 +124,6 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
         _tensor("key_ptr", key_ptr, keys),
         backend,
         hint,
-        trusted,
     )
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
@@ -307,9 +304,9 @@ class KMIPAttention(nn.Module):
         # 1. Graphs: by pointers, or a batch whose layers share what was checked once.
         x = problem.check_nodes(x, self.query.weight)
         ptr = _pointers_of(x, ptr, batch)
-        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
         if isinstance(ptr, GraphBatch):
-            options = ptr.search_options
+            ptr = ptr.ptr
+        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
 
         # 2. Keys: the nodes, as published with zero rows behind those of each graph.
         rows = x

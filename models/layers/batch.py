@@ -113,13 +113,8 @@ class BatchSize:
         return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
 
 
-#: Attribute of a padded batch, (2,) int64: numbers of real nodes and edges, which come before the
-#: padding.
-COUNTED = "counted"
 #: Attribute of a sampled neighbourhood: its :class:`Hops`.
 HOPS = "hops"
-#: Attributes of a batch with a row for each edge.
-EDGE_COLUMNS = {"edge_attr", "edge_rwse"}
 
 
 class Hops(NamedTuple):
@@ -127,13 +122,6 @@ class Hops(NamedTuple):
 
     nodes: list[int]  #: seeds, then nodes that each hop met first
     edges: list[int]  #: edges of each hop; all are sorted by target
-
-
-class Rows(NamedTuple):
-    """Rows that a batch norm takes statistics from."""
-
-    #: (1,) int64 on their device: number of real rows, the first ones; None: all.
-    first: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,16 +135,12 @@ class GraphBatch:
     edge_attr: Tensor | None
     #: (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU because
     #: the search reads it in every layer; a tensor because ``torch.compile`` would recompile for
-    #: other numbers.) That of a padded batch is on the batch's device, and the host does not read
-    #: it.
+    #: other numbers.)
     ptr: Tensor
     #: (N,) int64, the graph of each node.
     graph: Tensor
     #: Further columns, such as encodings; those of edges in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    #: (2,) int64 on the device of ``x``: numbers of real nodes and edges, which come before the
-    #: padding; None: all. Layers read it by :func:`rows_of` and ``search_options``.
-    counted: Tensor | None = None
     #: Settings of the forward pass.
     context: ForwardContext = PLAIN
     #: Plans that the layers share, such as BigBird's blocks.
@@ -179,42 +163,6 @@ class GraphBatch:
         """(G, 1) nodes of each graph, and 1 for an empty one, on the device of ``graph``."""
         return self.members.incoming.start.diff().clamp_min(1)[:, None]
 
-    @property
-    def node_rows(self) -> Rows:
-        """The nodes: what a layer reads by :func:`rows_of` of the batch."""
-        return Rows(None if self.counted is None else self.counted[:1])
-
-    def rows_per_node(self, count: int) -> Rows:
-        """``count`` rows of each node, one node after another."""
-        rows = self.node_rows
-        if rows.first is None:
-            return rows
-        return rows._replace(first=rows.first * count)
-
-    @property
-    def edge_rows(self) -> Rows:
-        """The edges, for layers that take them instead of a batch."""
-        return Rows(None if self.counted is None else self.counted[1:])
-
-    @property
-    def search_options(self) -> dict[str, Any]:
-        """Arguments of a search within each graph."""
-        # A padded batch: only the GPU knows where its graphs begin.
-        if self.counted is not None:
-            return {"query_ptr": self.ptr, "trusted": True}
-        return {"query_ptr": self.ptr, "key_ptr": self.ptr}
-
-
-#: Nodes of a batch, its ``edge_rows``, or rows of no batch.
-BatchRows = GraphBatch | Rows | None
-
-
-def rows_of(batch: BatchRows) -> Rows:
-    """Return the rows that count; without a batch all do."""
-    if isinstance(batch, GraphBatch):
-        return batch.node_rows
-    return batch or Rows()
-
 
 Pointers = Tensor | Sequence[int] | GraphBatch | None
 
@@ -234,7 +182,7 @@ def read_batch(
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index``
     (2, E). ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is
-    one graph. A batch with :data:`COUNTED` is padded, and both are used unchecked.
+    one graph.
 
     Raises
     ------
@@ -254,12 +202,7 @@ def read_batch(
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
 
-    counted = getattr(batch, COUNTED, None)
-    if counted is None:
-        ptr, graph = read_graphs(batch, x)
-    else:
-        ptr = batch.ptr
-        graph = batch.batch
+    ptr, graph = read_graphs(batch, x)
 
     hops: Hops | None = getattr(batch, HOPS, None)
     neighbor = getattr(batch, "neighbor", None)
@@ -289,7 +232,6 @@ def read_batch(
         ptr,
         graph,
         columns,
-        counted,
         context,
         hops=hops,
     )

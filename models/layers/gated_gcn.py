@@ -150,7 +150,7 @@ class GatedGCN(nn.Module):
         if not self.update_edges:
             return quotient, old
         p = self.dropout if self.training else 0.0
-        new = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
+        new = self.norm_e(pre.view(-1, pre.shape[-1]), batch)
         new = activated(new, self.activation, p).view(pre.shape)
         if self.edge_residual:
             new = new + old
@@ -171,7 +171,7 @@ def _fused(
     tensors = [x, weight, old] if isinstance(old, Tensor) else [x, weight]
     in_float32 = all(tensor.dtype == torch.float32 for tensor in tensors)
     if x.device.type == "cpu":
-        table = isinstance(batch.edges, NeighborTable) and batch.counted is None
+        table = isinstance(batch.edges, NeighborTable)
         if table and in_float32 and not torch.is_autocast_enabled("cpu"):
             from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 

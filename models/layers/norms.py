@@ -1,9 +1,8 @@
 """Normalisations of a layer by name, alone or fused with the operations around them.
 
-All are called as ``norm(x, batch)``: for a batch norm padding does not count, for those of graphs it
-is a graph of its own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of
-float32 and bfloat16, with statistics of this process alone. The fused kernels and torch draw other
-chances of dropout.
+All are called as ``norm(x, batch)``. :func:`normed` fuses a batch norm with its surroundings on a
+GPU: in training, of float32 and bfloat16, with statistics of this process alone. The fused kernels
+and torch draw other chances of dropout.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch_geometric.nn import norm as geometric
 
 from kmip_data.models.context import kernels_run, takes_passes
 from kmip_data.models.layers.adjacency import widened
-from kmip_data.models.layers.batch import BatchRows, GraphBatch, rows_of
+from kmip_data.models.layers.batch import GraphBatch
 
 if TYPE_CHECKING:
     from kmip_data.models.parts import Activation
@@ -45,11 +44,8 @@ class BatchNorm(nn.BatchNorm1d):
     #: not (0.0). ``None`` takes the statistics of this process's rows alone.
     share: float | None = None
 
-    def forward(self, x: Tensor, batch: BatchRows = None) -> Tensor:
-        """Normalise (N, d); where ``batch`` has padding it has two real rows, which count in training."""
-        rows = rows_of(batch)
-        if rows.first is not None and self.training:
-            return self._normalised_by_first(x, rows.first)
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """Normalise (N, d); norms of graphs also read the batch."""
         if self.together:
             return self._normalised_together(x, self.share or 0.0)  # type: ignore[no-any-return]
         if x.shape[0] == 0:
@@ -73,19 +69,6 @@ class BatchNorm(nn.BatchNorm1d):
         """True if this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
 
-    def _normalised_by_first(self, x: Tensor, count: Tensor) -> Tensor:
-        work = widened(x)
-        counted = (torch.arange(len(x), device=x.device) < count)[:, None]
-        # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their
-        # gradients.
-        mean = work.where(counted, 0).sum(0) / count
-        centred = work - mean
-        variance = centred.where(counted, 0).square().sum(0) / count
-        self.note(mean, variance, count)
-
-        factor = self.weight * (variance + self.eps).rsqrt()
-        return (centred * factor + self.bias).to(x.dtype)
-
     @property
     def together(self) -> bool:
         """True if rows are normalised by the statistics of all processes."""
@@ -106,15 +89,13 @@ class BatchNorm(nn.BatchNorm1d):
         return (centred * factor + self.bias).to(x.dtype)
 
     @torch.no_grad()
-    def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor) -> None:
+    def note(self, mean: Tensor, variance: Tensor, rows: int) -> None:
         """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
         The variance is that of the batch itself, divided by ``rows``.
         """
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        if isinstance(rows, Tensor):
-            rows = rows.to(variance.dtype)  # a padded batch's; float32 would lose digits
         unbiased = variance * (rows / (rows - 1))
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
@@ -183,7 +164,7 @@ class GraphLayerNorm(geometric.LayerNorm):  # type: ignore[misc] # PyTorch Geome
         nodes = batch.members
         count = batch.sizes * x.shape[1]
         x = widened(x)
-        if batch.counted is None and takes_passes(x, self.weight):
+        if takes_passes(x, self.weight):
             from kmip_data.models.layers.cpu.graph_norm import normalised  # numba
 
             return normalised(x, batch.ptr, self.weight, self.bias, self.eps)
@@ -238,7 +219,6 @@ def normed(
             relu=activation is not None,
             before=before,
             after=after,
-            batch=batch,
         )
     if more is not None:
         rows = rows + dropout(more, before)

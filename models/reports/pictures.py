@@ -1,4 +1,4 @@
-"""Pictures of a report: learning curves, the metric over training hours, and the Pareto frontier of k."""
+"""Pictures of a report: learning curves, the metric over training time, and the Pareto frontier of k."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ MOST_CHANGES = 2  #: of a row that its name in a legend has
 POINTS = 9.0  #: between a point and its label
 #: Directions in which a label may lie from its point; the first that is free is taken.
 SIDES = ((0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
-UNITS = {"s": 1 / 3600, "min": 1 / 60, "h": 1.0}  #: in hours
+UNITS = {"ms": 1 / 3_600_000, "s": 1 / 3600, "min": 1 / 60, "h": 1.0}  #: in hours
 #: Durations at an axis: the decades of a unit, or also steps between them.
-TIMES = ("1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h", "1000 h")
-STEPS = {"s": (1, 2, 5, 10, 20, 30, 45), "h": (1, 2, 5, 10, 20, 50, 100, 200, 500)}
-TIMES_IN_DETAIL = [f"{count} {unit}" for unit in UNITS for count in STEPS.get(unit, STEPS["s"])]
+TIMES = ("10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h", "1000 h")
+DECADES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+SIXTIETHS = (1, 2, 5, 10, 20, 30, 45)
+STEPS = {"ms": DECADES, "s": SIXTIETHS, "min": SIXTIETHS, "h": DECADES}
+TIMES_IN_DETAIL = [f"{count} {unit}" for unit, counts in STEPS.items() for count in counts]
 BAR_STEPS = 9  #: points that stand for an error bar
 ENOUGH = 0.8  #: distance of a text from what is drawn, against that from its own point
 Draw = Callable[[Any, Table], None]  #: draws a table into an empty figure
@@ -103,6 +105,8 @@ def draw_curves(figure: Any, table: Table) -> None:
         )
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
     axes.locator_params("x", integer=True)
+    if axes.dataLim.width == 0:  # of one epoch
+        axes.set(xlim=(0, 2), xticks=[1])
     axes.grid()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
@@ -124,7 +128,7 @@ def over_seeds(
 
 
 def draw_over_hours(figure: Any, table: Table) -> None:
-    """Draw the metric over hours of training: val epoch by epoch, test at the end, and the paper's results.
+    """Draw the metric over training time: val epoch by epoch, test at the end, and the paper's results.
 
     A model has one colour. The paper's are shown with complete published data alone, as in the
     table.
@@ -147,7 +151,6 @@ def draw_over_hours(figure: Any, table: Table) -> None:
         "markersize": 6,
         "zorder": 3,
     }
-    results = []
     for name, row, runs in zip(rows, table.rows, table.runs, strict=True):
         color = colors[name]
         hours, values = hours_curve(runs, f"val_{metric}")
@@ -161,38 +164,19 @@ def draw_over_hours(figure: Any, table: Table) -> None:
         mean = scale * row["test"]
         std = scale * row["test_std"]
         axes.errorbar(row["hours"], mean, std, color=color, marker="o", **bars)
-        results.append((mean, std))
     for model, published in paper.items():
         std = published.std or 0.0
         style = {"marker": "D", "markerfacecolor": look().ground, "color": colors[model]}
         axes.errorbar(published.hours, published.mean, std, **style, **bars)
-        results.append((published.mean, std))
-    low, high = _limits(results, better=all_metrics()[metric].better)
-    axes.set(
-        xscale="log",
-        xlabel="time of training",
-        ylabel=title_of(metric),
-        ylim=(low, high),
-    )
+    axes.set(xscale="log", xlabel="training time", ylabel=title_of(metric))
     _time_ticks(axes.xaxis)
-    axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training hours")
+    axes.set_title(f"{first['dataset']}: {all_metrics()[metric].title} over training time")
     axes.grid()
     marks = {"val, by epoch": "-", "test": "o"}
     if paper:
         machines = dict.fromkeys(result.hardware for result in paper.values())
         marks[f"the paper's test, {' or '.join(machines)}"] = "D"
     _legend(figure, colors, marks)
-
-
-def _limits(results: Sequence[tuple[float, float]], *, better: str) -> tuple[float, float]:
-    """Return limits of an axis that tell results (mean, deviation) apart, where curves come in later."""
-    low = min(mean - std for mean, std in results)
-    high = max(mean + std for mean, std in results)
-    # The first epochs of val lie far away on the worse side: it has as much room as the results.
-    room = max(high - low, 0.1 * abs(high), 1e-9)
-    if better == "higher":
-        return low - room, high + 0.2 * room
-    return low - 0.2 * room, high + room
 
 
 def hours_curve(runs: Sequence[Run], column: str) -> tuple[list[float], list[float]]:
@@ -350,6 +334,8 @@ def _time_ticks(axis: Any) -> None:
                 seen[text] = hours
         if len(seen) > 2:
             break
+    if len(seen) < 2:  # between two steps: the ends themselves
+        seen = {f"{3600 * hours:.3g} s": hours for hours in np.geomspace(low, high, 4)[1:3]}
     axis.set_ticks(list(seen.values()), labels=list(seen))
     axis.set_minor_locator(NullLocator())
 

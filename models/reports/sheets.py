@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 from kmip_data.drawing.page import asset, filled
 from kmip_data.drawing.style import STYLES
 from kmip_data.models.reports.pictures import pictures_of, short_name
 from kmip_data.models.reports.tables import Row, Table
-from kmip_data.models.training.metrics import is_share
+from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import title_of, value_text
 from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's
 EDITED = "(edited)"  #: marks a mean with a result that was edited
-MOST_CHANGES = 6  #: that are written out
+#: What the columns of a table are, on the page.
+COLUMNS = {
+    "test": "the metric on the test part, with the weights of the epoch that is best on val: mean ± standard "
+    "deviation over the seeds; the best is bold, the second underlined",
+    "n": "number of runs, each with a seed of its own; “2 of 4”: the published mean is of four",
+    "paper": "the figure that the paper states for this model on this data",
+    "leaderboard": "the entry of the same network on a leaderboard, or the best one",
+    "ours": "the figure that comes with kmip-data, for the same configuration",
+    "Δ paper": "test minus paper, of the same configuration alone",
+    "time": "time of a whole training, mean over the runs",
+    "paper's": "the paper's time of a training, and its hardware",
+    "memory": "the most memory that a run took, on the device or else in the process",
+    "parameters": "numbers that a network learns",
+    "version": "version of kmip-data",
+    "changes": "settings that differ from those of the preset, whose value stands in brackets",
+}
 _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
     {mark: f"\\{mark}" for mark in "&%$#_{}"}
@@ -41,6 +58,7 @@ class Sheet:
     header: list[str]
     cells: list[list[str]]
     places: Sequence[int | None]  #: of each row: 1 for the best, 2 for the second
+    shared: str = ""  #: what all rows have in common
     notes: str = ""
 
     def written(self, form: str) -> str:
@@ -56,7 +74,8 @@ class Sheet:
         for cells in zip(*self.cells, strict=True):
             with_value = [cell for cell in cells if cell != "–"]
             numbers.append(bool(with_value) and all(map(_NUMBER.match, with_value)))
-        return write(quoted(self.title), rows, numbers, quoted(self.notes))
+        notes = " ".join(filter(None, [self.shared, self.notes]))
+        return write(quoted(self.title), rows, numbers, quoted(notes))
 
 
 def _markdown(
@@ -110,7 +129,10 @@ def _html(
     table = "\n".join(lines)
     headline, _, data = title.partition("; ")
     head = f'<h2>{headline}</h2><p class="about">{data}</p>'
-    return f'{head}<div class="wide"><table>\n{table}\n</table></div><p>{notes}</p>'
+    explained = [name for name in rows[0] if name in COLUMNS]
+    terms = [f"<dt>{name}</dt><dd>{COLUMNS[name]}</dd>" for name in explained]
+    columns = f"<details><summary>Columns</summary><dl>{''.join(terms)}</dl></details>"
+    return f'{head}<div class="wide"><table>\n{table}\n</table></div><p>{notes}</p>{columns}'
 
 
 #: Form -> how it quotes a text, the marks of the best and the second, and how it writes a table.
@@ -122,13 +144,17 @@ _FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str
 
 
 def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
-    """Return a table of results for people, without empty columns.
+    """Return a table of results for people, the best row first, without empty columns.
+
+    What all rows share is said once, above them.
 
     ``narrow``: as fits a page on paper, which has room for one difference: to the model of
     ``--against``, else to the paper, else to the best.
     """
     first = table.rows[0]
-    rows = [_shown(row, table.reference) for row in table.rows]
+    higher = all_metrics()[first["metric"]].better == "higher"
+    ranked = sorted(table.rows, key=lambda row: float(row["test"]), reverse=higher)
+    rows = [_shown(row, table.reference) for row in ranked]
     title = first["dataset"]
     if first["share"] not in {"", "all"}:
         title += f" ({first['share']})"
@@ -144,10 +170,11 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
         if table.reference in {"", "the best"} and any(row["Δ paper"] for row in rows):
             against = "Δ paper"
         narrow_rows = []
-        for row, shown in zip(table.rows, rows, strict=True):
+        for row, shown in zip(ranked, rows, strict=True):
             columns = {"model": short_name(row), "test": shown["test"], against: shown[against]}
             narrow_rows.append(columns)
         rows = narrow_rows
+    shared = "" if narrow else _take_shared(rows)
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
 
@@ -163,8 +190,32 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     if pairs:
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
-    places = [row["place"] for row in table.rows]
-    return Sheet(title, header, cells, places, " ".join(notes))
+    places = [row["place"] for row in ranked]
+    return Sheet(title, header, cells, places, shared, " ".join(notes))
+
+
+def _take_shared(rows: list[dict[str, str]]) -> str:
+    """Remove what several rows have in common, and return it as a sentence."""
+    if len(rows) == 1:
+        return ""
+    texts = []
+    for name in list(rows[0]):
+        value = rows[0][name]
+        # A difference or a result that happens to be equal stays with its row.
+        stays = name in {"model", "test", "changes"} or name.startswith("Δ")
+        if stays or any(row[name] != value for row in rows):
+            continue
+        if value:
+            texts.append(f"{name} {value}")
+        for row in rows:
+            del row[name]
+
+    changes = [row["changes"].split("; ") for row in rows]
+    common = [change for change in changes[0] if all(change in of_row for of_row in changes)]
+    for row, of_row in zip(rows, changes, strict=True):
+        row["changes"] = "; ".join(change for change in of_row if change not in common)
+    texts += filter(None, common)
+    return f"All rows: {'; '.join(texts)}." if texts else ""
 
 
 def _shown(row: Row, reference: str) -> dict[str, str]:
@@ -172,11 +223,6 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
     model = row["model"]
     if row["variant"] != "code":
         model += f" ({row['variant']})"
-    changes = row["changes"].split("; ")
-    hidden = len(changes) - MOST_CHANGES
-    if hidden > 0:
-        changes[MOST_CHANGES:] = [f"and {hidden} more"]
-
     published_runs = row["paper_runs"] or 0
     test = _mean(row, "test", row["runs"])
     runs = str(row["runs"])
@@ -191,7 +237,6 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
     entry = f"{_mean(row, 'leaderboard', 2)} {row['leaderboard_entry'] or ''}"
     return {
         "model": model,
-        "changes": "; ".join(changes),
         "test": test,
         "n": runs,
         "paper": _mean(row, "paper", published_runs),
@@ -205,6 +250,7 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
         "memory": f"{row['memory'] / 1e9:.2f} GB",
         "parameters": f"{row['parameters']:,}",
         "version": row["version"],
+        "changes": row["changes"],
     }
 
 
@@ -228,14 +274,18 @@ def _difference(row: Row, name: str) -> str:
 
 def page_of(
     title: str,
+    home: Path,
     sheets: Sequence[Sheet],
     tables: Sequence[Table],
     notices: Sequence[str],
 ) -> str:
     """Return the page: each sheet, and below it the pictures of its table."""
     parts = []
-    for sheet, table in zip(sheets, tables, strict=True):
-        parts += [sheet.written("html"), *pictures_of(table)]
+    for sheet, results in zip(sheets, tables, strict=True):
+        pictures = "".join(pictures_of(results))
+        parts.append(
+            f'<section>{sheet.written("html")}<div class="pictures">{pictures}</div></section>'
+        )
     parts += [f"<p>{escape(notice)}</p>" for notice in notices]
     colors = {}
     for name in ("light", "dark"):
@@ -244,6 +294,7 @@ def page_of(
     # A page holds its script: it works as a single file, without a network.
     fields = {
         "title": escape(title),
+        "about": escape(f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}"),
         "body": "\n".join(parts),
         "script": asset("report.js"),
         **colors,

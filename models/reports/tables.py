@@ -23,7 +23,7 @@ from kmip_data.manifest import dataset_names, load_manifest, read_shipped, unkno
 from kmip_data.models.reports.ours import entry_for, row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
-from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.config.overrides import config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
 from kmip_data.models.training.metrics import all_metrics, is_share
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_edited, read_result
@@ -115,6 +115,10 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
     """Yield the differences from ``base``, except for keys that were filled in from the data."""
     usual = dict(_flat(base.model_dump()))
     chosen = dict(_flat(config.model_dump()))
+    # A warm-up that only follows a shorter run is nobody's choice.
+    shorter = with_epochs(base, config.training.epochs).schedule.warmup_epochs
+    if config.schedule.warmup_epochs == shorter:
+        usual["schedule.warmup_epochs"] = shorter
     if config.plugins:
         # Another plugin of the same name is a change: its digest tells.
         plugins = [f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins]

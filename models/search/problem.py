@@ -46,9 +46,6 @@ class SearchProblem:
     #: or None. Not checked: entries may be negative, repeated, or rows that no query of the graph
     #: may see
     hint: Tensor | None = None
-    #: (G + 1) int64 on the same device, where queries and keys of each graph begin, if the host has
-    #: not read it; ``query_ptr`` and ``key_ptr`` then divide the rows evenly among as many graphs
-    starts: Tensor | None = None
     narrow: bool = False  #: True: indices are int32
 
     @property
@@ -98,7 +95,7 @@ class SearchProblem:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
             indices = torch.empty(shape, dtype=whole, device=self.device)
         sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
-        if self.starts is not None or sizes.min(initial=self.k) < self.k:
+        if sizes.min(initial=self.k) < self.k:
             scores.fill_(-torch.inf)
             indices.fill_(-1)
         return scores, indices
@@ -118,13 +115,11 @@ def check_problem(
     key_ptr: Tensor | Sequence[int] | None = None,
     hint: Tensor | None = None,
     *,
-    trusted: bool = False,
     narrow: bool = False,
 ) -> SearchProblem:
     """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
 
-    ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and
-    not read. ``narrow`` is as in :class:`SearchProblem`.
+    ``narrow`` is as in :class:`SearchProblem`.
     """
     queries = check_rows("queries", queries)
     keys = check_rows("keys", keys)
@@ -137,17 +132,11 @@ def check_problem(
         )
     check_k(k)
 
-    # 1. Pointers. Those on a GPU that are known to be right are not read: the host would wait. What
-    #    depends on sizes then plans with graphs of equal sizes.
+    # 1. Pointers.
     rows = queries.shape[1]
     key_rows = keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
         key_ptr = query_ptr
-    unread = None
-    if trusted and isinstance(query_ptr, Tensor) and query_ptr.device.type == "cuda":
-        unread = query_ptr
-        graphs = len(query_ptr) - 1
-        query_ptr = key_ptr = [rows * graph // graphs for graph in range(graphs + 1)]
     starts = check_ptr("query_ptr", query_ptr, rows)
     shared = key_ptr is query_ptr and rows == key_rows
     key_starts = starts if shared else check_ptr("key_ptr", key_ptr, key_rows)
@@ -165,7 +154,7 @@ def check_problem(
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries = queries.detach().to(dtype).contiguous()
     keys = keys.detach().to(dtype).contiguous()
-    return SearchProblem(queries, keys, k, starts, key_starts, hint, unread, narrow)
+    return SearchProblem(queries, keys, k, starts, key_starts, hint, narrow)
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
@@ -327,12 +316,20 @@ def check_best(scores: Tensor, indices: Tensor) -> None:
         raise overflowing(scores.dtype)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
+def check_weights(weights: Tensor) -> None:
+    """Refuse the NaN of products that overflow; waits for the device."""
+    if bool(weights.detach().sum().isnan()):
+        raise overflowing(weights.dtype)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator] # depends on the data
 def check_lengths(queries: Tensor, keys: Tensor) -> None:
     """Refuse rows (…, d) that are not finite, or so long that an inner product may overflow.
 
     On a CPU alone: the host would wait for a GPU.
     """
-    if queries.device.type != "cpu" or torch.compiler.is_compiling():
+    if queries.device.type != "cpu":
         return
     queries = queries.detach()
     keys = keys.detach()

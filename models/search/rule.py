@@ -14,6 +14,7 @@ as rows full of ties, are scored whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -114,6 +115,16 @@ def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> T
     return torch.where(product > _OVERFLOW, torch.inf, bound)
 
 
+class Filter(NamedTuple):
+    """Ranks all keys by an arithmetic whose error has a bound."""
+
+    #: From queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of keys,
+    #: those that rank highest; a negative one where it ranks none, such as NaN from an overflow.
+    find: Callable[[Tensor, Tensor, int], Tensor]
+    #: Bound on the error of its scores, (H, R) float64.
+    error: Callable[[Tensor, Tensor], Tensor] = float32_sum_error
+
+
 def settle(
     queries: Tensor,
     keys: Tensor,
@@ -122,6 +133,7 @@ def settle(
     error: Tensor,
     *,
     pairs: int,
+    again: Filter | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The k best keys of each query by the rule, from a filter's best c > k: scores and rows, (B, R, k).
 
@@ -130,7 +142,8 @@ def settle(
     even the lowest candidate plus that stays below the k-th best, nothing was missed.
 
     Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys,
-    the error (B, R) float64; at most ``pairs`` pairs are scored at a time.
+    the error (B, R) float64; at most ``pairs`` pairs are scored at a time. Rows without a proof go
+    through the filter ``again``, which errs less.
     """
     # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)
@@ -144,14 +157,20 @@ def settle(
     proven = torch.isfinite(lowest) & (highest_missed < scores[..., -1])
     unproven = ~proven
 
-    # 3. Rows without a proof, such as rows full of ties, are scored whole, a bounded number of
-    #    pairs at a time.
+    # 3. Rows without a proof are filtered once more, or scored whole as those full of ties, a
+    #    bounded number of pairs at a time.
     step = max(1, pairs // keys.shape[1])
     for b in unproven.any(1).nonzero().flatten().tolist():
         queries_left = unproven[b].nonzero().flatten()
+        all_keys = keys[b : b + 1]
         for part in torch.split(queries_left, step):
-            all_scores = score_block(queries[b : b + 1, part], keys[b : b + 1])
-            best, best_rows = largest(all_scores, k)
+            few = queries[b : b + 1, part]
+            if again is None:
+                best, best_rows = largest(score_block(few, all_keys), k)
+            else:
+                narrower = again.find(few, all_keys, candidates.shape[2])
+                bound = again.error(few, all_keys)
+                best, best_rows = settle(few, all_keys, narrower, k, bound, pairs=pairs)
             scores[b, part] = best[0]
             rows[b, part] = best_rows[0]
     return scores, rows
@@ -159,21 +178,19 @@ def settle(
 
 def search_by_graph(
     problem: SearchProblem,
-    find: Callable[[Tensor, Tensor, int], Tensor],
+    first_filter: Filter,
     graphs: Iterable[int],
     result: tuple[Tensor, Tensor],
     *,
-    error: Callable[[Tensor, Tensor], Tensor] = float32_sum_error,
+    again: Filter | None = None,
     ranked: int | None = None,
     pairs: int = PAIRS,
 ) -> None:
     """Search graphs one after another behind a filter; float64 problems without it.
 
-    ``find`` leads from queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct
-    rows of keys, those that the filter ranks highest; a negative one where it ranks none, such as
-    NaN from an overflow. ``error`` bounds its scores' error, (H, R); ``ranked`` pairs are ranked at
-    a time (None: all of a graph), ``pairs`` are scored whole. Fills in the ``result``, scores (H,
-    N, k) and indices (H, N, k).
+    Rows of which it proves nothing go through the filter ``again``, if there is one. ``ranked``
+    pairs are ranked at a time (None: all of a graph), ``pairs`` are scored whole. Fills in the
+    ``result``, scores (H, N, k) and indices (H, N, k).
     """
     scores, indices = result
     for graph in graphs:
@@ -200,12 +217,14 @@ def search_by_graph(
             if filtered:
                 # 2. Where the filter ranks nothing, any candidates with an infinite bound: scored
                 #    whole.
-                candidates = find(queries, keys, wanted)
-                bound = error(queries, keys)
+                candidates = first_filter.find(queries, keys, wanted)
+                bound = first_filter.error(queries, keys)
                 lost = (candidates < 0).any(-1)
                 candidates[lost] = torch.arange(wanted, device=problem.device)
                 bound[lost] = torch.inf
-                best, positions = settle(queries, keys, candidates, k, bound, pairs=pairs)
+                best, positions = settle(
+                    queries, keys, candidates, k, bound, pairs=pairs, again=again
+                )
             else:
                 all_scores = score_block(queries, keys)
                 best, positions = largest(all_scores, k)

@@ -21,7 +21,6 @@ import functools
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -35,7 +34,6 @@ from kmip_data.models.search.problem import (
     SearchProblem,
     check_finite,
     check_problem,
-    check_ptr,
 )
 from kmip_data.models.search.problem import out_of_memory as memory_error
 from kmip_data.runtime.memory import is_out_of_memory
@@ -115,14 +113,10 @@ def search(
     key_ptr: Tensor | None,
     backend: str,
     hint: Tensor | None,
-    trusted: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number.
-
-    ``trusted`` is as in :func:`check_problem`.
-    """
+    """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number."""
     given = queries, keys, k, query_ptr, key_ptr, hint
-    checked = check_problem(*given, trusted=trusted, narrow=keys.shape[1] < 2**31)
+    checked = check_problem(*given, narrow=keys.shape[1] < 2**31)
     return ranked(checked, backend)
 
 
@@ -157,11 +151,7 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
             try:
                 if kind == "cuda" and not getattr(module, "CHECKS_VALUES", False):
                     check_finite(problem.queries, problem.keys)
-                given = problem
-                if problem.starts is not None and not getattr(module, "READS_STARTS", False):
-                    ptr = check_ptr("query_ptr", problem.starts, problem.queries.shape[1])
-                    given = replace(problem, query_ptr=ptr, key_ptr=ptr, starts=None)
-                scores, indices = module.search(given)
+                scores, indices = module.search(problem)
                 return scores, indices.int() if problem.narrow else indices
             except Exception as error:
                 if is_out_of_memory(error):

@@ -31,7 +31,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
 from kmip_data.models.training.config.presets import config_for, folder_of
 from kmip_data.models.training.metrics import is_better
-from kmip_data.models.training.run.folder import RESULT_NAME, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME, read_result, refuse_edited
 from kmip_data.pipelines.find import find, record_parameters
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
@@ -367,7 +367,10 @@ Mean = tuple[str, float]  #: a metric, and its mean over seeds
 
 
 def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
-    """Return the mean on val of each dataset, model and change whose seeds are all done."""
+    """Return the mean on val of each dataset, model and change whose seeds are all done.
+
+    Raises ``DamagedInput`` where a result was edited: it would choose.
+    """
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
@@ -376,7 +379,10 @@ def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
     means = {}
     for key, group in groups.items():
         if all(cell.done for cell in group):
-            results = [read_result(cell.folder) for cell in group]
+            results = []
+            for cell in group:
+                refuse_edited(cell.folder)
+                results.append(read_result(cell.folder))
             metric = results[0].metric
             values = [result.metrics.get("val", {}).get(metric, math.nan) for result in results]
             means[key] = metric, statistics.fmean(values)

@@ -40,7 +40,7 @@ from kmip_data.models.training.run.folder import (
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
-from kmip_data.wording import rough_time, timestamp
+from kmip_data.wording import counted, rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
 _LOG = b"Log of a run of kmip-data sweep\n"  #: first line, which proves that the log is ours
@@ -234,6 +234,8 @@ def run_cells(
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     share = 1 if gpus else jobs
     done = len(cells) - len(waiting)
+    begun = time.monotonic()
+    ended = 0
     with (
         Progress(
             folder.name,
@@ -258,7 +260,14 @@ def run_cells(
                 held.close()
                 del running[path]
                 bar.update(1)
-                bar.message(_progress(cell, home))
+                message = _progress(cell, home)
+                ended += 1
+                remaining = len(waiting) + len(running)
+                if remaining:
+                    seconds = (time.monotonic() - begun) / ended * remaining
+                    runs_left = counted(remaining, "run")
+                    message += f"; {runs_left} left, about {rough_time(seconds)}"
+                bar.message(message)
 
             # 4. Start what fits. A cell that another process has is asked for again.
             for cell in list(waiting):

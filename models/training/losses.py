@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kmip_data.manifest import with_added
-from kmip_data.models.training.tasks import APART, LINK, PADDING, Kind
+from kmip_data.models.training.tasks import APART, LINK, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,15 +78,14 @@ def weighted_binary_cross_entropy(
     weight = (total - count).float() / total.clamp_min(1)
     likelihoods = log_softmax(logits.float(), dim=-1)
     losses = nll_loss(likelihoods, target, weight=weight, reduction="sum")
-    return losses / (target != PADDING).sum().clamp_min(1)
+    return losses / max(1, target.numel())
 
 
 def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
-    """Labels of each class ``(C,)``, without those that are :data:`PADDING`."""
-    known = target != PADDING
+    """Labels of each class ``(C,)``."""
     counts = target.new_zeros(logits.shape[-1])
     # Not ``bincount``, which has the host wait for a GPU.
-    return counts.scatter_add_(0, target.clamp_min(0), known.to(target.dtype))
+    return counts.scatter_add_(0, target, target.new_ones(target.shape))
 
 
 def _class_weights(count: Tensor) -> Tensor:
@@ -188,10 +187,9 @@ def _sum_of_link_weights(target: Tensor) -> Tensor:
 
 def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return both as float32 of one shape, unknown targets as 0, and which are known."""
-    target = target.view(logits.shape)
-    known = ~target.isnan() if target.is_floating_point() else target != PADDING
-    target = target.float().masked_fill(~known, 0.0)
-    return logits.float(), target, known
+    target = target.view(logits.shape).float()
+    known = ~target.isnan()
+    return logits.float(), target.masked_fill(~known, 0.0), known
 
 
 def _mean_over_known(losses: Tensor, known: Tensor) -> Tensor:
@@ -216,8 +214,7 @@ def _over_processes(local: Tensor) -> Tensor:
 class Loss:
     """A loss function of ``(logits, target)``, a weighted mean over rows, and the targets it is for.
 
-    ``compute`` leaves out targets that are NaN, or :data:`PADDING` where they are whole numbers,
-    and gives 0 without any other.
+    ``compute`` leaves out targets that are NaN, and gives 0 without any other.
     """
 
     compute: Callable[..., Tensor]
@@ -275,7 +272,7 @@ LOSSES: dict[str, Loss] = {
     "weighted_binary_cross_entropy": Loss(
         compute=weighted_binary_cross_entropy,
         kind="single-label",
-        weight=lambda target, _: (target != PADDING).sum(),
+        weight=lambda target, _: known_targets(target),
         by_class=True,
     ),
     "cross_entropy": Loss(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 LINK = 1
 APART = 0
 NO_PAIR = -1
-PADDING = -100  #: the whole number that is no target: what torch's losses leave out
 
 Level = Literal["node", "graph", "link"]
 Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -24,7 +25,14 @@ from kmip_data.builds.columns import (
 )
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import CheckFailed, DamagedInput, UsageError, require_extra, writing
+from kmip_data.errors import (
+    CheckFailed,
+    DamagedInput,
+    SourceUnavailable,
+    UsageError,
+    require_extra,
+    writing,
+)
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock
 from kmip_data.files.reading import Digests, open_regular, read_json, read_small, sealed_json
@@ -35,7 +43,8 @@ from kmip_data.format.reader import Shard, check_edges
 from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema, member_file
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
-from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import M, Params, Pipeline, build_command, check_params, pipeline_of
 from kmip_data.pipelines.engine.finish import BuildPlan, versions_of_bytes
 from kmip_data.pipelines.engine.journal import (
     JOURNAL,
@@ -44,6 +53,7 @@ from kmip_data.pipelines.engine.journal import (
     UnitResult,
     key_of,
     own_work,
+    stored_key,
 )
 from kmip_data.pipelines.engine.pool import StopRequestedError, count_jobs, explained
 from kmip_data.pipelines.engine.run import open_executor, run_build, run_units
@@ -169,7 +179,12 @@ def _refuse_columns(build: Build, encodings: Sequence[Encoding]) -> None:
             if name not in ours and os.path.lexists(folder / name):
                 others.add(f"{COLUMNS}/{encoding.name}/{name}")
     if others:
-        raise files.in_the_way(build.path, sorted(others))
+        error = files.in_the_way(build.path, sorted(others))
+        names = " ".join(encoding.name for encoding in encodings)
+        error.parts["next"] = (
+            f"move what was found elsewhere, then kmip-data encode {shlex.quote(str(build.path))} {names}"
+        )
+        raise error
 
 
 def _tasks(
@@ -398,11 +413,15 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         splits.append(_recorded_params(pipeline.SplitParams, parameters, path))
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
-        raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
+        try:
+            raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
+        except SourceUnavailable as error:
+            error.parts["next"] = _raw_again(pipeline.manifest, params, path)
+            raise
         params = pipeline.resolve(params, raw)
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         # Other raw files or parameters would give another build in this folder.
-        if plan.key != _stored_key(path, card):
+        if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
@@ -423,6 +442,16 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
         )
 
 
+def _raw_again(manifest: Manifest, params: Params, path: Path) -> str:
+    """Return the commands that bring the raw files of a build back."""
+    if manifest.recipe:
+        return f"{build_command(manifest, params)}, which brings the files; then the same command again"
+    archive = f"kmip-data verify {path} --repair --archive PATH"
+    if any(source.mirrors for source in manifest.sources):
+        return f"kmip-data fetch {manifest.name}, then the same command again; or {archive}"
+    return archive
+
+
 def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) -> M:
     try:
         return check_params(model, recorded, path.name)
@@ -431,14 +460,6 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
             f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
             next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
         ) from error
-
-
-def _stored_key(path: Path, card: Card) -> str:
-    """Return the build key that the shards themselves carry; the card's where none can be read."""
-    for entry in card.shards:
-        with contextlib.suppress(DamagedInput):
-            return Shard(path / entry.file).build_key
-    return card.key
 
 
 def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:

@@ -68,7 +68,7 @@ def build_key(
         "format_version": FORMAT_VERSION,
     }
     layout = pipeline.manifest.layout
-    if layout.columns:
+    if layout.columns and layout.keyed:
         identity["layout"] = layout.model_dump(mode="json")
     return json_digest(identity)[:12]
 

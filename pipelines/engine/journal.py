@@ -225,8 +225,9 @@ def finished_card(folder: Path) -> Card | None:
 def check_folder(folder: Path, key: str) -> None:
     """Refuse a folder that holds anything but the build of this key, finished or not.
 
-    A new build begins in a missing or empty folder, or in one whose journal of this key proves each
-    shard.
+    A new build begins in a missing or empty folder, in one whose journal of this key proves each
+    shard, or in one that lost its card, where each shard carries the key. Such shards are built
+    again; no other file there is replaced by other bytes.
     """
     card = finished_card(folder)
     if card is not None:
@@ -244,6 +245,8 @@ def check_folder(folder: Path, key: str) -> None:
         others = _other_shards(folder, key, entries)
     elif journal_entries(folder / WORK / JOURNAL) is not None:
         others = iter(["a build with other parameters"])
+    elif stored_key(folder) == key:
+        others = _other_shards(folder, key, [{"units": _MOST_UNITS}])
     else:
         others = _other_files(folder)
     names = list(itertools.islice(others, 5))  # of a folder that may hold a whole disk
@@ -304,6 +307,12 @@ def _own_shards(
         if begun_here or key_of(path) == key:
             names.append(number[0])
     return names
+
+
+def stored_key(folder: Path) -> str | None:
+    """Return the build key that the first readable shard of a folder carries."""
+    keys = map(key_of, sorted((folder / "shards").glob("*.h5")))
+    return next(filter(None, keys), None)
 
 
 def key_of(path: Path) -> str | None:

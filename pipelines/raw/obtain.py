@@ -355,13 +355,18 @@ class _Import:
                         "nothing: the download was removed, and the next run repeats it"
                     )
                 raise
-            pinned = self._check_pins(source, selection.archive.path, target, written)
+            pinned = self._check_pins(source, selection.archive.path, stored, target, written)
             sources.append(stored.model_copy(update={"pinned": pinned}))
             members |= written
         return dict(sorted(members.items())), sources
 
     def _check_pins(
-        self, source: Source, archive: Path, folder: Path, members: Mapping[str, str]
+        self,
+        source: Source,
+        archive: Path,
+        stored: StoredSource,
+        folder: Path,
+        members: Mapping[str, str],
     ) -> bool | None:
         """True if the members of a source, in ``folder``, have the bytes that the manifest pins.
 
@@ -392,7 +397,7 @@ class _Import:
         if members.keys() <= known.keys() or (single and pins):
             return True
         if pins and archive.is_file():
-            digest = sha256_file(archive)[0]
+            digest = stored.receipt.sha256  # of the archive, hashed when it was looked into
             if any(differing_pin(mirror, archive, digest) is None for mirror in pins):
                 return True
         return None

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from benchmarks.readers import compared
 from benchmarks.reading import SMALL_BATCH, row_of
 from benchmarks.table import Row, bytes_below, thread_count
 from torch_geometric.loader import DataLoader
@@ -28,7 +29,6 @@ from kmip_data.builds.home import Home
 from kmip_data.files.changes import remove_made
 from kmip_data.manifest import load_manifest
 from kmip_data.models.profiling.measuring import Peak
-from kmip_data.models.profiling.reading import compared
 from kmip_data.models.profiling.turns import compare
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
 from kmip_data.pipelines.build import build_dataset

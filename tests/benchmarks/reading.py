@@ -8,9 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.table import Row, thread_count
-
-from kmip_data.models.profiling.reading import (
+from benchmarks.readers import (
     BATCH,
     Compared,
     batches,
@@ -18,6 +16,8 @@ from kmip_data.models.profiling.reading import (
     in_memory,
     random_access,
 )
+from benchmarks.table import Row, thread_count
+
 from kmip_data.reading.loader import GraphLoader
 
 SMALL_BATCH = 128  #: peptides

@@ -11,7 +11,6 @@ from support.cli import done, refused
 
 from kmip_data.cli import bench
 from kmip_data.cli.main import root
-from kmip_data.models.profiling import reading
 
 
 @pytest.mark.slow
@@ -66,17 +65,6 @@ def test_wrong_usage_is_named_before_anything_is_measured():
         "2,000 s",
         "–",
     ]
-
-
-@pytest.mark.slow
-def test_reading_compares_with_pyg(monkeypatch):
-    monkeypatch.setattr(reading, "REPEATS", 2)
-    monkeypatch.setattr(reading, "NODES", 64)
-    monkeypatch.setattr(reading, "GRAPHS", 16)
-    rows = done("bench", "reading", "--json").json["rows"]
-    names = ["one graph at random", "shuffled batch of 8", "shuffled batch of 8, compact"]
-    assert [row["what"] for row in rows] == names
-    assert all(row["least"] <= row["ratio"] <= row["most"] for row in rows)
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_upstreams_form_of_k_mip_attention_computes_the_same():
 @pytest.mark.slow
 def test_rows_of_reading_and_disk(monkeypatch):
     for name, small in (("NODES", 64), ("TURN", 1)):
-        monkeypatch.setattr(f"kmip_data.models.profiling.reading.{name}", small)
+        monkeypatch.setattr(f"benchmarks.readers.{name}", small)
     monkeypatch.setattr(reading, "keep_freed_memory", lambda: None)  # not in this process
     found = list(reading.rows(quick=True))
     targets = [row.target for row in found if row.target]  # installed rivals have none

@@ -165,3 +165,42 @@ def test_a_page_of_a_molecule_has_the_bonds_of_its_record(home, tmp_path):
     assert lanes[1] == lanes[2] == expected[1], "a double bond is two lines"
     assert lanes[5] == expected[3], "an aromatic one has a dashed line"
     assert f"{2 * found['edges']} edges between {found['edges']} pairs" in found["facts"]
+
+
+def test_the_next_record_is_a_key_away(home, tmp_path):
+    page = tmp_path / "page.html"
+    done("build", "zinc", "--sample", "--limit", "3", "-q")
+    done("explore", "zinc", "--sample", "--limit", "3", "--no-open", "--output", page)
+    found = act(
+        page,
+        """
+        if (!location.hash) {
+          dispatchEvent(new KeyboardEvent("keydown", { key: "x" }));
+          document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "n", bubbles: true }));
+          await new Promise(() => {}); // the page loads again
+        }
+        const text = (id) => document.getElementById(id).textContent;
+        const atoms = layers.find(({ name }) => name === "element");
+        return { key: text("key"), records: text("records"), count: x.length, words: text("words"),
+                 last: document.getElementById("next").disabled, symbols: atoms.labels };""",
+        tmp_path,
+    )
+    dataset = ShardedDataset(Build.open(next((home.root / "built").iterdir())), None)
+    assert found["key"] == dataset.keys[1]
+    assert found["count"] == dataset[1].num_nodes
+    assert found["records"].endswith("2 of 3")
+    assert not found["last"]
+    assert "C" in found["symbols"], "atoms have letters"
+    assert found["words"] == f"Label: {dataset[1].y.item():.3g}"
+
+
+def test_nothing_lies_below_buttons_or_credit(home, tmp_path):
+    page = tmp_path / "page.html"
+    done("build", "pascalvoc-sp", "--sample", "--limit", "1", "-q")
+    done("explore", "pascalvoc-sp", "--sample", "--limit", "1", "--no-open", "--output", page)
+    actions = """
+        const boxes = ["buttons", "credit"].map((id) => document.getElementById(id).getBoundingClientRect());
+        const inside = (px, py) => boxes.some(({ left, right, top, bottom }) => px > left && px < right && py > top && py < bottom);
+        return x.reduce((sum, _, i) => sum + inside(...cityMap.view.toScreen(x[i], y[i])), 0);"""  # fmt: skip
+    for size in ((1280, 800), (500, 844)):
+        assert act(page, actions.replace("; const", ";\n const"), tmp_path, size=size) == 0

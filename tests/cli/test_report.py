@@ -40,18 +40,50 @@ def test_a_row_as_people_read_it(runs):
     assert lines[0].startswith(
         "paris: accuracy [%] on test; build 0123456789ab, split random-seed0 ("
     )
-    assert re.search(r"^gcn +– +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05 ", lines[2])
+    # What all rows share is said once, and the best row comes first.
+    assert lines[1].startswith("All rows: time 2 h 0 min; device NVIDIA A100; memory 2.00 GB;")
+    assert lines[2].split()[:3] == ["model", "test", "n"]
     assert re.search(
-        r"^gps-kmip +– +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 +– +2 h 0 min +3 h 5 min, one",
-        lines[3],
+        r"^gps-kmip +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 +– +3 h 5 min, one", lines[3]
     )
-    assert "model.attention.k=5 (15)" in lines[4]
-    assert lines[5].startswith("† of fewer runs than the paper's. Δ the best: mean over the seeds")
-    assert "Δ gcn" in done("report", "--against", "gcn").out.splitlines()[1]
+    assert re.search(r"^gps-kmip +52.30 ", lines[4])
+    assert lines[5] == "    model.attention.k=5 (15)"
+    assert re.search(r"^gcn +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05 ", lines[6])
+    assert lines[7].startswith("† of fewer runs than the paper's. Δ the best: mean over the seeds")
+    assert "Δ gcn" in done("report", "--against", "gcn").out.splitlines()[2]
     out = done("report", "--format", "markdown").out
     assert "| **53.15 ± 0.11** |" in out
     assert "| *52.30 ± 0.22* |" in out
     assert len({line.count("|") for line in out.splitlines() if line.startswith("|")}) == 1
+
+
+def test_no_line_is_wider_than_a_terminal(runs):
+    changes = [f"model.{key}" for key in ("layers=2", "dropout=0.3", "hidden_dim=40", "norm=layer")]
+    changes += ["optimiser.lr=0.01", "optimiser.weight_decay=0.1", "training.epochs=20"]
+    write_run(
+        runs, 0.6, dataset="paris", changes=changes, device="NVIDIA A100-SXM4-80GB MIG 3g.40gb"
+    )
+    write_run(runs, 0.7, dataset="peptides-func", metric="ap", metrics={"test": {"ap": 0.7}})
+    out = done("report").out
+    assert max(map(len, out.splitlines())) <= 100
+    assert "optimiser.weight_decay=0.1" in out
+
+
+def test_a_warm_up_that_follows_a_shorter_run_is_no_change(home):
+    config = ["training.epochs=1", "schedule.warmup_epochs=0"]
+    write_run(home, 0.5, dataset="paris", model="gcn", changes=config)
+    out = done("report").out
+    assert "training.epochs=1 (" in out
+    assert "warmup" not in out
+    write_run(home, 0.5, dataset="paris", model="gcn", changes=["schedule.warmup_epochs=2"])
+    assert "schedule.warmup_epochs=2 (10)" in done("report").out
+
+
+def test_runs_and_report_name_a_metric_alike(home):
+    run = {"metric": "mae", "metrics": {"test": {"mae": 0.25}}}
+    write_run(home, 0.25, dataset="zinc", **run)
+    assert "zinc: MAE on test" in done("report").out
+    assert "MAE 0.2500" in done("runs").out
 
 
 def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):
@@ -102,6 +134,8 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     # Curves by epoch and by hours for each table, and the frontier of the two values of k.
     assert text.count("<svg") == text.count("</svg>") == 5
     assert text.count("Pareto frontier of k") == 1
+    assert re.search(r"<p class=\"about\">\d{4}-\d\d-\d\d \d\d:\d\d; runs of /", text)
+    assert text.count("<dt>test</dt>") == 2
     assert "<b>53.15 ± 0.11</b>" in text
     assert "50.00 ± 0.00 †" in text
     assert (
@@ -127,13 +161,18 @@ def test_a_report_sorts_and_filters(runs, tmp_path):
         filter.dispatchEvent(new Event("input"));
         const seen = rowsOf(table).filter((row) => row.checkVisibility()).length;
         document.getElementById("copy").click();
-        return { up, down, sorted, seen, all: rows.length };""",
+        filter.value = "none such";
+        filter.dispatchEvent(new Event("input"));
+        const all = [...document.querySelectorAll("h2, table, svg, #none")];
+        const left = all.filter((each) => each.checkVisibility());
+        return { up, down, sorted, seen, all: rows.length, left: left.map((each) => each.textContent) };""",
         tmp_path,
     )
     assert found["up"] == sorted(found["up"])
     assert found["down"] == found["up"][::-1]
     assert (found["sorted"], found["seen"]) == ("descending", 1)
     assert found["all"] > 1
+    assert found["left"] == ["No row has all of these words."]
 
 
 MODELS = (
@@ -163,7 +202,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
             )
     done("report", "--format", "html", "--output", tmp_path / "r.html")
     text, _, hours = (tmp_path / "r.html").read_text("utf-8").partition("</svg>")
-    assert "over training hours" in hours
+    assert "over training time" in hours
     lines = re.findall(
         r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (?:light-dark\()?(#\w+)', text
     )

@@ -95,6 +95,9 @@ def test_what_is_wrong_is_named_before_anything_runs(home, plan):
 def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
     outcome = done("sweep", plan, "--jobs", "2")
     assert "waiting" not in outcome.out
+    # After each run but the last, how many are left and how long they will take.
+    assert [f"; {n} left, about" in outcome.err for n in ("3 runs", "1 run")] == [True, True]
+    assert outcome.err.count("left, about") == 3
     for model in ("gps-kmip", "gps-none"):
         runs = sorted((home / "runs/clouds" / model).glob("small-*-seed*/result.json"))
         values = [json.loads(run.read_text())["metrics"]["test"]["accuracy"] for run in runs]

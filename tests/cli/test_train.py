@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import done, refused
 
-from kmip_data.cli.train import configuration
+from kmip_data.cli.train import SAMPLE_EPOCHS, configuration
 from kmip_data.models import evaluate_predictions
 
 QUICK = ["--epochs", "2", "--device", "cpu", "--quiet", "--set", "model.parameter_budget=none"]
@@ -79,6 +79,22 @@ def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build
         ("--dataset", "s3dis", "--name", " "): "' ' is not a name",
     }.items():
         assert word in refused("train", *args)
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs"),
+    [
+        ({"sample": True}, SAMPLE_EPOCHS),
+        ({"sample": True, "epochs": 7}, 7),
+        ({"sample": True, "overrides": ("training.epochs=9",)}, 9),
+        ({"sample": True, "stop_after": 5}, 200),
+        ({}, 200),
+    ],
+)
+def test_a_sample_trains_few_epochs_unless_told_otherwise(options, epochs):
+    config = configuration("s3dis", {}, {}, model="gps-kmip", variant=None, **options)
+    assert config.training.epochs == epochs
+    assert config.schedule.warmup_epochs < epochs, "the rate is reached"
 
 
 def test_options_reach_the_configuration():

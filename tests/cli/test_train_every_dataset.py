@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +82,20 @@ def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     encodings = load_preset(dataset).model.encodings
     assert added_names(build) == [encoding.name for encoding in encodings]
     assert kmip("evaluate", found["run"], "--home", tmp_path, "--json").json["same_as_result"]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        pytest.param(name, marks=[] if name == "s3dis" else pytest.mark.torture)
+        for name in datasets()
+    ],
+)
+def test_a_sample_ends_within_two_minutes_on_two_cores(dataset: str, tmp_path: Path) -> None:
+    """Everything by default; in processor seconds, which other work on the machine leaves alone."""
+    words = ["train", "--dataset", dataset, "--sample", "--device", "cpu", "--home", str(tmp_path)]
+    with subprocess.Popen([sys.executable, "-m", "kmip_data", *words, "--quiet"]) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert usage.ru_utime + usage.ru_stime < 120, "two cores are busy at half of the time at least"

@@ -116,9 +116,7 @@ def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
     options: dict[str, Any] = {}
     plain = why_plain(config, data, device, recompute=False)
     if plain is None:
-        options["captured"] = CapturedSteps(
-            CudaGraphs(torch.device("cuda")), told.append, pad=data.ragged
-        )
+        options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), told.append)
     else:
         told.append(f"not captured: {plain}")
     return Loop(module, data, torch.device(device.kind), **options), told

@@ -63,7 +63,7 @@ _OF_PAIRS = (
 )
 _PAIRS = {
     **dict.fromkeys(_OF_PAIRS.split(), "*fp32"),
-    **dict.fromkeys(("indices", "cuts"), "*i32"),
+    **dict.fromkeys(("indices", "cuts", "not_finite"), "*i32"),
     "keep": "*u8",
     "scale": "fp32",
     "order": "*i64",
@@ -100,9 +100,7 @@ _FLOATS = (
 )
 _STORED = "pre old new grad grad_pre rows more out of_rows of_more given"  # in either type
 _TYPES = {
-    **dict.fromkeys(
-        ["start", "end", "edge", "seed", "after", "batches", "first", "first_nodes"], "*i64"
-    ),
+    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches"], "*i64"),
     **dict.fromkeys(_FLOATS.split(), "*fp32"),
     "deviation": "*fp64",
     **dict.fromkeys(["dropped", "after_dropped"], "i64"),
@@ -114,27 +112,22 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
     """Resources of each kernel as a layer launches it, by name; ``brief``: in the first size."""
     found = {}
     chosen = SIZES[:1] if brief else SIZES
-    plain = itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16"), (False,))
-    of_padding = [(size, "fp32", True) for size in dict.fromkeys((chosen[0], chosen[-1]))]
-    for (d, k), edges, padded in (*plain, *of_padding):
+    for (d, k), edges in itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16")):
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
         rows = {"BE": ROWS // block, **sizes}
-        # An argument that is None is no argument of the compiled kernel.
-        nodes = {} if padded else {"first_nodes": None}
-        first = {} if padded else {"first": None}
         norm = {"SHARED": False, "RELU": True}
         launches = {
-            "gate": {"ADD": True, "STATISTICS": True, **nodes, **gate},
-            "differentiate": {**nodes, **back},
+            "gate": {"ADD": True, "STATISTICS": True, **gate},
+            "differentiate": dict(back),
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
-            "add_and_count": {"STEPS": STEPS, **first, **rows},
+            "add_and_count": {"STEPS": STEPS, **rows},
             "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
             "update": {**norm, **rows},
             "sum_gradients": {"STEPS": STEPS, "RELU": True, **rows},
-            "finish_gradients": {"D": d, **first, **FINISH},
-            "spread_gradients": {"RELU": True, **first, **rows},
+            "finish_gradients": {"D": d, **FINISH},
+            "spread_gradients": {"RELU": True, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():
@@ -142,7 +135,7 @@ def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
             if name == "finish_gradients":
                 own = {"out": "*fp32"}
             kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
-            what = f"{name}, d = {d}, k = {k}, {edges}{', padded' if padded else ''}"
+            what = f"{name}, d = {d}, k = {k}, {edges}"
             found[what] = compile_for(kernel, capability, options, types | own)
     splits = (("fp32", "bf16x6"), ("fp32", "bf16x3"), ("bf16", "bf16x3"))[: 1 if brief else 3]
     for d, (edges, split) in itertools.product(sorted({d for d, _ in chosen}), splits):

@@ -135,7 +135,7 @@ NODE_FAULTS = [
     ("y", torch.tensor([0, 1])),
     ("y", lambda y: y + 2),
     ("y", lambda y: -1 - y),
-    ("y", lambda y: y.float()),
+    ("y", lambda y: y + 0.5),
     ("edge_index", lambda edges: edges + 1_000),
 ]
 

@@ -148,9 +148,9 @@ def test_bad_rows_of_the_mirror_are_named(raw, tmp_path, new_folder):
         ({"edge_index": [[99] * len(first), second]}, "edges of nodes"),
         ({"edge_index": [[*first[:-1], first[0]], [*second[:-1], second[0]]]}, "a bond twice"),
         ({"edge_attr": [0.5] * len(first)}, "edge_attr"),
-        ({"edge_attr": [[9]] * len(first)}, "type of bond"),
-        ({"y": [float("nan")]}, "NaN"),
-        ({"y": [1e300]}, "infinite in float32"),
+        ({"edge_attr": [[9]] * len(first)}, "edge_attr is"),
+        ({"y": [float("nan")]}, "not finite"),
+        ({"y": [1e300]}, "not finite"),
         ({"y": ["1"]}, "y is"),
         ({"num_nodes": 1}, "num_atom is 1"),
     ]
@@ -158,17 +158,17 @@ def test_bad_rows_of_the_mirror_are_named(raw, tmp_path, new_folder):
 
 
 FAULTS = [
-    (ATOMS, lambda atoms: atoms + 28, "type of atom"),
-    (ATOMS, lambda atoms: -1 - atoms, "type of atom"),
-    (ATOMS, lambda atoms: atoms[1:], BONDS),
-    (ATOMS, lambda atoms: atoms.float(), "float32"),
-    (ATOMS, lambda atoms: atoms.repeat(9), BONDS),
-    (BONDS, lambda bonds: bonds * 4, "type of bond"),
+    (ATOMS, lambda atoms: atoms + 28, "not 0 to 27"),
+    (ATOMS, lambda atoms: -1 - atoms, "not 0 to 27"),
+    (ATOMS, lambda atoms: atoms[1:], "num_atom"),
+    (ATOMS, lambda atoms: atoms + 0.5, "uint8 does not hold"),
+    (ATOMS, lambda atoms: atoms.repeat(9), "num_atom"),
+    (BONDS, lambda bonds: bonds * 4, "not 1 to 3"),
     (BONDS, lambda bonds: bonds.triu(), "not back"),
-    (BONDS, lambda bonds: bonds[0], "shape"),
-    (TARGET, lambda target: target * float("nan"), "NaN"),
-    (TARGET, lambda target: target.repeat(2), "2 targets"),
-    (TARGET, lambda target: 3.0, f"{TARGET} is float"),
+    (BONDS, lambda bonds: bonds + (bonds == 1).triu(), "not back"),
+    (BONDS, lambda bonds: bonds[0], "not laid out"),
+    (TARGET, lambda target: target * float("nan"), "not finite"),
+    (TARGET, lambda target: target.repeat(2), "not laid out"),
     ("num_atom", lambda count: count + 1, "num_atom"),
 ]
 

@@ -183,8 +183,9 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
   const looksOf = () => new Float32Array(4 * ROW * rows(count));
 
   // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
-  function draw({ panes, center, metre, diameter, band, tint, lines, nodes, glow, edge }) {
-    const [ground, faint, letters] = ["ground", edge, "ink"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+  function draw({ panes, center, metre, diameter, band, tint, lines, nodes, glow, dark }) {
+    const [ground, line, pale, letters] = ["ground", "line", "pale", "ink"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+    const faint = line.map((value, i) => value + dark * (pale[i] - value));
     gl.viewport(0, 0, canvas.width, canvas.height);
     gl.disable(gl.SCISSOR_TEST);
     gl.clearColor(...(clear ? [0, 0, 0, 0] : ground));

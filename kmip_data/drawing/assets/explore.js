@@ -53,7 +53,7 @@ function tell() {
   const { node, ball, path } = state;
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${aThing()}, or press Enter on the one in the middle.`] : [];
-  if (levels) lines.push(`Ringed: the ${influence[0].known.length} ${header.thing}s with influences in this page; a click holds the nearest.`);
+  if (levels) lines.push(`Rings mark the ${influence[0].known.length} ${header.thing}s whose influence is in this page. A click selects the nearest of them.`);
   const predicted = influence.length > 1 ? `${shortName(influence[0].name)} predicts` : "predicted"; // of two, whose it is
   const [truth, said] = ["class", "predicted class"].map((name) => layers.find((layer) => layer.name === name));
   if (node >= 0 && truth) {
@@ -158,7 +158,7 @@ function drawMarks() {
     pen.translate(left, top);
     if (state.layer.levels) drawKnown(pen);
     else drawHeld(pen);
-    if (header.bonds && state.layer.name === "element") drawSymbols(pen);
+    drawSymbols(pen);
     const marked = state.node >= 0 ? state.node : state.hovered;
     for (const [strokeStyle, lineWidth] of marked < 0 ? [] : [["#fff", 5], ["#000", 2]]) {
       Object.assign(disc(pen, marked, 9), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
@@ -188,10 +188,11 @@ function drawKnown(pen) {
   }
 }
 
-// Symbols of atoms inside their discs; carbon has none, as in structural formulas.
+// Symbols of atoms inside their discs, whatever they are coloured by; carbon has none, as in structural formulas.
 function drawSymbols(pen) {
-  const { layer, diameter, node: held } = state;
-  if (diameter < 9) return;
+  const { diameter, node: held } = state;
+  const layer = layers.find(({ name }) => name === "element");
+  if (!layer || diameter < 9) return;
   const size = Math.min(0.72 * diameter, 14);
   Object.assign(pen, { font: `600 ${size}px sans-serif`, textAlign: "center", textBaseline: "middle", fillStyle: ink("ground") });
   for (let node = 0; node < x.length; node++) {

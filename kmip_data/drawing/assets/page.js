@@ -13,9 +13,12 @@ const state = {
 };
 
 async function startPage() {
-  header = JSON.parse($("header").textContent);
-  array = await readArrays($("data").textContent);
-  $("data").remove();
+  const records = [$("header"), ...document.querySelectorAll("script.header")];
+  const record = Math.min(Number(location.hash.slice(1)) || 0, records.length - 1);
+  header = JSON.parse(records[record].textContent);
+  const data = records[record].nextElementSibling;
+  array = await readArrays(data.textContent);
+  data.remove();
   [x, y, streets] = [header.x, header.y, header.streets].map(array);
   z = header.z && array(header.z);
   columns = new Map(header.columns.map((column) => [column.name, readColumn(column, array)]));
@@ -42,13 +45,22 @@ async function startPage() {
     else view.fit(); // all of it stays in view from every side, until someone zooms
   });
   const ends = () => Array.from($("panes").querySelectorAll("span"), (each) => each.offsetTop + each.offsetHeight);
-  const titles = () => (state.layer && state.layer.levels ? Math.max(0, ...ends()) : 0);
-  view = makeView(size, () => box, redraw, { turn: turning && turning.turn, titles });
+  // What titles, buttons and credit take from a pane: right, above and below.
+  const covered = () => {
+    const [buttons, phone] = [$("buttons"), matchMedia("(max-width: 720px)").matches];
+    const titles = state.layer && state.layer.levels ? Math.max(0, ...ends()) : 0;
+    const right = phone || state.panes > 1 ? 0 : buttons.offsetWidth;
+    return [right, Math.max(titles - 20, 0), Math.max($("credit").offsetHeight - 10, 0) + (phone ? buttons.offsetHeight : 0)];
+  };
+  view = makeView(size, () => box, redraw, { turn: turning && turning.turn, covered });
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
   if (header.bonds) usual = meanLength(); // a chain leaves most of its box empty
   if (turning) turning.turn(0, 0);
   else drawing.move(x, y);
 
+  startRecords(record, records.length);
+  $("of").hidden = !header.about;
+  $("of").textContent = header.about ?? "";
   $("key").textContent = header.key ?? "";
   $("facts").textContent = header.facts;
   $("build").hidden = !header.options;
@@ -76,6 +88,27 @@ async function startPage() {
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find: nodeAt };
   document.body.dataset.state = "ready";
+}
+
+// Buttons and keys for the records of the page. Another record is read when the page loads again.
+function startRecords(record, count) {
+  const turn = (to) => {
+    if (to < 0 || to >= count) return;
+    location.hash = to;
+    location.reload();
+  };
+  const [previous, next] = [$("previous"), $("next")];
+  previous.disabled = record === 0;
+  next.disabled = record === count - 1;
+  previous.addEventListener("click", () => turn(record - 1));
+  next.addEventListener("click", () => turn(record + 1));
+  addEventListener("keydown", ({ key, target, ctrlKey, metaKey, altKey }) => {
+    if (ctrlKey || metaKey || altKey || target.matches("input, select")) return;
+    if (key === "n") turn(record + 1);
+    if (key === "p") turn(record - 1);
+  });
+  $("records").hidden = count === 1;
+  $("records").lastElementChild.textContent = `${record + 1} of ${count}`;
 }
 
 // The mean length of an edge in the plane.
@@ -135,12 +168,13 @@ function drawNow() {
   const diameter = Math.min(Math.max(apart, least, 1.2 * Math.sqrt(view.zoomed())), 18);
   state.diameter = diameter;
   const levels = Boolean(state.layer && state.layer.levels);
-  const plain = !header.metres && !header.picture && !levels && x.length < 400; // edges are read one by one, as bonds are
-  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : plain && !z ? Math.min(Math.max(0.2 * diameter, 1.1), 3) : 1.1;
+  // An edge is a fifth of a node wide, a street two fifths; the wider the edges, the darker they are.
+  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : Math.min(Math.max(0.2 * diameter, 1.1), 3);
+  const dark = header.metres || header.picture || state.node >= 0 ? 0 : (band - 1.1) / 1.9;
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, edge: plain && state.node < 0 ? "pale" : "line" };
+  const look = { tint: header.metres ? 0.8 : 0, lines: state.lines, nodes, dark };
   drawing.draw({ panes, center: view.center, ...sizes, ...look, glow: levels });
   if (header.metres) drawScale();
   if (header.picture) placePicture();

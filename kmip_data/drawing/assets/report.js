@@ -36,16 +36,10 @@ for (const table of tables) {
   });
 }
 
-// The best row comes first, whose result is bold; the long texts of changes come last: a phone shows the result.
+// Mark the column that the rows are sorted by: the best comes first.
 for (const table of tables) {
-  const heads = [...table.rows[0].cells];
-  const [test, changes] = ["test", "changes"].map((name) => heads.findIndex((cell) => cell.textContent === name));
-  const results = rowsOf(table).map((row) => sortKey(row.cells[test]));
-  const best = rowsOf(table).findIndex((row) => row.cells[test].querySelector("b"));
-  const button = heads[test].firstChild;
-  button.click();
-  if (best < 0 || results[best] === Math.max(...results)) button.click();
-  if (changes >= 0) for (const row of table.rows) row.append(row.cells[changes]);
+  const results = rowsOf(table).map((row) => sortKey(row.cells[1]));
+  table.rows[0].cells[1].setAttribute("aria-sort", results[0] >= results.at(-1) ? "descending" : "ascending");
 }
 
 document.getElementById("filter").addEventListener("input", (event) => {
@@ -53,6 +47,10 @@ document.getElementById("filter").addEventListener("input", (event) => {
   for (const row of tables.flatMap(rowsOf)) {
     row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
   }
+  // A table without a row left goes with its heading and pictures.
+  const sections = tables.map((table) => table.closest("section"));
+  sections.forEach((section, i) => (section.hidden = rowsOf(tables[i]).every((row) => row.hidden)));
+  document.getElementById("none").hidden = sections.some((section) => !section.hidden);
 });
 
 document.getElementById("copy").addEventListener("click", () => {

@@ -1,13 +1,14 @@
 // The part of the graph that is seen, and how pointer, wheel, fingers and keys change it.
 
-// `size` gives width and height of one pane, `bounds` the least and largest x and y, `titles` how high its title
-// is; `turn` turns what is in space by a drag of so many pixels.
-function makeView(size, bounds, onChange, { turn, titles }) {
+// `size` gives width and height of one pane, `bounds` the least and largest x and y, `covered` what texts and buttons
+// take on the right, above and below; `turn` turns what is in space by a drag of so many pixels.
+function makeView(size, bounds, onChange, { turn, covered }) {
   const view = { center: [0, 0], metre: 1, moved: false, corner: [0, 0] }; // middle in metres, CSS pixels a metre
   const middle = () => size().map((side) => side / 2);
   const whole = () => {
     const [[west, east], [south, north]] = bounds();
-    const [width, height] = middle().map((half, i) => 2 * half - 60 - i * Math.max(titles() - 20, 0)); // a margin of 30 on each side
+    const [right, above, below] = covered();
+    const [width, height] = middle().map((half, i) => 2 * half - 60 - (i ? above + below : right)); // a margin of 30 on each side
     return Math.max(Math.min(width / Math.max(east - west, 1), height / Math.max(north - south, 1)), 1e-6);
   };
   const move = (center, metre, moved = true) => {
@@ -27,7 +28,8 @@ function makeView(size, bounds, onChange, { turn, titles }) {
   view.fit = () => {
     const [[west, east], [south, north]] = bounds();
     const metre = whole();
-    move([(west + east) / 2, (south + north + Math.max(titles() - 20, 0) / metre) / 2], metre, false);
+    const [right, above, below] = covered();
+    move([(west + east + right / metre) / 2, (south + north + (above - below) / metre) / 2], metre, false);
   };
   view.pan = (dx, dy) => move([view.center[0] - dx / view.metre, view.center[1] + dy / view.metre], view.metre);
   view.drag = turn || view.pan;

@@ -49,6 +49,7 @@ def attend_rows(
     value_row,
     weights,
     out,
+    not_finite,
     rows,
     k,
     width,
@@ -62,6 +63,7 @@ def attend_rows(
     ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0 where dropped, or
     None) are (H, rows, k), ``values`` (H, M, width). Writes ``weights`` (H, rows, k), of the
     softmax itself, and ``out`` (H, rows, width), zero for a row without keys. Floats are float32.
+    Sets ``not_finite`` (int32) to 1 where a row's largest score overflowed.
     """
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
@@ -72,6 +74,8 @@ def attend_rows(
     score = tl.load(scores + pair, inside, 0.0)
     score = tl.where(has_key, score, float("-inf"))
     largest = tl.max(score, 1)
+    undefined = (tl.abs(largest) == float("inf")) & (tl.max(key, 1) >= 0)
+    tl.store(not_finite + 0 * row, 1, undefined)
     shift = tl.where(largest == float("-inf"), 0.0, largest)
     score = (score - shift[:, None]) * scale
     weight = tl.where(has_key, tl.exp(score), 0.0)

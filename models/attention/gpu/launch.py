@@ -18,6 +18,7 @@ from kmip_data.models.attention.gpu.kernels import (
     slope_rows,
     sum_segments,
 )
+from kmip_data.models.search.gpu.launch import flag_of
 
 #: Most pairs that one program sums: the work of a key that many queries chose is divided.
 SEGMENT = 512
@@ -36,7 +37,10 @@ def forward(
     keep: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
+    """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None.
+
+    Overflow of a row's largest score is raised by the next search or attention on the device.
+    """
     heads, rows, k = indices.shape
     out = values.new_empty(heads, rows, values.shape[2])
     weights = values.new_empty(indices.shape)
@@ -51,6 +55,7 @@ def forward(
                 *_rows(values),
                 weights,
                 out,
+                flag_of(values.device),
                 rows,
                 k,
                 values.shape[2],

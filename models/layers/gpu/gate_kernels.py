@@ -52,7 +52,6 @@ def gate(
     inverse,
     parts,
     nodes,
-    first_nodes,
     D: tl.constexpr,
     K: tl.constexpr,
     BN: tl.constexpr,
@@ -66,7 +65,7 @@ def gate(
     ``pre`` becomes z = at_target of the target + at_source of the source, + its old value if
     ``ADD``. ``inverse`` (N, D) is 1 / (Σ sigmoid(z) + 10⁻⁶), ``quotient`` Σ sigmoid(z) · message
     times that. With ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their
-    mean z and Σ (z − mean)²; only edges into the ``first_nodes`` (1,) count where that is not None.
+    mean z and Σ (z − mean)².
     """
     # 1. A tile of nodes × channels; each node walks its entries slot by slot.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
@@ -74,9 +73,6 @@ def gate(
     tile = elements(node, channel, D)
     of_target = loaded(at_target + tile, tile_mask)
     first, last, most = _entries(start, node, live, K)
-    counted = nodes
-    if first_nodes is not None:
-        counted = tl.load(first_nodes)
     gates = tl.zeros((BN, BC), tl.float32)
     messages = tl.zeros((BN, BC), tl.float32)
     pivot = tl.zeros((BN, BC), tl.float32)
@@ -103,7 +99,6 @@ def gate(
         if STATISTICS:
             # About the node's first edge, so that a mean far from zero costs no accuracy.
             pivot = tl.where(slot == 0, z, pivot)
-            mask &= (node < counted)[:, None]
             away = tl.where(mask, z - pivot, 0.0)
             total += away
             square += away * away
@@ -114,8 +109,7 @@ def gate(
     if STATISTICS:
         blocks: tl.constexpr = (D + BC - 1) // BC
         row = parts + (tl.program_id(0) // blocks) * 3 * D + channel
-        counts = tl.where(node < counted, last - first, 0)
-        join(row, exists, counts, pivot, total, square, D, BN, BC)
+        join(row, exists, last - first, pivot, total, square, D, BN, BC)
 
 
 @triton.jit
@@ -137,7 +131,6 @@ def differentiate(
     dropped,
     kept_scale,
     nodes,
-    first_nodes,
     D: tl.constexpr,
     K: tl.constexpr,
     BN: tl.constexpr,
@@ -148,8 +141,7 @@ def differentiate(
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is not
     None, g is as in :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts,
-    means, offsets and slopes, and z also takes factor · g − offset − slope · (z − mean); only that
-    of edges into the ``first_nodes`` (1,) where these are not None.
+    means, offsets and slopes, and z also takes factor · g − offset − slope · (z − mean).
     """
     # 1. The gradient of the sum of messages, by node.
     node, live, channel, exists = tile_of(nodes, D, BN, BC)
@@ -160,9 +152,6 @@ def differentiate(
     of_sum *= loaded(inverse + tile, tile_mask)
     tl.store(of_message + tile, of_sum, mask=tile_mask)
     total = tl.zeros((BN, BC), tl.float32)
-    counted = nodes
-    if first_nodes is not None:
-        counted = tl.load(first_nodes)
     first, last, most = _entries(start, node, live, K)
     for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
         alive = first + slot < last
@@ -176,7 +165,6 @@ def differentiate(
         if grad is not None:
             g = loaded(grad + edges, mask)
             g = before_norm(z, g, norm, seed, dropped, kept_scale, edges, channel, D, True)
-            g = tl.where((node < counted)[:, None], g, 0.0)
         else:
             g = tl.zeros((BN, BC), tl.float32)
         # 3. Through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.

@@ -319,7 +319,6 @@ class _GatedEdges(torch.autograd.Function):
                 inverse,
                 parts,
                 nodes,
-                entries.batch.node_rows.first,
                 ADD=product is not None,
                 STATISTICS=by_batch,
                 **shape,
@@ -354,7 +353,7 @@ class _GatedEdges(torch.autograd.Function):
                 if parts is None:
                     parts = norms.sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
                 grad_scale, grad_shift, norm = norms.gradients_by_tiles(
-                    parts, norming.constants, deviation, ctx.share, entries.batch.edge_rows.first
+                    parts, norming.constants, deviation, ctx.share
                 )
 
             # 2. The gradient of z, and its sums at the targets.
@@ -375,7 +374,6 @@ class _GatedEdges(torch.autograd.Function):
                 of_sum,
                 *norming.drop,
                 nodes,
-                entries.batch.node_rows.first,
                 **shape,
             )
 

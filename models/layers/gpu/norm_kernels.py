@@ -129,7 +129,6 @@ def add_and_count(
     dropped,
     kept_scale,
     count,
-    first,
     D: tl.constexpr,
     STEPS: tl.constexpr,
     BE: tl.constexpr,
@@ -139,14 +138,10 @@ def add_and_count(
 
     Where ``more`` is None z is ``rows``.
 
-    ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows;
-    only of those among the ``first`` (1,) where that is not None.
+    ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows.
     """
     row, _live, channel, exists = tile_of(count, D, BE * STEPS, BC)
     begin = tl.min(row, 0)
-    counted = count
-    if first is not None:
-        counted = tl.load(first)
     pivot = tl.zeros((BE, BC), tl.float32)
     total = tl.zeros((BE, BC), tl.float32)
     square = tl.zeros((BE, BC), tl.float32)
@@ -164,13 +159,12 @@ def add_and_count(
             z = stored.to(tl.float32)  # as the norm will read it
         # 2. Sums about each lane's first row, so that a mean far from zero costs no accuracy.
         pivot = tl.where(step == 0, z, pivot)
-        mask &= (number < counted)[:, None]
         away = tl.where(mask, z - pivot, 0.0)
         total += away
         square += away * away
-    # 3. The number of counted rows of each lane, and the statistics of the tile.
+    # 3. The number of rows of each lane, and the statistics of the tile.
     lane = tl.arange(0, BE)
-    numbers = tl.minimum(tl.maximum(counted - begin - lane + BE - 1, 0) // BE, STEPS)
+    numbers = tl.minimum(tl.maximum(count - begin - lane + BE - 1, 0) // BE, STEPS)
     blocks: tl.constexpr = (D + BC - 1) // BC
     out_row = parts + (tl.program_id(0) // blocks) * 3 * D + channel
     join(out_row, exists, numbers, pivot, total, square, D, BE, BC)
@@ -409,7 +403,6 @@ def finish_gradients(
     deviation,
     out,
     share,
-    first,
     D: tl.constexpr,
     BP: tl.constexpr,
     BC: tl.constexpr,
@@ -417,8 +410,7 @@ def finish_gradients(
     """Compute :func:`.norms.gradients_of` from the sums of tiles (tiles, 2, D).
 
     ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight
-    and bias; ``share`` is 1 / the number of rows, or 0 where running statistics were used; 1 /
-    ``first`` (1,) where that is not None.
+    and bias; ``share`` is 1 / the number of rows, or 0 where running statistics were used.
     """
     # 1. Sums over the tiles: the gradients of bias and weight.
     channel = tl.program_id(0) * BC + tl.arange(0, BC)
@@ -439,8 +431,6 @@ def finish_gradients(
     for row in tl.static_range(3):
         value = tl.load(constants + row * D + channel, mask=exists, other=0.0)
         tl.store(out + row * D + channel, value, mask=exists)
-    if first is not None:
-        share = 1.0 / tl.load(first).to(tl.float64)
     factor = _double(constants + channel, exists) * share
     offset = factor * of_shift
     tl.store(out + 3 * D + channel, offset.to(tl.float32), mask=exists)
@@ -464,7 +454,6 @@ def spread_gradients(
     dropped,
     kept_scale,
     rows,
-    first,
     D: tl.constexpr,
     BE: tl.constexpr,
     BC: tl.constexpr,
@@ -473,7 +462,7 @@ def spread_gradients(
     """Gradients of the summands of :func:`add_and_count`, from that of :func:`update`'s ``new``.
 
     ``norm`` (5, D) is of :func:`finish_gradients`; ``after`` is the seed of the dropout behind the
-    norm. ``of_more`` may be None. Rows after the ``first`` (1,) have none, where that is not None.
+    norm. ``of_more`` may be None.
     """
     number, live, channel, exists = tile_of(rows, D, BE, BC)
     mask = live[:, None] & exists[None, :]
@@ -481,8 +470,6 @@ def spread_gradients(
     z = loaded(pre + at, mask)
     g = loaded(grad + at, mask)
     g = before_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU)
-    if first is not None:
-        g = tl.where((number < tl.load(first))[:, None], g, 0.0)
     tl.store(of_rows + at, g.to(of_rows.dtype.element_ty), mask=mask)
     if of_more is not None:
         g = dropped_out(g, seed, at, channel, dropped, kept_scale)

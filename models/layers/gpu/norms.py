@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
-from kmip_data.models.layers.batch import BatchRows, Rows, rows_of
 from kmip_data.models.layers.gpu import norm_kernels
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
 
@@ -97,16 +96,12 @@ def gradients_by_tiles(
     constants: Tensor,
     deviation: Tensor,
     share: float,
-    first: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`.
-
-    The share is 1 / ``first`` (1,), the number of real rows, where that is given.
-    """
+    """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`."""
     tiles, _, d = parts.shape
     out = torch.empty(7, d, device=parts.device)
     norm_kernels.finish_gradients[(cdiv(d, FINISH["BC"]),)](
-        parts, tiles, constants, deviation, out, share, first, D=d, **FINISH
+        parts, tiles, constants, deviation, out, share, D=d, **FINISH
     )
     return out[5], out[6], out[:5]
 
@@ -120,13 +115,11 @@ def normed(
     relu: bool,
     before: float,
     after: float,
-    batch: BatchRows = None,
 ) -> Tensor:
     """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))) in training, (N, d) each, N > 1.
 
     Arguments that are None or False are omitted; ``before`` and ``after`` are the probabilities of
-    dropout. Any of the tensors may be float32 or bfloat16, sums have the wider type. Statistics are
-    of the rows of ``batch`` that count; the others must have no gradient, and pass none on.
+    dropout. Any of the tensors may be float32 or bfloat16, sums have the wider type.
     """
     normalised: Tensor = _Normed.apply(  # type: ignore[no-untyped-call]
         rows.contiguous(),
@@ -138,7 +131,6 @@ def normed(
         relu,
         dropout_of(before, rows.device),
         dropout_of(after, rows.device),
-        rows_of(batch),
     )
     return normalised
 
@@ -156,7 +148,6 @@ class _Normed(torch.autograd.Function):
         relu: bool,
         before: Dropout,
         after: Dropout,
-        counted: Rows,
     ) -> Tensor:
         count, d = rows.shape
         block = channels_of_a_tile(d)
@@ -175,7 +166,6 @@ class _Normed(torch.autograd.Function):
                 parts,
                 *before,
                 count,
-                counted.first,
                 D=d,
                 STEPS=STEPS,
                 BE=tile,
@@ -198,7 +188,7 @@ class _Normed(torch.autograd.Function):
                 **OPTIONS,
             )
         ctx.save_for_backward(z, constants, deviation)
-        ctx.around = relu, before, after, counted.first
+        ctx.around = relu, before, after
         ctx.dtypes = rows.dtype, None if more is None else more.dtype
         return out
 
@@ -206,7 +196,7 @@ class _Normed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, constants, deviation = ctx.saved_tensors
-        relu, before, after, first = ctx.around
+        relu, before, after = ctx.around
         count, d = z.shape
         block = channels_of_a_tile(d)
         tile = ROWS // block
@@ -221,9 +211,7 @@ class _Normed(torch.autograd.Function):
             of_more = torch.empty_like(z, dtype=more_dtype)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             parts = sums_by_tiles(z, dense, constants, after, relu=relu)
-            of_scale, of_shift, norm = gradients_by_tiles(
-                parts, constants, deviation, 1 / count, first
-            )
+            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count)
             norm_kernels.spread_gradients[programs(count, tile, d)](
                 z,
                 dense,
@@ -233,7 +221,6 @@ class _Normed(torch.autograd.Function):
                 *after,
                 *before,
                 count,
-                first,
                 D=d,
                 BE=tile,
                 BC=block,
@@ -243,4 +230,4 @@ class _Normed(torch.autograd.Function):
         if shared:
             of_more = of_rows
         of_residual = grad if ctx.needs_input_grad[2] else None
-        return of_rows, of_more, of_residual, of_scale, of_shift, *(None,) * 5
+        return of_rows, of_more, of_residual, of_scale, of_shift, *(None,) * 4

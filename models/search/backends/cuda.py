@@ -15,7 +15,7 @@ from kmip_data.models.search.problem import SearchProblem
 NAME = "cuda"
 AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
 RANK = {"cuda": 30}
-CHECKS_VALUES = READS_STARTS = True
+CHECKS_VALUES = True
 
 _OLDEST = (8, 0)  # compute capability, as of the kernels of attention: asynchronous copies
 _MOST_ROWS = 2**31 - 2**13  # of all heads, graphs padded: rows and batches are counted in 32 bits

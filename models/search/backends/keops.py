@@ -58,7 +58,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     result = problem.new_result()
     graphs = range(len(problem.key_ptr) - 1)
     ranked = rule.RANKED if problem.device.type == "cpu" else None
-    rule.search_by_graph(problem, _arg_k_max, graphs, result, ranked=ranked)
+    rule.search_by_graph(problem, rule.Filter(_arg_k_max), graphs, result, ranked=ranked)
     return result
 
 

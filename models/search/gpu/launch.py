@@ -39,13 +39,7 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     NaN or infinity is found by the kernels and raised by the next search on that device, as
     :class:`~kmip_data.models.search.problem.NotFinite`: asking now would make the host wait.
     """
-    not_finite = _flag(problem.device)
-    if not_finite.item():
-        not_finite.zero_()
-        raise NotFinite(
-            f"queries or keys of an earlier search on {problem.device} hold NaN or infinity",
-            next="lower the learning rate, clip gradients; --set model.attention.search=dense names the row",
-        )
+    not_finite = flag_of(problem.device)
     scores, indices = problem.new_result(narrow=problem.narrow)
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
@@ -55,22 +49,36 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     ]
     plan = kept(plan_of(problem, device.processors))
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
-    starts = (problem.starts, problem.starts) if plan.starts is None else plan.starts
     # As int32 a row that is none may become one, which changes no result.
     hint = None if problem.hint is None else problem.hint.int()
-    given = (*rows, hint, *starts, not_finite, scores, indices)
+    given = (*rows, hint, *plan.starts, not_finite, scores, indices)
     members = plan.members.copy()
     members[: len(given)] = [0 if each is None else each.data_ptr() for each in given]
     members[IN_SCRATCH] += scratch.data_ptr()
     members[NARROW] = problem.narrow
     device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
-    plan.laid_out = plan.starts is not None
+    plan.laid_out = True
     return scores, indices
 
 
 def forget_not_finite(device: torch.device) -> None:
     """Drop what earlier searches found: the run that they were part of has ended."""
     _flag(device).zero_()
+
+
+def flag_of(device: torch.device) -> Tensor:
+    """Return one int32 that kernels set to 1 where queries, keys or best products are not finite.
+
+    Raises ``NotFinite`` where an earlier kernel has set it.
+    """
+    not_finite = _flag(device)
+    if not_finite.item():
+        not_finite.zero_()
+        raise NotFinite(
+            f"queries, keys or their inner products in an earlier search on {device} are NaN or infinite",
+            next="lower the learning rate, clip gradients; --set model.attention.search=dense names the row",
+        )
+    return not_finite
 
 
 @functools.cache

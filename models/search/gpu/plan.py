@@ -72,9 +72,8 @@ class Plan:
     program: Program
     launches: tuple[Launch, ...]  #: the first one fills in the tables
     tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
-    #: (2, G) int64 on the device: where queries and keys of each graph begin; None where a search
-    #: says it
-    starts: Tensor | None
+    #: (2, G + 1) int64 on the device: where queries and keys of each graph begin
+    starts: Tensor
     #: members of ``struct Search``; of scratch arrays their first byte in that memory
     members: I64
     scratch_bytes: int
@@ -90,18 +89,12 @@ def plan_for(
     device: torch.device,
     processors: int,
     _stream: int = 0,
-    *,
-    unread: bool = False,
 ) -> Plan:
     """Plan a search.
 
     ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the
     graphs of queries and keys. Tables are made on the current stream, so that each stream has plans
     of its own.
-
-    ``unread``: only the device knows where the graphs begin, and each search makes the tables anew,
-    which are as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph
-    more, without rows, has what is left over.
     """
     # 1. Sizes, and whether an order of keys and queries pays.
     heads, queries, keys, dim = shape
@@ -134,8 +127,6 @@ def plan_for(
 
     def parts(counts: I64, size: int) -> int:
         """Number of tiles or units: each graph may end in one that is not full."""
-        if unread:
-            return _up(int(counts.sum()), size) + graphs
         return int((-(-counts // size)).sum())
 
     tiles = parts(query_counts, tile_size)
@@ -173,7 +164,7 @@ def plan_for(
         program,
         _launches(program, numbers, blocks),
         tables,
-        starts=None if unread else _on(device, edges),
+        starts=_on(device, edges),
         members=members,
         scratch_bytes=scratch_bytes,
     )
@@ -195,7 +186,6 @@ def plan_of(problem: SearchProblem, processors: int) -> Plan:
         problem.device,
         processors,
         stream,
-        unread=problem.starts is not None,
     )
 
 

@@ -18,15 +18,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kmip_data.models.context import LEFT_OUT
-from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.search.topk import get_backend
-from kmip_data.models.training.capture.graphs import (
-    CudaGraphs,
-    Learned,
-    Work,
-    padded,
-    without_padding,
-)
+from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
@@ -52,16 +45,11 @@ class CapturedSteps:
         Captures work.
     report
         Called with the reason where capturing fails; steps then run operation by operation.
-    pad
-        Pad batches to few sizes, as :func:`~.graphs.padded` does.
     """
 
-    def __init__(
-        self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False
-    ) -> None:
+    def __init__(self, graphs: CudaGraphs, report: Callable[[str], None]) -> None:
         self._graphs = graphs
         self._report = report
-        self._pad = pad
         self._seen: Counter[Any] = Counter()
         #: By shape: a batch, whose memory the graph reads, a function that replays it, and its
         #: results.
@@ -97,17 +85,6 @@ class CapturedSteps:
 
     def __call__(self, step: Step, batch: Any, optimiser: Optimizer, **moment: bool) -> Learned:
         """Call ``step(batch, optimiser, first=…, steps=…)``, or replay it for a shape that is captured."""
-        larger = None
-        if self._pad and not self._failed:
-            larger = padded(batch)
-        if larger is None:
-            return self._learned(step, batch, optimiser, moment)
-        learned = self._learned(step, larger, optimiser, moment)
-        return without_padding(learned, batch, larger)
-
-    def _learned(
-        self, step: Step, batch: Any, optimiser: Optimizer, moment: dict[str, bool]
-    ) -> Learned:
         if self._rates is None:
             self._rates = _Rates(optimiser, batch.x.device)
         rates = self._rates
@@ -196,11 +173,10 @@ class _Rates:
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
     """Return everything that kernels of a step take from the host: shapes, dtypes, first nodes of graphs.
 
-    ``None`` where the host does not know the latter; for a padded batch the host does not read
-    them.
+    ``None`` where the host does not know the latter.
     """
     key: list[Any] = []
-    if "ptr" in batch and COUNTED not in batch:
+    if "ptr" in batch:
         starts = pointers_on_cpu(batch, int(batch.num_nodes))
         if starts is None:
             return None
@@ -228,6 +204,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
     search = attention.search if kind == "k-mip" else "auto"
     reasons = {
         "no GPU": device.kind != "cuda",
+        "batches differ in size": data.ragged,
         "system.capture = off": system.capture == "off",
         "the self-check of this GPU failed": "capture" in LEFT_OUT,
         "several processes exchange gradients": config.processes > 1,
@@ -248,27 +225,4 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
         unusable: str | None = get_backend("cuda").unusable("cuda")
         if unusable is not None:
             return unusable
-    return _why_unpadded(config, data) if data.ragged else None
-
-
-def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
-    """Return why batches that differ in size cannot be padded; None where they can.
-
-    Message passing and norms count the nodes and edges of ``GraphBatch.counted``. Other attention
-    than k-MIP reads on the host where graphs begin, as the zero rows of the published code do.
-    """
-    local = config.model.local.kind
-    attention = cast(Any, config.model.attention)
-    searches = attention.kind == "k-mip" and not (attention.legacy_padding or attention.warm_start)
-    foreign = config.model.foreign
-    takes = {
-        "a sampled neighbourhood": not config.training.neighbors,
-        "a score of pairs": data.task.level != "link",
-        f"{foreign} of a plugin": foreign is None,
-        local: local in {"none", "gated-gcn", "gcn", "gat", "gine", "sage", "mlp"},
-        attention.kind: attention.kind == "none" or searches,
-    }
-    for part, taken in takes.items():
-        if not taken:
-            return f"batches differ in size, and {part} takes no padding"
     return None

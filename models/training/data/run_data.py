@@ -14,6 +14,7 @@ from kmip_data.builds.columns import shards_digest
 from kmip_data.builds.home import Build, added_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
+from kmip_data.format.card import COUNTED
 from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
 from kmip_data.format.targets import USUAL_METRICS, is_class, is_labels, learned_column
@@ -254,11 +255,10 @@ class RunData(ABC):
     @property
     def description(self) -> str:
         """One line for people."""
+        card = self.build.card
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
-        return (
-            f"{self.build.card.dataset}{self.build.card.remark}, {self.build.path}, split {self.split_name}: "
-            f"{sizes} {self.unit}"
-        )
+        line = f"{card.dataset}{card.remark}, {self.build.path}, split {self.split_name}: {sizes} {self.unit}"
+        return f"{line}; raw files: {COUNTED}" if card.origin == COUNTED else line
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from kmip_data.models.training.schedules import Span, all_schedules
 LAST = "checkpoints/last.ckpt"
 #: The checkpoint before the last one.
 PREVIOUS = "checkpoints/previous.ckpt"
-#: SHA-256 of the latest checkpoints, a line each, the newest first.
+#: SHA-256 of the latest checkpoints, and first of the initial weights, a line each, the newest first.
 DIGESTS = "checkpoints/digests"
 #: Lines of it: last and previous checkpoint, and one that was not written because of a kill.
 _LISTED = 3
@@ -190,9 +190,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     run = path.parents[1]
     digests = _digests(run)
 
-    def parse(data: bytes) -> Any:
-        if hashlib.sha256(data).hexdigest() not in digests:
-            raise ValueError(f"its SHA-256 is not in {DIGESTS}")
+    def load(data: bytes) -> Any:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
     step = "begin another run"
@@ -202,8 +200,19 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"mv {shlex.quote(str(previous))} {shlex.quote(str(path))}, then the same command: "
             "the run continues from the checkpoint before"
         )
-    state: dict[str, Any] = _read(path, parse, "a checkpoint", next=step)
+    state: dict[str, Any] = _read(path, _listed(run, load), "a checkpoint", next=step)
     return state
+
+
+def _listed(run: Path, load: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return ``load`` for files of a run whose digest is in its list, and no others."""
+
+    def checked(data: bytes) -> Any:
+        if hashlib.sha256(data).hexdigest() not in _digests(run):
+            raise ValueError(f"its SHA-256 is not in {DIGESTS}")
+        return load(data)
+
+    return checked
 
 
 def _digests(run: Path) -> list[str]:
@@ -242,18 +251,24 @@ def weights_bytes(weights: Mapping[str, Tensor]) -> bytes:
     return save({name: tensor.contiguous() for name, tensor in weights.items()})
 
 
+def load_weights(data: bytes) -> dict[str, Tensor]:
+    """Return the tensors in a file of safetensors."""
+    from safetensors.torch import load
+
+    return load(data)
+
+
 def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     """Read a safetensors file, which has nothing but tensors.
 
     Raise DamagedInput for anything else, and for another SHA-256 than ``expected``, the one that
     the run's result has.
     """
-    from safetensors.torch import load
 
     def parse(data: bytes) -> dict[str, Tensor]:
         if expected not in {None, hashlib.sha256(data).hexdigest()}:
             raise ValueError("its SHA-256 is not that of the run's result")
-        return load(data)
+        return load_weights(data)
 
     weights: dict[str, Tensor] = _read(
         path,
@@ -265,16 +280,30 @@ def read_weights(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     return weights
 
 
-def put_weights(
-    module: nn.Module, path: Path, expected: str | None = None, *, strict: bool = True
-) -> None:
-    """Load the weights in ``path`` into ``module``; not ``strict``: some weights may be missing.
+def initial_files(weights: Mapping[str, Tensor]) -> dict[str, bytes]:
+    """Return the files of the weights that a run begins with: a list of digests, and the weights."""
+    data = weights_bytes(weights)
+    return {DIGESTS: hashlib.sha256(data).hexdigest().encode(), INITIAL: data}
+
+
+def put_initial(module: nn.Module, run: Path) -> None:
+    """Load the weights that a run begins with, some of the module's, into ``module``.
+
+    Raises ``DamagedInput`` where their digest is not in the list of checkpoints.
+    """
+    step = "begin another run with --init-from"
+    weights = _read(run / INITIAL, _listed(run, load_weights), "weights", next=step)
+    module.load_state_dict(weights, strict=False)
+
+
+def put_weights(module: nn.Module, path: Path, expected: str | None = None) -> None:
+    """Load the weights in ``path`` into ``module``.
 
     Raises ``DamagedInput`` where they are another model's, or as :func:`read_weights`.
     """
     weights = read_weights(path, expected)
     try:
-        module.load_state_dict(weights, strict=strict)
+        module.load_state_dict(weights)
     except RuntimeError as error:
         raise DamagedInput(
             f"{path} does not hold the weights of the run's config.toml: {first_fault(error)}",

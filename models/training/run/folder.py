@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -99,9 +99,13 @@ def new_run(
 def _refuse_taken(folder: Path, first: Mapping[str, bytes]) -> None:
     reusable = folder.is_dir() and not folder.is_symlink()
     if reusable:
-        for path in folder.iterdir():
-            remains = path.name == ".lock" or written_name(path.name) is not None
-            proofs = [first[path.name]] if path.name in first else []
+        inner = {PurePosixPath(name).parent.as_posix() for name in first}
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder).as_posix()
+            if name in inner and path.is_dir() and not path.is_symlink():
+                continue
+            remains = name == ".lock" or written_name(path.name) is not None
+            proofs = [first[name]] if name in first else []
             reusable = reusable and (remains or is_ours(path, *proofs))
     if not reusable:
         raise UsageError(

@@ -290,7 +290,21 @@ class Loop:
                 line += f"  {part} {title} {with_unit(self.metric, value)}"
         if self.best_epoch == row["epoch"]:
             line += " (best)"
-        return f"{line}  {row['seconds']:.1f} s"
+        line += f"  {row['seconds']:.1f} s"
+        left = self._seconds_left(row)
+        if left:
+            # Patience may end the run earlier.
+            about = "about" if self.training.patience is None else "at most"
+            line += f", {about} {rough_time(left)} left"
+        return line
+
+    def _seconds_left(self, row: Row) -> float:
+        """Return the estimated seconds of the epochs after ``row``, the last one, which was evaluated."""
+        epochs = self.training.last_epoch - self.epoch
+        # The first epoch compiles, so the latest ten decide.
+        recent = [past["seconds_train"] for past in self.history[-10:]]
+        evaluation = row["seconds"] - row["seconds_train"]
+        return epochs * (sum(recent) / len(recent) + evaluation / self.training.eval_every)
 
     def evaluate(self) -> Row:
         """Measure the network, or the average of its weights, and copy the weights if they are the best."""

@@ -44,7 +44,7 @@ from kmip_data.models.training.memory import (
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.aim import aim_of
-from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS
+from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
@@ -131,13 +131,15 @@ def train(
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
         seeded = plan_evaluation(data.pinned(seeded), data, device, log)
-        initial = {}
+        first = {}
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
             source = Path(seeded.training.init_from)
+            run_folder.refuse_edited(source)
             expected = run_folder.read_result(source).files.get(WEIGHTS)
-            initial = checkpoint.fitting_weights(model, source, expected, log)
+            weights = checkpoint.fitting_weights(model, source, expected, log)
+            first = checkpoint.initial_files(weights)
         needed = _try_out(seeded, data, device)
 
         # Only the first process has a folder.
@@ -155,12 +157,13 @@ def train(
                 seeded.model.name,
                 run_name,
                 exact=name is not None,
-                first={INITIAL: checkpoint.weights_bytes(initial)} if initial else {},
+                first=first,
             )
         with opened as folder:
             if folder is not None:
-                if initial:
-                    checkpoint.write_weights(folder / INITIAL, initial)
+                for file, content in first.items():
+                    (folder / file).parent.mkdir(exist_ok=True)
+                    write_file(folder / file, content)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
             done.results.append(fit(Prepared(seeded, data, folder, device, needed, log, quiet)))
             done.runs.append(folder or Path())
@@ -326,7 +329,7 @@ def _fit(run: Prepared) -> RunResult:
         main = folder if is_main_process() else None
         last = None if folder is None else checkpoint.latest(folder)
         if main is not None and last is None and config.training.init_from:
-            checkpoint.put_weights(module.model, main / INITIAL, strict=False)
+            checkpoint.put_initial(module.model, main)
         plain: str | None = "no GPU"
         if device.type == "cuda":
             plain = why_plain(config, data, run.device, recompute=recompute)
@@ -340,7 +343,7 @@ def _fit(run: Prepared) -> RunResult:
             device,
             folder=folder,
             # The loop alone holds the memory of recorded steps, and drops it after training.
-            captured=_captured_steps(run, device) if plain is None else None,
+            captured=CapturedSteps(CudaGraphs(device), run.log) if plain is None else None,
             quiet=run.quiet,
             logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),
         )
@@ -364,10 +367,6 @@ def _fit(run: Prepared) -> RunResult:
             raise explained from error
         finally:
             memory.release()
-
-
-def _captured_steps(run: Prepared, device: torch.device) -> CapturedSteps:
-    return CapturedSteps(CudaGraphs(device), run.log, pad=run.data.ragged)
 
 
 def _finish(run: Prepared, loop: Loop) -> RunResult:
@@ -464,8 +463,6 @@ def _announcement(
         return
     if plain is not None:
         yield f"steps: not captured: {plain}"
-    elif run.data.ragged:
-        yield "steps: captured as CUDA graphs, batches padded to few sizes"
     else:
         yield "steps: captured as CUDA graphs"
 

@@ -18,8 +18,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.arrays import Array
-from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.datasets.benchmark_gnns import LAYOUTS
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_torch_file
 
 DEFAULT_GRAPHS = 120
@@ -27,12 +26,14 @@ CLASSES = 10  #: of pictures
 DEGREE = 8
 
 
-def write_sample(folder: Path, *, name: str, limit: int | None = None, seed: int = 0) -> None:
-    """Write the file of ``name``, of train, val and test in the published shares."""
-    manifest = load_manifest(name)
+def write_sample(
+    folder: Path, *, manifest: Manifest, limit: int | None = None, seed: int = 0
+) -> None:
+    """Write the file of train, val and test in the published shares."""
+    name = manifest.file
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
-    if LAYOUTS[name].size is None:
+    if "node/y" in manifest.layout.columns:
         graphs = (_blocks(name == "pattern", rng) for _ in range(count))
     else:
         # Classes in turn, so that every part has several.

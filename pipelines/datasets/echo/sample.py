@@ -12,6 +12,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.arrays import Array
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.long_range import TOPOLOGIES, hops_between, tree
 from kmip_data.pipelines.shared.edges import both_ways
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_graphs
@@ -24,12 +25,13 @@ _ATOMS = (1, 6, 7, 8)
 def write_sample(
     folder: Path,
     *,
-    task: str,
+    manifest: Manifest,
     limit: int | None = None,
     seed: int = 0,
 ) -> None:
     """Write the three files; topologies take turns."""
     rng = Generator(PCG64(seed))
+    task = manifest.file.removeprefix("echo-")
     make = _molecule if task in {"charge", "energy"} else _graph
     row = 0
     for part, size in part_sizes(limit or DEFAULT_GRAPHS, _SHARES).items():

@@ -12,28 +12,32 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.format.splits import PARTS
-from kmip_data.pipelines.datasets.geom_gcn import CLASSES, EDGES, FOLDS, GRAPHS, NODES
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.datasets.geom_gcn import EDGES, NODES
 
+CLASSES = 5
 DEFAULT_NODES = 200
 LEAST = 30
 SHARES = (0.48, 0.32)  #: of train and val
 WORDS = 12  #: of a node; half of them its class decides
 
 
-def write_sample(folder: Path, *, name: str, limit: int | None = None, seed: int = 0) -> None:
+def write_sample(
+    folder: Path, *, manifest: Manifest, limit: int | None = None, seed: int = 0
+) -> None:
     """Write the two tables and ten splits; ``limit`` is the number of nodes, from 30."""
-    graph = GRAPHS[name]
+    (columns,) = manifest.layout.columns["node/x"].shape
     n = max(LEAST, limit or DEFAULT_NODES)
     rng = Generator(PCG64(seed))
     label = rng.permutation(np.arange(n) % CLASSES)
     rows = ["node_id\tfeature\tlabel"]
     for node in range(n):
         own = rng.choice(40, WORDS // 2, replace=False) * CLASSES + label[node]
-        words = np.unique([*own, *rng.integers(0, graph.columns, WORDS // 2)])
+        words = np.unique([*own, *rng.integers(0, columns, WORDS // 2)])
         if node == 0:
-            words[-1] = graph.columns - 1  # the width of x is the largest number
-        if not graph.listed:
-            row = np.zeros(graph.columns, np.int64)
+            words[-1] = columns - 1  # the width of x is the largest number
+        if manifest.file != "actor":
+            row = np.zeros(columns, np.int64)
             row[words] = 1
             words = row
         rows.append(f"{node}\t{','.join(map(str, words))}\t{label[node]}")
@@ -45,12 +49,12 @@ def write_sample(folder: Path, *, name: str, limit: int | None = None, seed: int
     _write(folder / EDGES, ["node_id\tnode_id", *(f"{one}\t{other}" for one, other in pairs)])
 
     ends = np.cumsum([round(share * n) for share in SHARES])
-    for fold in range(FOLDS):
+    for member in manifest.content.members[2:]:
         parts = np.split(rng.permutation(n), ends)
         masks = {}
         for part, nodes in zip(PARTS, parts, strict=True):
             masks[f"{part}_mask"] = np.isin(np.arange(n), nodes).astype(np.uint8)
-        np.savez(folder / f"{graph.stem}_split_0.6_0.2_{fold}.npz", **masks)  # type: ignore[arg-type]
+        np.savez(folder / member.pattern, **masks)  # type: ignore[arg-type]
 
 
 def _write(path: Path, lines: list[str]) -> None:

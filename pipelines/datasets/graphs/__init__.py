@@ -166,7 +166,7 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
         # As many graphs in a shard as fill it on average.
         per_unit = survey.graphs * MAX_SHARD_BYTES // max(survey.size, MAX_SHARD_BYTES) or 1
         resolved = params.model_copy()
-        found = {
+        summary = {
             "directed": "no: a bond joins its atoms both ways"
             if survey.is_molecule
             else links.directed,
@@ -176,13 +176,13 @@ class OwnGraphsPipeline(OwnPipeline[GraphParams]):
             "ignored": list(facts.ignored),
             "warnings": [links.warning] if links.warning else [],
         }
-        resolved._read = (schema, classes, survey.graphs, per_unit, found)  # noqa: SLF001
+        resolved._read = (schema, classes, survey.graphs, per_unit, summary)  # noqa: SLF001
         return resolved
 
     def about(self, prepared: Prepared, params: GraphParams) -> About:
-        """Return what the files turned out to be."""
-        found = params._read[4]  # noqa: SLF001
-        return About({"files": found}, found["warnings"])
+        """Return the summary of the files: statistics.files of the card, and its warnings as notes."""
+        summary = params._read[4]  # noqa: SLF001
+        return About({"files": summary}, summary["warnings"])
 
     def prepare(self, raw: RawFolder, params: GraphParams, workdir: Path) -> Prepared:
         """Nothing is written: workers read the files up to their graphs."""

@@ -14,21 +14,19 @@ from kmip_data.pipelines.short import FoldParams, Raw, ShortPipeline
 class HeterophilousPipeline(ShortPipeline[FoldParams]):
     """Pipeline of ``minesweeper``, ``tolokers``, ``chameleon-filtered`` and the others."""
 
+    def read(self, raw: Raw) -> dict[str, Array]:
+        """Read the graph."""
+        arrays = raw.arrays("*.npz")
+        return {
+            "x": arrays.whole("node_features"),
+            "y": arrays.whole("node_labels"),
+            "edge_index": arrays.whole("edges").T,
+        }
+
+    def masks(self, raw: Raw, fold: int) -> list[Array]:
+        """Read the masks of train, val and test of a split, each (N,)."""
+        arrays = raw.arrays("*.npz")
+        return [arrays.whole(f"{part}_masks")[fold] for part in PARTS]
+
 
 PIPELINE = HeterophilousPipeline
-
-
-def read(raw: Raw) -> dict[str, Array]:
-    """Read the graph."""
-    arrays = raw.arrays(".npz")
-    return {
-        "x": arrays.whole("node_features"),
-        "y": arrays.whole("node_labels"),
-        "edge_index": arrays.whole("edges").T,
-    }
-
-
-def masks(raw: Raw, fold: int) -> list[Array]:
-    """Read the masks of train, val and test of a split, each (N,)."""
-    arrays = raw.arrays(".npz")
-    return [arrays.whole(f"{part}_masks")[fold] for part in PARTS]

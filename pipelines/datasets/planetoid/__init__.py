@@ -58,53 +58,51 @@ class PlanetoidPipeline(ShortPipeline[PlanetoidSplitParams]):
             node_code=per_class(records.node_labels[0], params.split_seed),
         )
 
+    def read(self, raw: Raw) -> dict[str, Array]:
+        """Read the graph as PyTorch Geometric's ``Planetoid`` does."""
+        # 1. Tested nodes come last. In CiteSeer some numbers between theirs have no row: zeros.
+        tested = _tested(raw)
+        first = int(tested.min())
+        missing = int(tested.max()) + 1 - first - len(tested)
+        features = [_matrix(raw, name) for name in ("allx", "tx")]
+        labels = [_matrix(raw, name) for name in ("ally", "ty")]
+        if first != len(features[0]) or len(tested) != len(features[1]) or missing < 0:
+            raise DamagedInput(
+                f"{raw.place}: tested nodes {first:,} to {tested.max():,} do not follow the "
+                f"{len(features[0]):,} others."
+            )
+
+        # 2. Rows of tx are in the order of test.index.
+        arrays = []
+        for others, rows in (features, labels):
+            every = np.zeros((len(others) + len(rows) + missing, others.shape[1]), others.dtype)
+            every[: len(others)] = others
+            every[tested] = rows
+            arrays.append(every)
+        x, y = arrays
+
+        # 3. Neighbours: without loops, each once, by target and then source.
+        neighbors = _pickle(raw, "graph")
+        pairs = [(node, other) for node, row in neighbors.items() for other in row]
+        source, target = np.array(pairs, np.int64).reshape(-1, 2).T
+        codes = np.unique((target * len(y) + source)[source != target])
+        target, source = np.divmod(codes, len(y))
+        return {
+            "x": x.astype(np.float32),
+            "y": y.argmax(1),
+            "edge_index": np.stack([source, target]),
+        }
+
+    def masks(self, raw: Raw, fold: int) -> list[Bools]:
+        """Return the public split: the nodes of ``x`` train, the next 500 are val."""
+        tested = _tested(raw)
+        train = len(_matrix(raw, "y"))
+        nodes = np.arange(int(tested.max()) + 1)
+        val = (nodes >= train) & (nodes < train + VAL)
+        return [nodes < train, val, np.isin(nodes, tested)]
+
 
 PIPELINE = PlanetoidPipeline
-
-
-def read(raw: Raw) -> dict[str, Array]:
-    """Read the graph as PyTorch Geometric's ``Planetoid`` does."""
-    # 1. Tested nodes come last. In CiteSeer some numbers between theirs have no row: zeros.
-    tested = _tested(raw)
-    first = int(tested.min())
-    missing = int(tested.max()) + 1 - first - len(tested)
-    features = [_matrix(raw, name) for name in ("allx", "tx")]
-    labels = [_matrix(raw, name) for name in ("ally", "ty")]
-    if first != len(features[0]) or len(tested) != len(features[1]) or missing < 0:
-        raise DamagedInput(
-            f"{raw.place}: tested nodes {first:,} to {tested.max():,} do not follow the "
-            f"{len(features[0]):,} others."
-        )
-
-    # 2. Rows of tx are in the order of test.index.
-    arrays = []
-    for others, rows in (features, labels):
-        every = np.zeros((len(others) + len(rows) + missing, others.shape[1]), others.dtype)
-        every[: len(others)] = others
-        every[tested] = rows
-        arrays.append(every)
-    x, y = arrays
-
-    # 3. Neighbours: without loops, each once, by target and then source.
-    neighbors = _pickle(raw, "graph")
-    pairs = [(node, other) for node, row in neighbors.items() for other in row]
-    source, target = np.array(pairs, np.int64).reshape(-1, 2).T
-    codes = np.unique((target * len(y) + source)[source != target])
-    target, source = np.divmod(codes, len(y))
-    return {
-        "x": x.astype(np.float32),
-        "y": y.argmax(1),
-        "edge_index": np.stack([source, target]),
-    }
-
-
-def masks(raw: Raw, fold: int) -> list[Bools]:  # noqa: ARG001 -- there is one
-    """Return the public split: the nodes of ``x`` train, the next 500 are val."""
-    tested = _tested(raw)
-    train = len(_matrix(raw, "y"))
-    nodes = np.arange(int(tested.max()) + 1)
-    val = (nodes >= train) & (nodes < train + VAL)
-    return [nodes < train, val, np.isin(nodes, tested)]
 
 
 def per_class(labels: Array, seed: int) -> Array:
@@ -172,7 +170,7 @@ _ALLOWED = {
 
 
 def _pickle(raw: Raw, name: str) -> Any:
-    path = raw.path(f".{name}")
+    path = raw.path(f"*.{name}")
     return read_pickle(path.read_bytes(), _ALLOWED, name=path.name)
 
 
@@ -184,7 +182,7 @@ def _matrix(raw: Raw, name: str) -> Array:
 
 
 def _tested(raw: Raw) -> I64:
-    text = raw.path(".test.index").read_text("ascii")
+    text = raw.path("*.test.index").read_text("ascii")
     tested = np.array(text.split(), np.int64)
     if not len(tested) or len(np.unique(tested)) != len(tested) or tested.min() < 0:
         raise DamagedInput(f"{raw.place} is not a list of distinct nodes.")

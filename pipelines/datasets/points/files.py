@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import io
 import logging
-import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, require_extra
+from kmip_data.pipelines.datasets.points.las_end import check_end
 
 MAX_COLUMNS = 1_000
 _TYPES = {
@@ -36,7 +36,6 @@ _ORDERS = {
 _MAX_HEADER = 1_000  #: lines
 _CHUNK = 2**20  #: points of a LAS file decoded at a time
 _VLR = 54  #: bytes of the header of a LAS file's variable length record
-_LAYERED = 6  #: point format from which a chunk of a LAZ file begins with its number of points
 _LAZ_POINTS_PER_BYTE = 256  #: points that are all the same: 82; a header may declare 2⁶⁴
 
 Columns = Mapping[str, Array]
@@ -266,78 +265,10 @@ def _las(path: Path) -> Columns:
             laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, read_evlrs=False) as reader,
             np.errstate(all="ignore"),  # coordinates that overflow are refused as not finite
         ):
-            _check_las_end(reader.header, path)
+            check_end(reader.header, path)
             return _las_columns(reader, size)
     except (AssertionError, AttributeError, RuntimeError, laspy.LaspyException) as error:
         raise ValueError(str(error) or "not a LAS file") from error
-
-
-def _check_las_end(header: Any, path: Path) -> None:
-    """Refuse a file that has more points than its header declares."""
-    count = header.point_count
-    hidden = f"{count:,} points are declared, and the file has more"
-    if not header.are_points_compressed:
-        # Behind the points are only records and waveforms, which the header has the places of.
-        behind = (header.start_of_first_evlr, header.start_of_waveform_data_packet_record)
-        end = min([path.stat().st_size, *filter(None, behind)])
-        room = end - header.offset_to_point_data - count * header.point_format.size
-        if room >= header.point_format.size:
-            raise ValueError(f"{hidden}: {room // header.point_format.size:,} follow them")
-        return
-
-    import lazrs
-
-    (record,) = header.vlrs.get("LasZipVlr")
-    vlr = lazrs.LazVlr(record.record_data)
-    with path.open("rb") as file:
-        # lazrs makes a table of as many chunks as are declared; each has a point as it is.
-        file.seek(header.offset_to_point_data)
-        (table,) = struct.unpack("<q", file.read(8))
-        if table < 0:  # of a file that was written as a stream
-            file.seek(-8, os.SEEK_END)
-            (table,) = struct.unpack("<q", file.read(8))
-        file.seek(table)
-        _, declared = struct.unpack("<II", file.read(8))
-        if declared * vlr.item_size() > path.stat().st_size:
-            raise ValueError(f"{declared:,} chunks are declared, and the file ends before")
-        file.seek(header.offset_to_point_data)
-        chunks = lazrs.read_chunk_table(file, vlr)
-        if not chunks:
-            raise ValueError(f"{count:,} points are declared, and the file has no chunks")
-        # The points of the last chunk: as many as the others leave of those that are declared.
-        left = count - sum(points for points, _ in chunks[:-1])
-        if left <= 0:
-            raise ValueError(f"{hidden}: {len(chunks):,} chunks")
-        file.seek(sum(size for _, size in chunks[:-1]), os.SEEK_CUR)
-        data = file.read(chunks[-1][1])
-
-    if header.point_format.id >= _LAYERED:
-        # The number of points is behind the first.
-        (points,) = struct.unpack_from("<I", data, vlr.item_size())
-        more = points > left
-    else:
-        # Points are coded one after the other: the last depend on the last bytes, or there are more.
-        changed = bytearray(data)
-        for offset in range(max(len(data) - 24, vlr.item_size()), len(data) - 8):
-            changed[offset] ^= 0xFF
-        more = changed != data and _last_chunk(data, left, record, vlr) == _last_chunk(
-            bytes(changed), left, record, vlr
-        )
-    if more:
-        raise ValueError(f"{hidden} in its last chunk")
-
-
-def _last_chunk(data: bytes, points: int, record: Any, vlr: Any) -> bytes | None:
-    """Return the bytes of a chunk's points, ``None`` where they cannot be decoded."""
-    import lazrs
-
-    table = [(points, len(data))]
-    decoded = bytearray(points * vlr.item_size())
-    try:
-        lazrs.decompress_points_with_chunk_table(data, record.record_data, decoded, table)
-    except lazrs.LazrsError:
-        return None
-    return bytes(decoded)
 
 
 def _las_columns(reader: Any, size: int) -> Columns:

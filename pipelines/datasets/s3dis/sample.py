@@ -21,7 +21,7 @@ from kmip_data.pipelines.shared.clouds import WINDOW as WIDTH
 from kmip_data.pipelines.shared.sample_files import write_lines
 
 ROOT = "indoor3d_sem_seg_hdf5_data"
-DEFAULT_BLOCKS = 48
+DEFAULT_BLOCKS = 12
 BLOCKS_PER_FILE = 1_000
 AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)  #: of the published set
 KINDS = (
@@ -61,7 +61,7 @@ COLORS = np.array(
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write ``limit`` blocks in all six areas (their published shares) into ``folder``.
 
-    There are 48 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.
+    There are 12 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.
     """
     import h5py
 

@@ -10,121 +10,57 @@ benchmark's molecules in these lists, separated by commas. Instead of the pickle
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
-from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    Params,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Unit,
-)
 from kmip_data.pipelines.datasets.zinc.mirror import json_rows, molecule_of, parquet_rows
 from kmip_data.pipelines.formats.pickles import stream_list
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, mapped
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.checks import array_of, check_all, in_range
-from kmip_data.pipelines.shared.pieces import Pieces, write_pieces
-from kmip_data.pipelines.shared.records import index_column, units_of_parts
+from kmip_data.pipelines.short import Graph, GraphsPipeline, Raw
 
-RECORDS_PER_UNIT = 20_000  #: about 12 MB per shard
-ATOM_TYPES = 28
-BOND_TYPES = 4  #: 0 is no bond
 ATOMS = "atom_type"
 BONDS = "bond_type"
 TARGET = "logP_SA_cycle_normalized"
 
 
-class ZincPipeline(Pipeline[Params, PublishedSplitParams]):
+class ZincPipeline(GraphsPipeline):
     """Pipeline of ``zinc`` and ``zinc-full``."""
 
-    version = 1
+    records_per_unit = 20_000  #: about 12 MB per shard
 
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
-        self.is_subset = manifest.file == "zinc"
-        files = "index files" if self.is_subset else "pickles"
-        self.split_note = f"the published {files}, in their order"
-        self.sample_arguments = {"subset": self.is_subset}
-
-    def schema(self, params: Params) -> Schema:
-        """Types of atoms and bonds, and the target."""
-        atoms = index_column("node/x", ("atom type",), ATOM_TYPES - 1, "element, charge, hydrogens")
-        bonds = Column(
-            key="edge/attr",
-            attribute="edge_attr",
-            stored="uint8",
-            presented="int64",
-            low=1,
-            high=BOND_TYPES - 1,
-            doc="type of the bond: 1 single, 2 double, 3 triple",
-        )
-        target = Column(
-            key="graph/y",
-            attribute="y",
-            stored="float32",
-            presented="float32",
-            doc="logP - synthetic accessibility - long cycles, each normalised",
-        )
-        return Schema(
-            columns=(atoms, bonds, target),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            directed=False,
-            key_length=16,
-        )
-
-    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
-        """Check the molecules of each file in one pass, and write them as workers map them."""
-        sizes = {}
+    def read(self, raw: Raw) -> Iterator[tuple[str, Iterable[Graph]]]:
+        """Read the molecules of each file, or those that its index lists, in the order of the file."""
         for part in PARTS:
-            (path,) = (file for file in raw.path.glob(f"{part}.*") if file.suffix != ".index")
-            listed = None
-            if self.is_subset:
-                listed = _read_index(raw.path / f"{part}.index")
-            molecules = _molecules(path, listed, self.manifest.max_nodes)
-            sizes[part] = write_pieces(workdir / part, molecules)
+            yield part, self._molecules(raw, part)
 
-            numbers = list(range(sizes[part])) if listed is None else listed
-            if sizes[part] < len(numbers):
-                raise DamagedInput(
-                    f"{part}.index lists molecule {max(numbers)}, which {path.name} does not have."
-                )
-            np.save(workdir / f"{part}.npy", np.array(numbers, np.int64))
-        return Prepared(workdir, {"sizes": sizes})
+    def numbers(self, raw: Raw, part: str) -> list[int] | None:
+        """Return the numbers that the benchmark's index lists."""
+        if self.manifest.file != "zinc":
+            return None
+        return _read_index(raw.path(f"{part}.index"))
 
-    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
-        """Deal the molecules of each part."""
-        return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
-
-    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
-        """Yield the molecules of one unit in the order of the index, or of the pickle."""
-        part = unit.items["part"]
-        pieces = Pieces(prepared.path / part)
-        numbers = np.load(prepared.path / f"{part}.npy", allow_pickle=False)
-        positions = np.argsort(np.argsort(numbers))  # pieces lie in the order of the pickle
-        for row in unit.items["rows"]:
-            molecule = pieces[positions[row]]
-            yield GraphRecord(
-                key=f"{part}/{numbers[row]:06d}",
-                num_nodes=len(molecule["atoms"]),
-                columns={
-                    "node/x": molecule["atoms"],
-                    "edge/attr": molecule["bonds"],
-                    "graph/y": molecule["target"][0],
-                },
-                edge_index=np.ascontiguousarray(molecule["ends"].T),
+    def _molecules(self, raw: Raw, part: str) -> Iterator[Graph]:
+        listed = self.numbers(raw, part)
+        wanted = None if listed is None else set(listed)
+        path = raw.path(f"{part}.[jp]*")
+        for number, item in enumerate(raw.each("molecule", _items(path))):
+            if wanted is not None:
+                if number not in wanted:
+                    continue
+                wanted.remove(number)
+            molecule = item
+            if path.suffix != ".pickle":
+                molecule = molecule_of(item, raw.place, self.manifest.max_nodes)
+            yield graph_of(molecule, raw.place)
+        if wanted:
+            raise DamagedInput(
+                f"{part}.index lists molecule {max(wanted)}, which {path.name} does not have."
             )
 
 
@@ -147,21 +83,6 @@ def _read_index(path: Path) -> list[int]:
     return list(numbers)
 
 
-def _molecules(
-    path: Path, listed: list[int] | None, max_nodes: int
-) -> Iterator[Mapping[str, Array]]:
-    """Yield the arrays of the ``listed`` molecules (None: of all) in the order of the file."""
-    wanted = None if listed is None else set(listed)
-    for number, item in enumerate(_items(path)):
-        if wanted is not None and number not in wanted:
-            continue
-        where = f"{path.name}, molecule {number}"
-        molecule = item
-        if path.suffix != ".pickle":
-            molecule = molecule_of(item, where, max_nodes)
-        yield check_molecule(molecule, where, max_nodes)
-
-
 def _items(path: Path) -> Iterator[Any]:
     match path.suffix:
         case ".pickle":
@@ -176,41 +97,17 @@ def _items(path: Path) -> Iterator[Any]:
             raise DamagedInput(f"{path.name} is none of .pickle, .jsonl and .parquet.")
 
 
-def check_molecule(item: Any, where: str, max_nodes: int) -> Mapping[str, Array]:
-    """Return the arrays of a molecule as they are stored.
-
-    ``atoms`` uint8 (N, 1), ``ends`` uint16 (E, 2) and ``bonds`` uint8 (E,) by first, then second
-    atom, ``target`` float32 (1,).
-    """
-    if not isinstance(item, dict):
-        raise DamagedInput(f"{where}: not a molecule, but a {type(item).__name__}.")
-    atoms = array_of(item, ATOMS, "iu", None, where).reshape(-1)
+def graph_of(molecule: Mapping[str, Any], where: str) -> Graph:
+    """Return a molecule as a graph: bonds by first, then second atom."""
+    atoms = molecule[ATOMS]
     count = len(atoms)
-    bonds = array_of(item, BONDS, "iu", (count, count), where)
-    target = array_of(item, TARGET, "f", None, where).reshape(-1)
-    stated = item.get("num_atom")
-    if not isinstance(stated, int):
-        stated = count
-    check_all(
-        where,
-        [
-            (1 <= count <= max_nodes, f"{count} atoms, {max_nodes} at most"),
-            (stated == count, f"{count} atoms, but num_atom is {stated!r}"),
-            (in_range(atoms, ATOM_TYPES), f"a type of atom that is not 0 to {ATOM_TYPES - 1}"),
-            (in_range(bonds, BOND_TYPES), f"a type of bond that is not 0 to {BOND_TYPES - 1}"),
-            (np.array_equal(bonds, bonds.T), "a bond there, but not back"),
-            (target.shape == (1,), f"{len(target)} targets, 1 expected"),
-            (
-                (abs(target) <= np.finfo(np.float32).max).all(),
-                "the target is NaN or infinite in float32",
-            ),
-        ],
-    )
-
-    first, second = bonds.nonzero()
+    if molecule.get("num_atom", count) != count:
+        raise DamagedInput(f"{where}: {count} atoms, but num_atom is {molecule['num_atom']!r}.")
+    bonds = np.reshape(molecule[BONDS], (count, count))
+    ends = bonds.nonzero()
     return {
-        "atoms": atoms[:, None].astype(np.uint8),
-        "ends": np.stack([first, second], axis=1).astype(np.uint16),
-        "bonds": bonds[first, second].astype(np.uint8),
-        "target": target.astype(np.float32),
+        "x": np.reshape(atoms, (count, 1)),
+        "y": np.reshape(molecule[TARGET], ()),
+        "edge_index": np.stack(ends),
+        "edge_attr": bonds[ends],
     }

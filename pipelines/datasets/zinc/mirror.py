@@ -62,9 +62,10 @@ def molecule_of(row: Any, where: str, max_nodes: int) -> dict[str, Any]:
     bonds = np.zeros((count, count), np.int64)
     bonds[ends[0], ends[1]] = kinds
     check_all(where, [(np.count_nonzero(bonds) == len(kinds), "a bond twice, or of type 0")])
-    target = _numbers(row, "y", where, "fiu").astype(np.float64)
+    with np.errstate(over="ignore"):
+        target = _numbers(row, "y", where, "fiu").astype(np.float32)
     return {
-        "num_atom": row.get("num_nodes"),
+        "num_atom": row.get("num_nodes", count),
         "atom_type": atoms,
         "bond_type": bonds,
         "logP_SA_cycle_normalized": target,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.random import PCG64, Generator
 
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.datasets.zinc import ATOMS, BONDS, TARGET
 from kmip_data.pipelines.shared.sample_files import part_sizes, write_pickled_dictionaries
 
@@ -25,12 +26,13 @@ _VALUES = np.array([0.15, -0.2, -0.25, 0.1, -0.3, 0.2, 0.25, -0.35])
 def write_sample(
     folder: Path,
     *,
-    subset: bool,
+    manifest: Manifest,
     limit: int | None = None,
     seed: int = 0,
 ) -> None:
     """Write ``limit`` molecules; for the benchmark's subset more, and index files that list as many."""
     rng = Generator(PCG64(seed))
+    subset = manifest.file == "zinc"
     for part, size in part_sizes(limit or DEFAULT_MOLECULES, PUBLISHED).items():
         total = size + LEFT_OUT * subset
         molecules = [_molecule(rng) for _ in range(total)]

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.peers import print_rows
+from benchmarks.readers import BATCH, generated
 from benchmarks.table import Row, in_turns, thread_count
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
-from kmip_data.models.profiling.reading import BATCH, generated
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader

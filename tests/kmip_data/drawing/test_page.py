@@ -273,3 +273,18 @@ def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
     )
     assert found["light"][1] > 1.3 * found["light"][0], "more of the city glows"
     assert (found["held"], found["apart"], found["panes"]) == (2000, True, 1)
+
+
+def test_title_and_heading_name_both_runs(build, answer, tmp_path):
+    curves = [
+        {"name": f"helsinki/{run}", "group": run, "columns": {}}
+        for run in ("gcn/first", "gps-kmip/mine")
+    ]
+    text = write(build, answer, tmp_path / "page.html", curves).read_text("utf-8")
+    title = "gcn/first and gps-kmip/mine on helsinki"
+    assert f"<title>{title}</title>" in text
+    assert f"<h1>{title}</h1>" in text
+    header, _ = read(tmp_path / "page.html")
+    assert "Helsinki" in header["about"]
+    (error,) = (layer for layer in header["layers"] if layer["name"] == "error")
+    assert error["labels"][:3] == ["none", "1 class", "2 classes"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kmip_data.errors import UsageError
 from kmip_data.models import context
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.attention.gpu import launch
@@ -133,6 +134,25 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
                 coefficients[head, row, slot] * source[head, row]
             )
         torch.testing.assert_close(sums, expected[:, :3])
+
+
+@pytest.mark.usefixtures("_on_kernels")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_best_scores_that_overflow_are_refused_by_the_next_call(sign: int) -> None:
+    queries, values = torch.full((1, 5, 4), 1e20), torch.randn(1, 5, 3)
+    kmip_attention(queries, sign * queries, values, 2)
+    with pytest.raises(UsageError, match=r"inner products .* infinite"):
+        kmip_attention(values, values, values, 2)
+    kmip_attention(values, values, values, 2)
+
+
+@pytest.mark.usefixtures("_on_kernels")
+def test_scores_of_minus_infinity_below_a_finite_one_have_no_weight() -> None:
+    queries, values = torch.full((1, 2, 1), 1e20), torch.randn(1, 3, 5)
+    keys = torch.tensor([1.0, -1e20, -2e20]).view(1, 3, 1)
+    for _ in range(2):
+        out = kmip_attention(queries, keys, values, 3)
+        assert torch.equal(out, values[:, :1].expand(1, 2, 5))
 
 
 @pytest.mark.usefixtures("_on_kernels")

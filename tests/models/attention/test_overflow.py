@@ -109,12 +109,15 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 REFUSED = dict.fromkeys(LAYERS, 1e25) | {"performer": 3e38}
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_layer_is_that_of_float64_or_refuses(kind: str) -> None:
+def test_a_layer_is_that_of_float64_or_refuses(kind: str, compiled: bool) -> None:
     layer = LAYERS[kind]()
     x = torch.randn(NODES, DIM).clamp(-1, 1)
     large = 1e9 * x
     exact = copy.deepcopy(layer).double().eval()(large.double())
+    if compiled:
+        layer.compile(backend="aot_eager")
     found = layer.eval()(large)
     scale = float(exact.detach().abs().max())
     torch.testing.assert_close(found.double() / scale, exact / scale, rtol=1e-3, atol=1e-3)

@@ -323,37 +323,6 @@ def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> Non
         )
 
 
-@pytest.mark.parametrize(
-    ("form", "d"), [(table, 5), (edge_list, 5), long(table, 76), long(edge_list, 76)]
-)
-def test_edges_of_padding_are_in_no_sum(form, d: int) -> None:
-    """Behind real ones, among nodes of padding: what is real is as without, padding takes nothing."""
-    edges, more = form(), 9
-    own = torch.arange(N, N + more, device=DEVICE)
-    if form is table:
-        larger = torch.cat([edges.neighbor, own[:, None].expand(-1, 4)])
-        count, make = edges.neighbor.numel(), NeighborTable(larger)
-    else:
-        ends = [torch.cat([each, own, own]) for each in (edges.source, edges.target)]
-        count, make = len(edges.source), EdgeList(*ends, N + more)
-    results, tensors = [], inputs(make, d, shared=False)
-    for given in (edges, batch_of(make, counted=torch.tensor([N, count], device=DEVICE))):
-        alone = given is edges
-        lead = [N, N, N, N if form is table else count]
-        rows = [each[:n] if alone else each for each, n in zip(tensors, lead, strict=False)]
-        rows = [each.clone().requires_grad_() for each in (*rows, tensors[4])]
-        norm = norm_of(d, torch.float32, training=True)
-        torch.manual_seed(SEED)
-        quotient, new = gated_edges(given, *rows, norm, 0.3)
-        loss = quotient[:N].sin().sum() + new.view(-1, d)[:count].cos().sum()
-        grads = torch.autograd.grad(loss, [*rows, norm.weight, norm.bias])
-        assert alone or not any(bool(each[n:].any()) for each, n in zip(grads, lead, strict=False))
-        found = [each[:n] for each, n in zip(grads, lead, strict=False)]
-        results.append([quotient[:N], new.view(-1, d)[:count], *found, *grads[4:], *norm.buffers()])
-    for plain, padded in zip(*results, strict=True):
-        torch.testing.assert_close(plain, padded, rtol=1e-4, atol=2e-5)
-
-
 @pytest.mark.usefixtures("by_kernels")
 def test_two_edge_tensors_of_each_layer_live_where_edges_are_handed_on() -> None:
     edges, d = table(k=8), 5

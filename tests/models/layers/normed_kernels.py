@@ -15,7 +15,6 @@ from support.kernels.layer_kernels import DEVICE, drawn_on_the_cpu, norm_of
 from torch import Tensor
 
 from kmip_data.models import context
-from kmip_data.models.layers.batch import Rows
 from kmip_data.models.layers.gpu.norms import normed
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -124,46 +123,6 @@ def test_equals_the_formula(length: str) -> None:
 def test_the_same_bits_twice(place: str) -> None:
     first, second = (step(normed, 130, 5, torch.float32, **PLACES[place]) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("place", "n"),
-    [
-        ("norm_x", 2),
-        *(
-            pytest.param(place, n, marks=pytest.mark.torture)
-            for place in PLACES
-            for n in (60, 1200)
-        ),
-    ],
-)
-def test_rows_of_padding_are_in_no_sum(place: str, n: int) -> None:
-    """Behind n rows: what those give and take is as without, and padding takes nothing."""
-    generator, d, options = torch.Generator().manual_seed(1), 19, dict(PLACES[place])
-    given = [options.pop("more"), options.pop("residual")]
-    tensors = [torch.randn(n + 70, d, generator=generator).to(DEVICE) for _ in range(4)]
-    for tensor in tensors[:3]:
-        tensor[n:] *= 1e3
-    tensors[3][n:] = 0  # as behind padding no loss is
-    results = []
-    for real in (None, torch.tensor([n], device=DEVICE)):
-        rows = tensors if real is not None else [tensor[:n] for tensor in tensors]
-        x, *others = (each.clone().requires_grad_() for each in rows[:3])
-        more, residual = (
-            each if wanted else None for each, wanted in zip(others, given, strict=True)
-        )
-        norm = norm_of(d, torch.float32, training=True)
-        torch.manual_seed(SEED)
-        out = normed(norm, x, more, residual, **options, batch=Rows(real))
-        assert bool(out.isfinite().all())
-        weights = [x, *others, norm.weight, norm.bias]
-        grads = torch.autograd.grad(
-            (out * rows[3]).sum(), weights, allow_unused=True, materialize_grads=True
-        )
-        assert not any(bool(each[n:].any()) for each in grads[:3])
-        results.append([*(each[:n] for each in (out, *grads[:3])), *grads[3:], *norm.buffers()])
-    for plain, padded in zip(*results, strict=True):
-        torch.testing.assert_close(plain, padded, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch_geometric.nn.norm import GraphNorm, LayerNorm
 from kmip_data.models import context
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import EdgeList, sum_lists
-from kmip_data.models.layers.batch import GraphBatch, Rows
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm, relu_dropout
 from kmip_data.models.tables import NORMS
 
@@ -135,15 +135,6 @@ def test_batch_norm_without_rows_and_with_one() -> None:
     torch.testing.assert_close(norm(X[:1]), X[:1] / (1 + 1e-5) ** 0.5)
     assert torch.equal(norm.running_mean, torch.zeros(4))
     assert int(norm.num_batches_tracked) == 0
-
-
-def test_statistics_of_a_padded_batch_have_all_digits() -> None:
-    exact = X[:7].double()
-    padded = torch.cat([exact, torch.ones(2, 4)])
-    norms = [BatchNorm(4).double() for _ in range(2)]
-    found = norms[0](padded, Rows(torch.tensor([7])))[:7]
-    torch.testing.assert_close(found, norms[1](exact), rtol=1e-13, atol=1e-13)
-    torch.testing.assert_close(norms[0].running_var, norms[1].running_var, rtol=1e-14, atol=0)
 
 
 def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:

@@ -10,7 +10,10 @@ import pytest
 from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
+from kmip_data.drawing.style import new_figure
 from kmip_data.models.reports.pictures import (
+    draw_curves,
+    draw_over_hours,
     frontier,
     hours_curve,
     names_of,
@@ -72,6 +75,37 @@ def test_hours_add_up_over_epochs_and_are_means_over_seeds(tmp_path):
         assert hours_curve(table.runs[0], "val_accuracy") == ([], [])
 
 
+def drawn(draw, table):
+    figure = new_figure(6, 4)
+    draw(figure, table)
+    figure.draw_without_rendering()
+    return figure.axes[0]
+
+
+def test_one_epoch_and_short_runs_have_axes_that_can_be_read(tmp_path):
+    for number, seconds in enumerate((0.004, 0.15, 1.4, 40, 5000, 1e6)):
+        home = tmp_path / str(number)
+        run = write_run(home, 0.5, hours=seconds / 3600)
+        curve(run, f"0,{seconds},0.1")
+        (table,) = tables(home)
+        epochs = drawn(draw_curves, table)
+        assert [epochs.get_xlim(), [*epochs.get_xticks()]] == [(0, 2), [1]]
+        axis = drawn(draw_over_hours, table).xaxis
+        labels = [label.get_text() for label in axis.get_ticklabels()]
+        assert len(labels) > 1, seconds
+        assert all(re.fullmatch(r"[\d.]+ (ms|s|min|h)", label) for label in labels)
+
+
+def test_no_curve_is_cut_off(tmp_path):
+    run = write_run(tmp_path, 0.5, hours=0.01)
+    curve(run, "0,9,0.01", "1,9,0.99", "2,9,0.6")
+    (table,) = tables(tmp_path)
+    axes = drawn(draw_over_hours, table)
+    (low, high), (start, end) = axes.get_ylim(), axes.get_xlim()
+    assert low <= 1 < 99 <= high
+    assert start <= 9 / 3600 < 0.01 <= end
+
+
 def test_the_paper_stands_with_complete_data_alone(tmp_path):
     for complete in (True, False):
         home = tmp_path / str(complete)
@@ -79,7 +113,7 @@ def test_the_paper_stands_with_complete_data_alone(tmp_path):
         write_run(home, 0.52, dataset="paris", model="gcn", complete=complete)
         (table,) = tables(home)
         curves, hours = pictures_of(table)
-        assert "over training hours" in hours
+        assert "over training time" in hours
         assert ("gps-bigbird</text>" in hours) == complete
         assert ("the paper's test, one 40 GB A100</text>" in hours) == complete
         assert "gps-bigbird" not in curves

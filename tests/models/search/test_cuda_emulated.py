@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +25,7 @@ from torch import Tensor
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.search.gpu.launch import KERNELS, run
-from kmip_data.models.search.problem import NotFinite, SearchProblem, check_problem
+from kmip_data.models.search.problem import NotFinite, check_problem
 
 needs_compiler = pytest.mark.skipif(
     COMPILER is None, reason="no g++: the kernels cannot be emulated"
@@ -89,13 +88,6 @@ def check(
     assert_dense(found, queries, keys, k, *ptrs)
 
 
-def unread(problem: SearchProblem, ptr: Any) -> SearchProblem:
-    """As a GPU has it that alone knows where the graphs begin: the host divides the rows evenly."""
-    graphs, rows = len(ptr) - 1, problem.queries.shape[1]
-    evenly = tuple(rows * graph // graphs for graph in range(graphs + 1))
-    return replace(problem, query_ptr=evenly, key_ptr=evenly, starts=torch.tensor(ptr))
-
-
 SHAPES = [(False, 1, 0), (True, 4, 1), (True, 1, 0), (True, 2, 0), (False, 4, 0)]
 CASES = [
     [(shape, 10) for shape in SHAPES[:2]],
@@ -109,21 +101,15 @@ RAGGED = (
 
 @pytest.mark.parametrize("cases", [CASES[0], long(CASES[1])])
 def test_ragged_batches(device, shapes, cases) -> None:
-    """Also where the host does not know where graphs begin: one plan for all that have so many rows."""
-
     def holds(case) -> None:
         shape, k = case
         shapes(*shape)
         check(device, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
         check(device, normal(2, 90, 10).round(), normal(2, 300, 10).round(), k, RAGGED)
         check(device, normal(1, 70, 10), normal(1, 900, 10), k, ((0, 70), (0, 900)))
-        plan.plan_for.cache_clear()
         queries, keys = normal(2, 210, 10), normal(2, 210, 10)
         for ptr in ((0, 3, 50, 150, 210), (0, 0, 210, 210, 210), (0, 1, 2, 209, 210)):
-            assert_dense(
-                run(unread(check_problem(queries, keys, k), ptr), device), queries, keys, k, ptr
-            )
-        assert plan.plan_for.cache_info()[:2] == (2, 1)  # hits and misses
+            check(device, queries, keys, k, (ptr, ptr))
 
     check_each(holds, cases)
 
@@ -131,7 +117,7 @@ def test_ragged_batches(device, shapes, cases) -> None:
 def test_more_graphs_than_a_block_has_warps(device) -> None:
     cuts = torch.randint(0, 500, (69,), generator=torch.Generator().manual_seed(3)).sort().values
     ptr, rows = (0, *cuts.tolist(), 500), normal(1, 500, 10)
-    assert_dense(run(unread(check_problem(rows, rows, 5), ptr), device), rows, rows, 5, ptr)
+    check(device, rows, rows, 5, (ptr, ptr))
 
 
 def test_few_rows(device) -> None:
@@ -302,15 +288,12 @@ def test_what_was_found_in_inference_is_told_in_training(device) -> None:
     run(one, device)
 
 
-def test_tables_are_made_once_where_the_host_knows_them(device, monkeypatch) -> None:
+def test_tables_are_made_once(device, monkeypatch) -> None:
     rows, ptr = normal(1, 60, 10), (0, 20, 60)
     plan.plan_for.cache_clear()
     for times in (1, 2):
         check(device, rows, rows, 5, (ptr, ptr))
         assert ("lay_out" in device.launched) == (times == 1)
-        device.launched.clear()
-        run(unread(check_problem(rows, rows, 5), ptr), device)
-        assert "lay_out" in device.launched
     # A recording would only copy them when it is replayed: no plan is remembered.
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="no plan yet"):

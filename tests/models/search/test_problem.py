@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -70,24 +69,6 @@ def test_refusals() -> None:
             ((ROWS.double(), ROWS.double(), 1), {"backend": "cpu"}, ["'cpu' cannot", "float64"]),
         ],
     )
-
-
-def test_where_graphs_begin_is_read_for_backends_that_do_not() -> None:
-    """Of a problem whose pointers stay on a GPU, where the host would divide the rows evenly."""
-    rows, ptr = (
-        torch.randn(1, 12, 4, generator=torch.Generator().manual_seed(0)),
-        torch.tensor([0, 2, 9, 12]),
-    )
-    evenly = dict.fromkeys(("query_ptr", "key_ptr"), (0, 4, 8, 12))
-    problem = replace(check_problem(rows, rows, 3), **evenly, starts=ptr)
-    assert all(
-        map(torch.equal, ranked(problem, "dense"), topk_inner_product(rows, rows, 3, query_ptr=ptr))
-    )
-    with pytest.raises(UsageError, match="query_ptr does not cover the rows"):
-        ranked(replace(problem, starts=ptr + 1), "dense")
-    assert (
-        check_problem(rows, rows, 3, ptr, trusted=True).starts is None
-    )  # on the CPU nothing waits
 
 
 def test_narrow_indices_are_the_same_numbers() -> None:

@@ -8,7 +8,15 @@ import pytest
 from support.runs.stand_in_train import result
 from support.runs.sweeps import write_plan
 
-from kmip_data.models.sweeps.cells import Cell, Plan, best_of_each, cells_of, read_plan
+from kmip_data.errors import DamagedInput
+from kmip_data.models.sweeps.cells import (
+    Cell,
+    Plan,
+    best_of_each,
+    best_on_val,
+    cells_of,
+    read_plan,
+)
 
 CHANGES = [
     {"name": "start"},
@@ -66,3 +74,13 @@ def test_it_waits_for_the_last_cell_of_its_model(home, plan):
     last = next(cell for cell in cells if cell.model == "gps-kmip")
     (last.folder / "result.json").unlink()
     assert {cell.model for cell in best_of_each(plan, cells, home)} == {"gps-none"}
+
+
+def test_an_edited_result_chooses_nothing(home, plan):
+    cells = cells_of(plan, home)
+    finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
+    path = cells[0].folder / "result.json"
+    path.write_text(path.read_text().replace('"seed": ', '"seed": 1', 1))
+    for choose in (lambda: best_of_each(plan, cells, home), lambda: best_on_val(cells)):
+        with pytest.raises(DamagedInput, match=r"result\.json was edited"):
+            choose()

@@ -18,15 +18,15 @@ from kmip_data.models.search.cpu.lanes import splat
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 
 
-def batch_of(edges: Edges | GraphBatch, precision: str = "32", **more: Tensor) -> GraphBatch:
-    """One graph with these edges; ``counted`` (2,) nodes and edges are not padding."""
+def batch_of(edges: Edges | GraphBatch, precision: str = "32") -> GraphBatch:
+    """One graph with these edges."""
     if isinstance(edges, GraphBatch):
         return edges
     index = edges.neighbor if isinstance(edges, NeighborTable) else edges.source
     nodes = len(edges.neighbor) if isinstance(edges, NeighborTable) else edges.num_nodes
     x, graph = torch.zeros(nodes, 1, device=index.device), index.new_zeros(nodes, dtype=torch.int64)
     context = ForwardContext(precision)
-    return GraphBatch(x, edges, None, torch.tensor([0, nodes]), graph, context=context, **more)
+    return GraphBatch(x, edges, None, torch.tensor([0, nodes]), graph, context=context)
 
 
 @numba.njit

@@ -58,10 +58,9 @@ def learn(
     *,
     device: str = "cpu",
     watch: Any = None,
-    pad: bool = False,
     **changes: Any,
 ) -> Learned:
-    """Train; with ``graphs`` by recorded steps, perhaps of padded batches.
+    """Train; with ``graphs`` by recorded steps.
 
     Further arguments are sections of the configuration.
     """
@@ -73,7 +72,7 @@ def learn(
     run, training = Learned(module), module.config.training
     options: dict[str, Any] = {}
     if graphs is not None:
-        run.captured = options["captured"] = CapturedSteps(graphs, run.told.append, pad=pad)
+        run.captured = options["captured"] = CapturedSteps(graphs, run.told.append)
     with (
         patch.object(loop_file, "build_optimiser", fused),
         patch.object(loop_file, "build_schedule", line),

@@ -13,7 +13,6 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.models.search.backends import cuda
-from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.run.module import TrainingModule
 
@@ -95,24 +94,6 @@ def test_replay_equals_eager_while_batches_change(accumulate, model, tmp_path):
     assert_same(plain, replayed)
     loop = learn(build, tmp_path, **options)
     torch.testing.assert_close(loop.state[0], replayed.state[0], rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("model", [K_MIP, ALONE])
-@pytest.mark.parametrize("layout", ["neighbor", "index"])
-def test_graphs_that_differ_in_size_are_padded(layout, model, tmp_path):
-    """Replayed as eager padded steps, bit for bit, and near those without padding."""
-    build = learnable_build(tmp_path / "build", graphs=19, varied=4, layout=layout)
-    training = {"epochs": 8, "accumulate": 1, "shuffle": True}
-    options = _options(model={**model, "dropout": 0.0}, training=training)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "WARM_UP", 10**6)
-        plain = learn(build, tmp_path, _graphs(), pad=True, **options)
-    replayed = learn(build, tmp_path, _graphs(), pad=True, **options)
-    assert replayed.told == []
-    assert_same(plain, replayed)
-    options["optimiser"] = {"name": "sgd"}
-    padded, loop = (learn(build, tmp_path, each, pad=True, **options) for each in (_graphs(), None))
-    torch.testing.assert_close(loop.state[0], padded.state[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", [K_MIP, ALONE])

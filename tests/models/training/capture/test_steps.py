@@ -23,6 +23,7 @@ from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.steps import shape_of, why_plain
 from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import SentAhead
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
@@ -172,7 +173,7 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 
     def capturing(module, data, device, **options):
         made.append(EmulatedGraphs())
-        options["captured"] = steps.CapturedSteps(made[-1], print, pad=data.ragged)
+        options["captured"] = steps.CapturedSteps(made[-1], print)
         return Loop(module, data, device, **options)
 
     Loop = loop.Loop
@@ -215,6 +216,7 @@ def test_the_reason_is_known_before(clouds, monkeypatch):
         ({}, {"device": cpu}, "no GPU"),
         (by_epoch, {}, None),
         (by_epoch, {"data": one}, "k_schedule changes k in every epoch, of one step"),
+        ({}, {"data": SimpleNamespace(ragged=True, unit="graphs")}, "batches differ in size"),
         ({"system": {"capture": "off"}}, {}, "system.capture = off"),
         ({"system": {"devices": 2}}, {}, "several processes exchange gradients"),
         (
@@ -242,24 +244,16 @@ def test_the_reason_is_known_before(clouds, monkeypatch):
     assert why_plain(tiny_config(clouds), FIXED, GPU, recompute=False) == "not installed"
 
 
-def test_what_takes_no_padding_is_named(monkeypatch):
+def test_batches_of_different_shapes_are_not_captured_and_learn_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda, "unusable", lambda _: None)
-    ragged = SimpleNamespace(ragged=True, unit="graphs", task=SimpleNamespace(level="node"))
-    for changes, part in (
-        ({}, None),
-        ({"model": {"local": {"kind": "gine"}, "norm": "graph", "positional": "rwse"}}, None),
-        ({"model": {"local": {"kind": "none"}}}, None),
-        ({"model": {"attention": {"kind": "performer"}}}, "performer"),
-        ({"model": {"attention": {"kind": "k-mip", "legacy_padding": True}}}, "k-mip"),
-        ({"model": {"attention": {"kind": "k-mip", "warm_start": True}}}, "k-mip"),
-        ({"training": {"neighbors": [4, 4]}}, "a sampled neighbourhood"),
-    ):
-        config = config_from_mapping({"data": {"dataset": "clouds"}, **changes}, "the test")
-        reason = None if part is None else f"batches differ in size, and {part} takes no padding"
-        assert why_plain(config, ragged, GPU, recompute=False) == reason
-    ragged.task.level = "link"
-    config = config_from_mapping({"data": {"dataset": "clouds"}}, "the test")
-    assert "a score of pairs" in str(why_plain(config, ragged, GPU, recompute=False))
+    build = learnable_build(tmp_path / "build", graphs=15, varied=6)
+    changes = {"training": {"epochs": 8, "accumulate": 1, "shuffle": True}}
+    config = tiny_config(build, **changes)
+    data = open_data(config, home=Home(tmp_path))
+    assert why_plain(config, data, GPU, recompute=False) == "batches differ in size"
+    graphs = EmulatedGraphs()
+    assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
+    assert not graphs.recorded
 
 
 def test_where_graphs_begin_must_be_known_on_the_host(clouds, tmp_path, monkeypatch):

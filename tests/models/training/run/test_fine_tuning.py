@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.builds.learnable import learnable_build, tiny_config
+from support.cases import damage
 from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
@@ -119,7 +120,7 @@ def test_weights_of_another_model_in_a_runs_own_folder_are_refused(build, source
     for name in ("result.json", "checkpoints/last.ckpt"):
         (run / name).unlink()
     save_file({next(iter(load_file(run / WEIGHTS))): torch.zeros(3)}, run / INITIAL)
-    with pytest.raises(DamagedInput, match="does not hold the weights of the run's config"):
+    with pytest.raises(DamagedInput, match=r"initial\.safetensors .* SHA-256 is not in"):
         resume(run, home=home, quiet=True)
 
 
@@ -129,3 +130,27 @@ def test_a_folder_that_has_only_these_weights_is_no_run_yet(build, source, tmp_p
     left.mkdir(parents=True)
     shutil.copy(source / WEIGHTS, left / INITIAL)
     assert train(tuned(build, source), home=home, name="early", quiet=True).runs == [left]
+
+
+def test_a_flipped_bit_in_the_first_weights_is_refused(build, source, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 0)
+        with pytest.raises(KeyboardInterrupt):
+            train(tuned(build, source), home=home, name="stopped", quiet=True)
+    (run,) = home.runs.glob("*/*/stopped")
+    sound = (run / INITIAL).read_bytes()
+    damage(run / INITIAL, sound, "flipped")
+    with pytest.raises(DamagedInput, match=r"initial\.safetensors .* SHA-256 is not in"):
+        resume(run, home=home, quiet=True)
+    (run / INITIAL).write_bytes(sound)
+    assert resume(run, home=home, quiet=True).runs == [run]
+
+
+def test_no_weights_are_taken_from_a_run_whose_result_was_edited(build, source, tmp_path):
+    own = tmp_path / "own"
+    shutil.copytree(source, own)
+    text = (own / "result.json").read_text()
+    (own / "result.json").write_text(text.replace('"seed": ', '"seed": 1', 1))
+    with pytest.raises(DamagedInput, match=r"result\.json was edited"):
+        train(tuned(build, own), home=Home(tmp_path / "home"), quiet=True)

@@ -6,10 +6,12 @@ import contextlib
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -515,8 +517,30 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
 def test_the_best_epoch_is_marked_in_its_line(best):
     training = SimpleNamespace(epochs=9)
     loop = SimpleNamespace(metric="accuracy", epoch=4, training=training, best_epoch=best)
+    loop._seconds_left = lambda row: 0
     row = {"epoch": 3, "train_loss": 0.5, "seconds": 1.0}
     assert loop_file.Loop._line_of(loop, row).endswith("(best)  1.0 s") is (best == 3)
+
+
+@pytest.mark.parametrize(("patience", "about"), [(None, "about"), (5, "at most")])
+def test_each_line_has_the_time_left(patience, about):
+    """Latest training seconds a remaining epoch, and an evaluation every ``eval_every`` epochs."""
+    loop = SimpleNamespace(metric="accuracy", epoch=12, best_epoch=None)
+    loop.training = SimpleNamespace(epochs=1500, last_epoch=1500, eval_every=5, patience=patience)
+    loop._seconds_left = partial(loop_file.Loop._seconds_left, loop)
+    # The first two epochs compile.
+    loop.history = [{"seconds_train": 90.0}] * 2 + [{"seconds_train": 2.0}] * 10
+    row = {"epoch": 11, "train_loss": 0.5, "seconds": 7.0, "seconds_train": 2.0}
+    assert loop_file.Loop._line_of(loop, row).endswith(f"7.0 s, {about} 1 h 14 min left")
+    loop.epoch = 1500
+    assert loop_file.Loop._line_of(loop, row).endswith("7.0 s")
+
+
+def test_the_first_epoch_prints_the_time_left(build, tmp_path, capfd):
+    train(tiny_config(build, training={"epochs": 2}), home=Home(tmp_path))
+    first, last = [line for line in capfd.readouterr().err.splitlines() if line.startswith("epoch")]
+    assert re.search(r" s, about \d+ s left$", first)
+    assert "left" not in last
 
 
 def test_the_loss_of_float32_is_not_scaled(tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,13 +16,10 @@ from torch_geometric.loader import DataLoader
 from kmip_data.models.profiling.turns import compare
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.saving.save import save
 
 NODES = 4096  #: nodes of a graph of S3DIS
 K = 32  #: its edges a node
-GRAPHS = 256
 BATCH = 8
-REPEATS = 7
 #: Batches of a turn, at least. After the other side's turn a dozen are slow, until a batch's memory
 #: is back in the cache; S3DIS has 2,900 an epoch.
 TURN = 128
@@ -39,23 +34,6 @@ class Compared(NamedTuple):
     ratio: float
     least: float
     most: float
-
-
-def compare_reading() -> list[Compared]:
-    """Compare single graphs at random, shuffled batches, and batches in compact form."""
-    with tempfile.TemporaryDirectory() as folder:
-        items = itertools.islice(generated(), GRAPHS)
-        dataset = ShardedDataset(save(items, Path(folder) / "build", name="generated"))
-        rows = [random_access(dataset, Path(folder), REPEATS)]
-        memory = in_memory(list(dataset))
-        for compact in (False, True):
-            # Nothing is made ahead: this thread alone reads on both sides.
-            loader = GraphLoader(
-                dataset, BATCH, shuffle=True, compact=compact, num_threads=1, prefetch=0
-            )
-            what = f"shuffled batch of {BATCH}{', compact' * compact}"
-            rows.append(batches(loader, memory, what, REPEATS))
-    return rows
 
 
 def generated() -> Iterator[Data]:

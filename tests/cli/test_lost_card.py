@@ -1,0 +1,142 @@
+"""A folder that lost its card is built again in place, and nothing else in it changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cli import done, refused
+
+from kmip_data.format.card import CARD_NAME
+
+S3DIS = ("s3dis", "--sample", "--limit", "3", "--k", "4", "--quiet")
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Path:
+    path = tmp_path / "friends.npz"
+    edges = np.random.default_rng(0).integers(0, 40, (90, 2))
+    np.savez(path, edges=edges, node_features=np.eye(40), node_labels=np.arange(40) % 3)
+    return path
+
+
+def _own(edges: Path, *words: str) -> Path:
+    own = ("graphs", "--name", "friends", "--archive", edges, "--set", "undirected=true")
+    return Path(done("build", *own, *words, "--quiet", "--json").json["path"])
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_the_same_build_command_writes_the_card_again(home, edges):
+    for build in (
+        lambda: _own(edges),
+        lambda: Path(done("build", *S3DIS, "--json").json["path"]),
+    ):
+        path = build()
+        (path / "notes.txt").write_text("mine")
+        before = _files(path)
+        (path / CARD_NAME).unlink()
+        assert build() == path
+        assert _files(path) == before
+
+
+def test_repair_knows_parameters_and_splits_from_the_page_and_proves_them_by_the_key(home, edges):
+    path = _own(edges)
+    _own(edges, "--split-rule", "random", "--split-seed", "5")
+    before = _files(path)
+    (path / CARD_NAME).unlink()
+    assert "--repair" in refused("verify", "friends", code=2)
+    assert "Rebuilt: card.json" in done("verify", "friends", "--repair", "--quiet").out
+    assert _files(path) == before
+    # Bytes that nothing proves are built again, whatever they were.
+    shard = path / "shards/00000.h5"
+    shard.chmod(0o644)
+    data = bytearray(shard.read_bytes())
+    data[-9] ^= 1
+    shard.write_bytes(data)
+    (path / CARD_NAME).unlink()
+    done("verify", path, "--repair", "--quiet")
+    assert _files(path) == before
+
+
+def test_repair_of_a_sample_and_of_an_output_folder(home, tmp_path):
+    words = ("--output", tmp_path / "out", "--test-area", "5")
+    for path in (
+        Path(done("build", *S3DIS, "--json").json["path"]),
+        Path(done("build", *S3DIS, *words, "--json").json["path"]),
+    ):
+        before = _files(path)
+        (path / CARD_NAME).unlink()
+        done("verify", path, "--repair", "--quiet")
+        assert _files(path) == before
+
+
+def test_what_cannot_be_known_names_the_build_command(home, edges):
+    path = _own(edges)
+    (path / CARD_NAME).unlink()
+    before = _files(path)
+    page = path / "README.md"
+    text = page.read_text()
+    page.write_text(text.replace("| undirected | `True` |", "| undirected | `False` |"))
+    assert "kmip-data build graphs --name friends" in refused("verify", path, "--repair", code=2)
+    page.unlink()
+    assert "--name friends --archive PATH" in refused("verify", path, "--repair", code=2)
+    page.write_text(text)
+    shutil.rmtree(home / "raw/friends")
+    message = refused("verify", path, "--repair", code=2)
+    assert "kmip-data build graphs --name friends --archive PATH --set undirected=true" in message
+    assert _files(path) == before
+    assert _own(edges) == path
+
+
+@pytest.mark.parametrize("name", ["shards/00007.h5", "splits/random-seed0.h5", "card.json"])
+def test_files_of_somebody_else_are_in_the_way(home, edges, name):
+    path = _own(edges, "--split-rule", "random")
+    (path / CARD_NAME).unlink()
+    (path / name).write_bytes(b"mine")
+    words = ("build", "graphs", "--name", "friends", "--archive", edges, "--set", "undirected=true")
+    message = refused(*words, "--split-rule", "random", code=2)
+    assert name in message
+    assert (path / name).read_bytes() == b"mine"
+
+
+def test_an_edited_page_stays(home, edges):
+    path = _own(edges)
+    (path / CARD_NAME).unlink()
+    (path / "README.md").write_text("mine")
+    assert _own(edges) == path
+    assert (path / "README.md").read_text() == "mine"
+
+
+def test_an_older_card_away_and_repair(home, edges):
+    """The remedy that the error of a changed card names."""
+    path = _own(edges)
+    before = _files(path)
+    card = path / CARD_NAME
+    card.write_bytes(card.read_bytes().replace(b'"sample": false', b'"sample": true'))
+    assert f"move {card} away" in refused("train", path, "--model", "gcn", "--epochs", "1", code=4)
+    card.unlink()
+    done("verify", path, "--repair", "--quiet")
+    assert _files(path) == before
+
+
+def test_the_card_of_a_column_of_an_older_version_is_refused_with_what_to_type(home, edges):
+    path = _own(edges)
+    done("encode", path, "rwse4", "--quiet")
+    before = _files(path)
+    card = path / "columns/rwse4" / CARD_NAME
+    old = json.loads(card.read_bytes()) | {"version": 1}
+    card.write_text(json.dumps(old))
+    assert "--repair" in refused("verify", path, code=1)
+    message = refused("verify", path, "--repair", code=2)
+    assert "columns/rwse4/card.json" in message
+    assert f"then kmip-data encode {path} rwse4" in message
+    card.unlink()
+    done("encode", path, "rwse4", "--quiet")
+    assert _files(path) == before
