@@ -1,4 +1,4 @@
-"""Precision of a forward pass, which the batch carries to layers, and code that this device can run."""
+"""Precision of a run, and what this device can run."""
 
 from __future__ import annotations
 
@@ -8,30 +8,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
-
-
-@dataclass(frozen=True)
-class ForwardContext:
-    """Settings of one forward pass."""
-
-    #: As ``training.precision``: how a GPU computes GatedGCN's products of edges.
-    precision: str = "32"
-
-    @property
-    def split(self) -> str | None:
-        """Triton's split of float32 products of edges into bfloat16 ones; None: PyTorch's products.
-
-        ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
-        """
-        return {"tf32": None, "bf16x3": "bf16x3"}.get(self.precision, "bf16x6")
-
-
-PLAIN = ForwardContext()
 
 
 @contextmanager
@@ -59,7 +39,7 @@ def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[No
 
 
 #: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take
-#: their places. They are ``search``, ``attention``, ``edges``, ``norms`` and ``capture``.
+#: their places. They are ``search``, ``attention``, ``edges`` and ``capture``.
 LEFT_OUT: dict[str, str] = {}
 
 

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.adjacency import Bags, EdgeList
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
@@ -71,19 +70,6 @@ class NeighborTable:
 
 
 Edges = EdgeList | NeighborTable
-
-
-class UnformedEdges:
-    """New edges that are not formed yet: the next layer does it, in its first pass over them."""
-
-    def tensor(self) -> Tensor:
-        """Form them: edge values, as a layer returns them."""
-        raise NotImplementedError
-
-
-def formed(edges: Any) -> Any:
-    """Return ``edges``, formed now if they are not yet."""
-    return edges.tensor() if isinstance(edges, UnformedEdges) else edges
 
 
 @dataclass(frozen=True)
@@ -141,8 +127,6 @@ class GraphBatch:
     graph: Tensor
     #: Further columns, such as encodings; those of edges in the order of ``edges.index``.
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    #: Settings of the forward pass.
-    context: ForwardContext = PLAIN
     #: Plans that the layers share, such as BigBird's blocks.
     plans: dict[Any, Any] = field(default_factory=dict)
     #: Of a sampled neighbourhood: predictions are of its seeds, which come first.
@@ -174,9 +158,7 @@ def pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values
-def read_batch(
-    batch: Any, added: Sequence[str] = (), context: ForwardContext = PLAIN
-) -> GraphBatch:
+def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
@@ -232,7 +214,6 @@ def read_batch(
         ptr,
         graph,
         columns,
-        context,
         hops=hops,
     )
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.context import kernels_run
-from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
+from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.linear import Linear, closeness
 from kmip_data.models.layers.norms import BatchNorm, activated, normed
 
@@ -47,9 +47,6 @@ class GatedGCN(nn.Module):
         Scale the gates by the distance of the edges' ends.
     activation
         ``relu``, or ``gelu`` as LRGB's own code configures it.
-    defer_edges
-        The layer may return :class:`~kmip_data.models.layers.batch.UnformedEdges`, which the next
-        layer of this kind forms in its own passes. It does so on a GPU.
     """
 
     def __init__(
@@ -62,7 +59,6 @@ class GatedGCN(nn.Module):
         update_edges: bool = True,
         by_distance: bool = False,
         activation: Activation = "relu",
-        defer_edges: bool = False,
     ) -> None:
         super().__init__()
         self.A, self.B, self.C, self.D, self.E = (Linear(dim, dim) for _ in range(5))
@@ -75,14 +71,11 @@ class GatedGCN(nn.Module):
         self.residual = residual
         self.update_edges = update_edges
         self.activation = activation
-        self.defer_edges = defer_edges
         self.edge_residual = edge_residual
         usual_edges = edge_residual or not update_edges
         self.has_fast_form = usual_edges and activation == "relu" and not by_distance
 
-    def forward(
-        self, x: Tensor, e: Tensor | UnformedEdges, batch: GraphBatch
-    ) -> tuple[Tensor, Tensor | UnformedEdges]:
+    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
 
         ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` has the
@@ -90,9 +83,8 @@ class GatedGCN(nn.Module):
         """
         dropout = self.dropout if self.training else 0.0
         fast = _fused(batch, x, e, self)
-        new: Any
         if fast is None:
-            gathered, new = self._by_operators(batch, x, formed(e))
+            gathered, new = self._by_operators(batch, x, e)
         else:
             gathered, new = self._by_passes(fast, batch, x, e, dropout)
         new_x = normed(
@@ -111,7 +103,7 @@ class GatedGCN(nn.Module):
         fast: Callable[..., Any],
         batch: GraphBatch,
         x: Tensor,
-        e: Tensor | UnformedEdges,
+        e: Tensor,
         dropout: float,
     ) -> tuple[Tensor, Any]:
         """As :meth:`_by_operators`, in compiled or fused passes."""
@@ -128,12 +120,7 @@ class GatedGCN(nn.Module):
             self.norm_e if self.update_edges else None,
             dropout,
         )
-        if new is None:
-            new = e
-        # The part after a compiled layer was traced for tensors.
-        if self.defer_edges and not torch.compiler.is_compiling():
-            return gathered, new
-        return gathered, formed(new)
+        return gathered, e if new is None else new
 
     def _by_operators(self, batch: GraphBatch, x: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
         """Σ s · B x_j / (Σ s + 10⁻⁶) of each node (N, d), and new edges, in torch operations."""
@@ -157,9 +144,7 @@ class GatedGCN(nn.Module):
         return quotient, new
 
 
-def _fused(
-    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
-) -> Callable[..., Any] | None:
+def _fused(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> Callable[..., Any] | None:
     """Return the fast form of this device where it computes the layer; None: torch operations.
 
     On a CPU it takes neighbour tables in float32, whose training steps take 1.35 × the time without
@@ -168,8 +153,7 @@ def _fused(
     if not layer.has_fast_form or layer.norm_e.together or not _count(batch.edges):
         return None
     weight = layer.C.weight
-    tensors = [x, weight, old] if isinstance(old, Tensor) else [x, weight]
-    in_float32 = all(tensor.dtype == torch.float32 for tensor in tensors)
+    in_float32 = all(tensor.dtype == torch.float32 for tensor in (x, weight, old))
     if x.device.type == "cpu":
         table = isinstance(batch.edges, NeighborTable)
         if table and in_float32 and not torch.is_autocast_enabled("cpu"):
@@ -188,10 +172,8 @@ def _fused(
     return None
 
 
-def _is_shared(e: Tensor | UnformedEdges, edges: Edges) -> bool:
+def _is_shared(e: Tensor, edges: Edges) -> bool:
     """True if ``e`` is one vector for all edges."""
-    if not isinstance(e, Tensor):
-        return False
     if isinstance(edges, NeighborTable):
         return e.ndim == 2
     return len(e) == 1 < len(edges.source)

@@ -8,8 +8,6 @@ by Python.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 
 from kmip_data.arrays import F64, I64, U8, Array
 from kmip_data.errors import DamagedInput
+from kmip_data.files.reading import InflateError, open_gzip
 from kmip_data.runtime.threads import njit_nogil
 
 BLOCK = 2**20  #: bytes of text that are read at a time
@@ -142,7 +141,7 @@ class Table:
         lines = 0
         rest = b""
         try:
-            with gzip.open(self.path) as file:
+            with open_gzip(self.path) as file:
                 while data := file.read(BLOCK):
                     size += len(data)
                     if size > self.max_bytes:
@@ -160,7 +159,7 @@ class Table:
                         raise DamagedInput(
                             f"{self.name}, line {lines + 1}: longer than {BLOCK:,} characters."
                         )
-        except (zlib.error, EOFError, OSError) as error:
+        except (InflateError, EOFError, OSError) as error:
             raise DamagedInput(
                 f"{self.name} is damaged after line {lines}.",
                 found=f"{type(error).__name__}: {error}",

@@ -9,17 +9,17 @@ by Python's ``float`` and a float32 tensor.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from kmip_data.arrays import F32, I32
 from kmip_data.errors import DamagedInput
+from kmip_data.files.reading import InflateError, open_gzip
 
 MAX_ID = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
 _ALPHABET = b"0123456789+-.eE \t\n"  #: nothing in it is a number to numpy and none to us
@@ -56,7 +56,7 @@ def read_columns(
     another number of fields.
     """
     line = 0
-    with gzip.open(path) as file:
+    with open_gzip(path) as file:
         reader = csv.reader(
             _lines(file, max_bytes, path.name),
             delimiter=delimiter,
@@ -80,14 +80,14 @@ def read_columns(
                         found=f"{len(row)}",
                     )
                 yield tuple([row[i] for i in wanted])
-        except (zlib.error, EOFError, OSError, csv.Error, UnicodeDecodeError) as error:
+        except (InflateError, EOFError, OSError, csv.Error, UnicodeDecodeError) as error:
             raise DamagedInput(
                 f"{path.name} is damaged after line {line}.",
                 found=f"{type(error).__name__}: {error}",
             ) from error
 
 
-def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
+def _lines(file: IO[bytes], most: int, name: str) -> Iterator[str]:
     left = most
     while line := file.readline(left + 1):
         left -= len(line)
