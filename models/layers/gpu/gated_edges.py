@@ -6,7 +6,8 @@ edges. Matrix products are PyTorch's.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,7 +76,8 @@ def gated_edges(
     return quotient, None if new is None else new.view(entries.shape)
 
 
-class _Entries(NamedTuple):
+@dataclass(frozen=True)
+class _Entries:
     """The edges of one batch as entries of their targets."""
 
     batch: GraphBatch
@@ -219,7 +221,10 @@ class _GatedEdges(torch.autograd.Function):
                     **OPTIONS,
                 )
                 sums = parts.sum(0, dtype=torch.float64)
-                grad_scale, grad_shift, norm = gradients_of(norm, deviation, *sums, ctx.share)
+                total, product = sums
+                grad_scale, grad_shift, norm = gradients_of(
+                    norm, deviation, total, product, ctx.share
+                )
 
             # 2. The gradient of z, and its sums at the targets.
             grad_pre = torch.empty_like(z)
@@ -265,10 +270,9 @@ class _GatedEdges(torch.autograd.Function):
         grad_weight = None
         if weight is not None:
             grad_weight = grad_pre.t() @ old
-            if ctx.needs_input_grad[3] and grad_new is None:
-                grad_old = grad_pre @ weight
-            elif ctx.needs_input_grad[3]:
-                grad_old = torch.addmm(grad_new, grad_pre, weight)
+            if ctx.needs_input_grad[3]:
+                through_product = grad_pre @ weight
+                grad_old = through_product if grad_new is None else through_product + grad_new
         if grad_old is not None and len(old) < entries.count:
             grad_old = grad_old.sum(0, keepdim=True, dtype=torch.float32).to(old.dtype)
         gradients = of_target, of_source, of_message, grad_old, grad_weight

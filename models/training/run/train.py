@@ -148,9 +148,7 @@ def train(
             open_split(of_fold, home=home, quiet=quiet, **build_options)
     done = Summary([], [])
     for of_fold, seed in product(configs, seeds):
-        run_name = name
-        if name is None:
-            run_name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.variant}"
+        run_name = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.variant}"
         if folds:
             run_name += f"-fold{of_fold.data.split['fold']}"
         if name is None or len(seeds) > 1:
